@@ -1,0 +1,3 @@
+"""Courser: a durable message streaming server."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,173 @@
+"""Every error that Courser raises: one number, one class, one sentence.
+
+Numbers below 20000 are those that Iggy clients know; a retired number stays retired. Numbers from 20000 on
+are Courser's own. None of them is 8, 9, 30, 31, 40, 61 or 304: those make SDKs reconnect.
+
+Exceptions carry facts; the sentence is written in ``__str__``. Three families:
+
+* rejections: the caller's fault, nothing was changed;
+* storage failures: the disk said no, or what it holds is damaged;
+* refused starts: the data directory cannot be opened as it is, with the remedy in the message.
+"""
+
+from enum import IntEnum
+from pathlib import Path
+
+
+class ErrorCode(IntEnum):
+    """The number that travels to a client."""
+
+    ERROR = 1
+    INVALID_COMMAND = 3
+    INVALID_OFFSET = 4100
+    INVALID_RESERVED_FIELD = 4101
+    CONSUMER_OFFSET_NOT_FOUND = 3021
+    INVALID_MESSAGES_COUNT = 4009
+    TOO_BIG_USER_HEADERS = 4017
+    TOO_BIG_MESSAGE_PAYLOAD = 4022
+    INVALID_MESSAGE_CHECKSUM = 4027
+    NON_ZERO_OFFSET = 4031
+    NON_ZERO_TIMESTAMP = 4032
+    MISSING_INDEX = 4033
+    INVALID_MESSAGES_SIZE = 4036
+    INVALID_BATCH_CHECKSUM = 4039
+    DISK_FULL = 20001
+    PARTITION_READ_ONLY = 20002
+    DAMAGED_DATA = 20003
+    OFFSET_GONE = 20004
+    TOO_MANY_CONSUMER_OFFSETS = 20005
+    STORAGE_FAILURE = 20006
+    START_REFUSED = 20007
+
+
+class CourserError(Exception):
+    """The root of everything raised on purpose."""
+
+    code: ErrorCode = ErrorCode.ERROR
+
+
+# --- rejections ---------------------------------------------------------------------------------------
+
+
+class Rejection(CourserError):
+    """The request is wrong; nothing was changed."""
+
+
+class InvalidBatch(Rejection):
+    """A batch of messages whose bytes contradict themselves."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"invalid batch: {self.reason}"
+
+
+class InvalidOffset(Rejection):
+    """An offset beyond the end of the partition."""
+
+    code = ErrorCode.INVALID_OFFSET
+
+    def __init__(self, *, offset: int, next_offset: int) -> None:
+        super().__init__(offset, next_offset)
+        self.offset = offset
+        self.next_offset = next_offset
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} was never written: the next message gets offset {self.next_offset}"
+
+
+class ConsumerOffsetNotFound(Rejection):
+    """A delete of an offset that was never stored."""
+
+    code = ErrorCode.CONSUMER_OFFSET_NOT_FOUND
+
+    def __str__(self) -> str:
+        return "no offset is stored for this consumer"
+
+
+class TooManyConsumerOffsets(Rejection):
+    """The partition remembers as many consumers as it may."""
+
+    code = ErrorCode.TOO_MANY_CONSUMER_OFFSETS
+
+    def __init__(self, *, count_max: int) -> None:
+        super().__init__(count_max)
+        self.count_max = count_max
+
+    def __str__(self) -> str:
+        return f"this partition already stores the offsets of {self.count_max} consumers: delete unused ones first"
+
+
+# --- storage failures ---------------------------------------------------------------------------------
+
+
+class StorageFailure(CourserError):
+    """The disk refused an operation."""
+
+    code = ErrorCode.STORAGE_FAILURE
+
+    def __init__(self, operation: str, path: Path, cause: OSError | None = None) -> None:
+        super().__init__(operation, path, cause)
+        self.operation = operation
+        self.path = path
+        self.cause = cause
+
+    def __str__(self) -> str:
+        reason = self.cause.strerror if self.cause is not None and self.cause.strerror else self.cause
+        return f"{self.operation} of {self.path} failed: {reason}"
+
+
+class DiskFull(StorageFailure):
+    """No space for this batch. Nothing of it was kept; the same send may succeed once space is free."""
+
+    code = ErrorCode.DISK_FULL
+
+
+class PartitionReadOnly(CourserError):
+    """A failed sync or a failed repair: nothing more is written here until the server starts anew."""
+
+    code = ErrorCode.PARTITION_READ_ONLY
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"partition {self.path} takes no more writes until the server is restarted: {self.reason}"
+
+
+class DamagedData(CourserError):
+    """Bytes on disk that fail their checksum."""
+
+    code = ErrorCode.DAMAGED_DATA
+
+    def __init__(self, path: Path, position: int, reason: str) -> None:
+        super().__init__(path, position, reason)
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged at byte {self.position}: {self.reason}"
+
+
+# --- refused starts -----------------------------------------------------------------------------------
+
+
+class StartRefused(CourserError):
+    """The data directory cannot be opened as it is; the remedy is part of the message."""
+
+    code = ErrorCode.START_REFUSED
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path = path
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; {self.remedy}"

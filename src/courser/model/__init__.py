@@ -1,0 +1,1 @@
+"""Nouns: frozen values without bytes and without I/O."""

@@ -1,0 +1,5 @@
+"""What the code means by "bytes": anything that can be read in place."""
+
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview

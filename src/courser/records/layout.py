@@ -1,0 +1,95 @@
+"""Where every field of a batch lies: the only place that knows a byte offset.
+
+All numbers are little-endian, all times microseconds since 1970. A batch is a 256-byte header and frames behind
+one another; a frame is a 48-byte header, the payload, the user headers. On the wire the header's bytes from 52 on
+are zero. On disk they hold the *extension*, and a poll blanks them again. ``docs/formats/batch.md`` has the tables.
+"""
+
+import struct
+from enum import IntEnum
+
+BATCH_HEADER_SIZE = 256
+
+# The wire part, and the extension behind it. The two checksums come last so that each covers a plain prefix.
+STORED_HEADER = struct.Struct(
+    "<"
+    "Q"  # partition_id
+    "Q"  # base_offset: offset of the first message
+    "Q"  # base_timestamp: time of the append, one for the whole batch
+    "Q"  # origin_timestamp: smallest creation time of a message
+    "Q"  # batch_length: 256 + frames, as the wire counts (before compression and encryption)
+    "Q"  # batch_checksum
+    "I"  # message_count
+    # --- from here on zero on the wire ---
+    "4s"  # magic
+    "H"  # format_version
+    "B"  # codec
+    "B"  # flags: none defined yet, zero
+    "I"  # frame_size: size of every frame if all are equal, else 0; saves the walk over the frames
+    "I"  # encryption_key_id: 0 is "not encrypted"
+    "I"  # reserved
+    "Q"  # stored_length: 256 + body as it lies in the file
+    "16s"  # topic_uuid: a batch of another topic is recognised
+    "Q"  # incarnation: the journal op that made the partition; a batch of its predecessor is recognised
+    "16s"  # producer: zero is "none"
+    "Q"  # sequence: of that producer
+    "112x"  # reserved, zero
+    "Q"  # body_hash: XXH3-64 of the stored body
+    "Q"  # header_checksum: XXH3-64 of the 248 bytes before it
+)
+assert STORED_HEADER.size == BATCH_HEADER_SIZE
+
+WIRE_HEADER = struct.Struct("<QQQQQQI")
+"""The fields a client sends and gets; what follows them up to 256 is zero on the wire."""
+
+EXTENSION_POSITION = WIRE_HEADER.size
+EXTENSION_SIZE = BATCH_HEADER_SIZE - EXTENSION_POSITION
+NO_EXTENSION = bytes(EXTENSION_SIZE)
+
+BASE_OFFSET_POSITION = 8
+BATCH_LENGTH_POSITION = 32
+BATCH_CHECKSUM_POSITION = 40
+MESSAGE_COUNT_POSITION = 48
+MAGIC_POSITION = EXTENSION_POSITION
+BODY_HASH_POSITION = 240
+HEADER_CHECKSUM_POSITION = 248
+
+MAGIC = b"CRSB"
+FORMAT_VERSION = 1
+
+FRAME_HEADER_SIZE = 48
+FRAME_HEADER = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the frame from byte 8 to its end
+    "16s"  # id
+    "I"  # offset_delta: number of the frame in its batch
+    "I"  # timestamp_delta: microseconds after origin_timestamp
+    "I"  # user_headers_length
+    "I"  # payload_length
+    "Q"  # reserved, zero
+)
+assert FRAME_HEADER.size == FRAME_HEADER_SIZE
+
+FRAME_CHECKSUM_POSITION = 0
+FRAME_ID_POSITION = 8
+FRAME_OFFSET_DELTA_POSITION = 24
+FRAME_TIMESTAMP_DELTA_POSITION = 28
+FRAME_LENGTHS_POSITION = 32
+FRAME_RESERVED_POSITION = 40
+FRAME_LENGTHS = struct.Struct("<II")
+"""user_headers_length, payload_length"""
+
+BATCH_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes of one batch, header included: the largest frame that an SDK sends. A larger length field is damage."""
+TIMESTAMP_DELTA_MAX = 2**32 - 1
+"""Microseconds that one batch may span: the delta has 32 bits."""
+
+
+class Codec(IntEnum):
+    """How the stored body is compressed. Only NONE exists so far; the numbers are fixed now."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4

@@ -1,0 +1,149 @@
+"""The seam to the disk: what storage asks of a file system, and nothing more.
+
+``LocalFileSystem`` (``local_files.py``) is the real one. ``courser.testing`` has one with power cuts in it. Every
+method may raise ``OSError``. No method hides a short read or a short write: that is the caller's business, because
+a caller that forgets it corrupts a log (see ``write_all``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from courser.model.buffers import Buffer
+
+
+class EntryKind(Enum):
+    """What a directory entry is. A symbolic link is never followed."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One name in a directory."""
+
+    name: str
+    kind: EntryKind
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryIdentity:
+    """Tells "the process was killed" from "the machine, the mount or the directory is another one"."""
+
+    boot_id: bytes
+    """16 bytes, new at each start of the kernel."""
+    mount_id: int
+    """Unique per mount and never reused; 0 where the kernel cannot tell."""
+    inode: int
+
+
+class File(Protocol):
+    """An open file. Positional calls only, so readers and the writer share no cursor.
+
+    Calls may come from several threads at once. The file stays open while anybody holds it: dropping the last
+    reference closes it, so a reader never sees its descriptor reused.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The name it was opened under; a rename does not change it."""
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
+
+    def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
+        """Fill the buffer. Return how many bytes came: fewer at the end of the file.
+
+        With ``wait=False`` raise ``BlockingIOError``, or return less, rather than wait for the disk.
+        """
+
+    def sync(self) -> None:
+        """Return once the data, and the size that is needed to read it, would survive a power cut.
+
+        After an error the file is not to be trusted: a second call may succeed without having done anything.
+        """
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file. Durable after the next ``sync``."""
+
+    def allocate(self, position: int, size: int) -> None:
+        """Reserve disk space and extend the file with zeros up to ``position + size``."""
+
+    def start_writeback(self, position: int, size: int) -> None:
+        """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
+
+    def size(self) -> int:
+        """Bytes in the file, allocated zeros included."""
+
+    def close(self) -> None:
+        """Close now. Closing twice is harmless."""
+
+
+class FileSystem(Protocol):
+    """The directory operations. None is durable before ``sync_directory`` of the parent directory returns."""
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> File:
+        """Open a regular file, never through a symbolic link. ``create`` demands that it does not exist yet."""
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        """The entries, in no particular order. ``FileNotFoundError`` if there is no such directory."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory, mode 0700; ``FileExistsError`` if it is there."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace ``target`` in one step."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name."""
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once all names made, renamed and removed in this directory would survive a power cut."""
+
+    def identity(self, path: Path) -> DirectoryIdentity:
+        """Who this directory is right now."""
+
+
+def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:
+    """Write every byte, however the kernel portions it, and return how many that were.
+
+    Raises:
+        OSError: some bytes may have been written before it; the caller cuts the file back.
+    """
+    size = sum(len(buffer) for buffer in buffers)
+    written = file.write_at(position, buffers)
+    if written == size:
+        return size
+    # Near a full disk the kernel takes a part and refuses the rest on the next call.
+    rest = memoryview(b"".join(buffers))
+    while written < size:
+        taken = file.write_at(position + written, [rest[written:]])
+        if taken == 0:
+            raise OSError(f"a write of {size - written} bytes to {file.path} took none")
+        written += taken
+    return size
+
+
+def read_exactly(file: File, position: int, size: int) -> bytearray | None:
+    """Read ``size`` bytes, or return None if the file ends before."""
+    data = bytearray(size)
+    return data if read_into(file, position, memoryview(data)) == size else None
+
+
+def read_into(file: File, position: int, buffer: memoryview, *, wait: bool = True) -> int:
+    """Fill the buffer as far as the file goes and return how many bytes came."""
+    filled = file.read_at(position, buffer, wait=wait)
+    while 0 < filled < len(buffer):
+        more = file.read_at(position + filled, buffer[filled:], wait=wait)
+        if more == 0:
+            break
+        filled += more
+    return filled
