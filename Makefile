@@ -1,0 +1,94 @@
+# Every target makes or refreshes .venv by itself. All it takes is make and Python 3.11 or newer.
+#
+#   make test ARGS="tests/test_tidy.py -k sleep"     a single test; ARGS goes to pytest
+#   make crash-rounds ROUNDS=20000                   fewer rounds
+#   make PYTHON3=/opt/python/bin/python3 test        another interpreter
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check install --quiet
+
+# The first interpreter that is new enough; plain python3 if it is.
+PYTHON3 ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
+	done || true)
+
+# Empty files inside .venv that say which set of packages is installed. A newer pyproject.toml makes them stale.
+RUNTIME := $(VENV)/.runtime-installed
+DEVELOPMENT := $(VENV)/.development-installed
+
+ARGS ?=
+JOBS ?= 2
+ROUNDS ?= 1000000
+CHECKED := src tests $(wildcard benchmarks)
+
+.PHONY: help
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; do \
+		printf '  make %-14s %s\n' "$$target" "$$text"; done
+
+.PHONY: run
+run: $(RUNTIME)  ## show the log engine at work
+	$(BIN)/courser demonstrate
+
+.PHONY: test
+test: $(DEVELOPMENT)  ## the tests that take minutes at most (ARGS=... to choose)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root" $(ARGS)
+
+.PHONY: test-all
+test-all: $(DEVELOPMENT)  ## every test, with long rounds; the power cuts too if this is root
+	$(PYTHON) -m pytest -n $(JOBS) -m "not root" --hypothesis-profile=long $(ARGS)
+	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
+		else echo "make power-cuts was left out: it needs root and loop devices"; fi
+
+.PHONY: power-cuts
+power-cuts: $(DEVELOPMENT)  ## real power cuts on loop-mounted file systems (needs root)
+	@[ "$$(id -u)" = 0 ] || { echo "make power-cuts needs root: it mounts loop devices" >&2; exit 1; }
+	$(PYTHON) -m pytest -m root tests/power
+
+.PHONY: crash-rounds
+crash-rounds: $(DEVELOPMENT)  ## a million simulated crashes (ROUNDS=... for another number)
+	$(PYTHON) -m tests.crash.rounds --rounds $(ROUNDS)
+
+.PHONY: check
+check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy $(CHECKED)
+	$(BIN)/lint-imports
+
+.PHONY: fix
+fix: $(DEVELOPMENT)  ## format, and repair what ruff can repair
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: bench
+bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choose)
+	$(PYTHON) -m benchmarks $(ARGS)
+
+.PHONY: clean
+clean:  ## remove .venv and everything that was generated
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment ----------------------------------------------------------------------------------
+
+# Also made anew when the interpreter behind it is gone, because its link then leads nowhere.
+$(PYTHON):
+	@"$(or $(PYTHON3),false)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Courser needs Python 3.11 or newer: install it, or name it with make PYTHON3=/path/to/python3" >&2; exit 1; }
+	"$(PYTHON3)" -m venv --clear $(VENV)
+
+$(RUNTIME): pyproject.toml $(PYTHON)
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+# Contains the runtime packages: `make run` after `make test` has nothing to install.
+$(DEVELOPMENT): pyproject.toml $(PYTHON)
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(RUNTIME) $@
