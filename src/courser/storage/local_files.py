@@ -1,0 +1,265 @@
+"""The real disk: positional calls on Linux, and the lock that keeps a second server out of a data directory."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from courser.errors import StartRefused
+from courser.model.buffers import Buffer
+from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
+
+_BUFFERS_MAX = 1024
+"""What Linux takes in one vectored write (IOV_MAX)."""
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+_AT_WORKING_DIRECTORY = -100
+_STATX_SIZE = 256
+_STATX_MOUNT_ID_UNIQUE = 0x4000
+_STATX_MOUNT_ID_POSITION = 144
+
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID_UNKNOWN = bytes(16)
+
+_Writeback: TypeAlias = Callable[[int, int, int, int], int]
+
+
+class LocalFile:
+    """A descriptor that closes itself when nobody holds it any more."""
+
+    def __init__(self, path: Path, descriptor: int, writeback: _Writeback | None) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._writeback = writeback
+
+    @property
+    def path(self) -> Path:
+        """The name it was opened under; a rename does not change it."""
+        return self._path
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
+        if len(buffers) > _BUFFERS_MAX:
+            buffers = buffers[:_BUFFERS_MAX]
+        return os.pwritev(self._descriptor, buffers, position)
+
+    def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
+        """Fill the buffer. Return how many bytes came: fewer at the end of the file.
+
+        With ``wait=False`` raise ``BlockingIOError``, or return less, rather than wait for the disk.
+        """
+        if wait:
+            return os.preadv(self._descriptor, (buffer,), position)
+        try:
+            return os.preadv(self._descriptor, (buffer,), position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                # This file system cannot promise not to wait: the caller has to read as if the data were cold.
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(self._path)) from error
+            raise
+
+    def sync(self) -> None:
+        """Return once the data, and the size that is needed to read it, would survive a power cut."""
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file. Durable after the next ``sync``."""
+        os.ftruncate(self._descriptor, size)
+
+    def allocate(self, position: int, size: int) -> None:
+        """Reserve disk space and extend the file with zeros up to ``position + size``."""
+        try:
+            os.posix_fallocate(self._descriptor, position, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            # A file system without reservations still owes the zeros.
+            if self.size() < position + size:
+                self.truncate(position + size)
+
+    def start_writeback(self, position: int, size: int) -> None:
+        """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
+        if self._writeback is not None:
+            # The result is of no interest: this call leaves a write-back error in place for the next sync to report.
+            self._writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
+
+    def size(self) -> int:
+        """Bytes in the file, allocated zeros included."""
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        """Close now. Closing twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalFileSystem:
+    """The kernel's file system, without symbolic links at the last step of a path."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self._writeback = _find_writeback(library)
+        self._library = library
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> LocalFile:
+        """Open a regular file, never through a symbolic link.
+
+        ``create`` demands that it does not exist yet, and implies ``writable``.
+        """
+        # Without O_NONBLOCK the open of a pipe that somebody left there would wait for ever.
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags |= os.O_RDWR if writable or create else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        file = LocalFile(path, os.open(path, flags, 0o600), self._writeback)
+        mode = os.fstat(file._descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            file.close()
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            raise OSError(number, "not a regular file", str(path))
+        return file
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        """The entries, in no particular order. ``FileNotFoundError`` if there is no such directory."""
+        entries = []
+        with os.scandir(path) as found:
+            for entry in found:
+                # A file may be unlinked between the listing and the look at its size: then it is not there.
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append(_describe(entry))
+        return entries
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory, mode 0700; ``FileExistsError`` if it is there."""
+        path.mkdir(0o700)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace ``target`` in one step."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name."""
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once all names made, renamed and removed in this directory would survive a power cut."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def identity(self, path: Path) -> DirectoryIdentity:
+        """Who this directory is right now. A mount id of 0 says "cannot tell", also if the boot id is unknown."""
+        inode = path.stat().st_ino
+        boot_id = _read_boot_id()
+        mount_id = _read_mount_id(self._library, path) if boot_id != _BOOT_ID_UNKNOWN else 0
+        return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=inode)
+
+
+class DirectoryLock:
+    """Holds a data directory for this process until it is closed, dropped, or the process dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Let another process have the directory. Closing twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def lock_directory(path: Path) -> DirectoryLock:
+    """Take the data directory for this process alone.
+
+    Raises:
+        StartRefused: another process has it; the message names that process.
+    """
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock = DirectoryLock(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        lock.close()
+        raise StartRefused(
+            path,
+            f"the directory is in use by another server (process {holder})",
+            "stop that server first, or choose another data directory",
+        ) from None
+    # The number only serves the message above, so a full disk is no reason not to start.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+    return lock
+
+
+def _describe(entry: os.DirEntry[str]) -> DirectoryEntry:
+    if entry.is_file(follow_symlinks=False):
+        return DirectoryEntry(entry.name, EntryKind.FILE, entry.stat(follow_symlinks=False).st_size)
+    kind = EntryKind.DIRECTORY if entry.is_dir(follow_symlinks=False) else EntryKind.OTHER
+    return DirectoryEntry(entry.name, kind, 0)
+
+
+def _find_writeback(library: ctypes.CDLL) -> _Writeback | None:
+    try:
+        function = library.sync_file_range
+    except AttributeError:
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    function.restype = ctypes.c_int
+    writeback: _Writeback = function
+    return writeback
+
+
+def _read_boot_id() -> bytes:
+    try:
+        return bytes.fromhex(_BOOT_ID_PATH.read_text("ascii").strip().replace("-", ""))
+    except (OSError, ValueError):
+        return _BOOT_ID_UNKNOWN
+
+
+def _read_mount_id(library: ctypes.CDLL, path: Path) -> int:
+    """The mount id that is never reused, or 0 where kernel (before 6.8) or library cannot tell."""
+    try:
+        function = library.statx
+    except AttributeError:
+        return 0
+    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
+    function.restype = ctypes.c_int
+    answer = ctypes.create_string_buffer(_STATX_SIZE)
+    if function(_AT_WORKING_DIRECTORY, os.fsencode(path), 0, _STATX_MOUNT_ID_UNIQUE, answer) != 0:
+        return 0
+    # The kernel says in the mask what it filled in; an old one leaves the bit out, or puts the reusable id there.
+    if not int.from_bytes(answer.raw[:4], sys.byteorder) & _STATX_MOUNT_ID_UNIQUE:
+        return 0
+    end = _STATX_MOUNT_ID_POSITION + 8
+    return int.from_bytes(answer.raw[_STATX_MOUNT_ID_POSITION:end], sys.byteorder)

@@ -1,0 +1,600 @@
+"""A file system without a disk, in which the power fails.
+
+It promises only what ``FileSystem`` promises, and is harsher than ext4 on purpose: of everything that was not synced,
+a power cut leaves any part. Code that survives here leans on no habit of a particular kernel.
+
+* A file's ``sync`` makes its bytes and its size durable, not its name: that takes ``sync_directory`` of the parent,
+  and the parent's own name takes that of the grandparent.
+* A write may be torn between sectors, sometimes between any two bytes; sizes survive independently of bytes.
+* A rename happens or does not; when it is lost, the old name is back, and so is the file that it replaced.
+* After a failed sync the next one succeeds without having done anything, while reads go on showing the lost bytes.
+"""
+
+import contextlib
+import errno
+import os
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from courser.model.buffers import Buffer
+from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
+from courser.testing.faults import CrashMoment, FaultPlan, SimulatedCrash
+from courser.testing.nodes import (
+    Allocated,
+    DirectoryNode,
+    FileNode,
+    Linked,
+    NameChange,
+    Node,
+    Renamed,
+    Resized,
+    Unlinked,
+    Written,
+    commit_names,
+    fail_names,
+    survive_names,
+    walk,
+)
+
+__all__ = ["CrashMoment", "FakeFile", "FakeFileSystem", "FaultPlan", "SimulatedCrash"]
+
+Result = TypeVar("Result")
+
+
+class FakeFile:
+    """An open file of a ``FakeFileSystem``. It dies with the process that opened it."""
+
+    def __init__(self, system: "FakeFileSystem", path: Path, node: FileNode, *, writable: bool) -> None:
+        self._system = system
+        self._path = path
+        self._node = node
+        self._writable = writable
+        self._life = system.life
+        self._closed = False
+        node.handles += 1
+
+    @property
+    def path(self) -> Path:
+        """The name it was opened under; a rename does not change it."""
+        return self._path
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
+        data = b"".join(buffers)
+        system = self._system
+
+        def part() -> None:
+            system._write(self, position, data[: system.random.randint(0, len(data))])
+
+        return self._perform("write_at", lambda: system._write(self, position, data), part=part)
+
+    def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
+        """Fill the buffer. Return how many bytes came: fewer at the end of the file."""
+        return self._perform("read_at", lambda: self._read(position, buffer, wait), mutates=False)
+
+    def sync(self) -> None:
+        """Make the bytes and the size durable. Not the name."""
+        self._perform("sync", self._node.commit, failed=lambda: self._node.fail(self._system.random))
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file. Durable after the next ``sync``."""
+        self._perform("truncate", lambda: self._system._truncate(self, size))
+
+    def allocate(self, position: int, size: int) -> None:
+        """Extend the file with zeros up to ``position + size``; they count against the capacity."""
+        system = self._system
+
+        def part() -> None:
+            system._allocate(self, position, system.random.randint(0, size))
+
+        self._perform("allocate", lambda: system._allocate(self, position, size), part=part)
+
+    def start_writeback(self, position: int, size: int) -> None:
+        """Promises nothing and does nothing: pending bytes may survive a power cut anyway."""
+        if position < 0 or size < 0:
+            raise ValueError(f"no range of a file: {position}, {size}")
+        self._perform("start_writeback", lambda: None, mutates=False)
+
+    def size(self) -> int:
+        """Bytes in the file, allocated zeros included."""
+        return self._perform("size", lambda: len(self._node.data), mutates=False)
+
+    def close(self) -> None:
+        """Close now. Closing twice, or after a crash, is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._system._release(self)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _perform(
+        self,
+        operation: str,
+        effect: Callable[[], Result],
+        *,
+        mutates: bool = True,
+        part: Callable[[], None] | None = None,
+        failed: Callable[[], None] | None = None,
+    ) -> Result:
+        if self._life != self._system.life:
+            raise RuntimeError(f"{self._path} was used after the crash")
+        if self._closed:
+            _refuse(errno.EBADF, self._path)
+        return self._system._perform(operation, self._path, effect, mutates=mutates, part=part, failed=failed)
+
+    def _read(self, position: int, buffer: memoryview, wait: bool) -> int:
+        system = self._system
+        if position < 0:
+            _refuse(errno.EINVAL, self._path)
+        if system.cold and not wait:
+            _refuse(errno.EAGAIN, self._path)
+        size = system.plan.portion("read_at", self._path, len(buffer), system.random)
+        # A slice copies: a view of the content would forbid the next write to make the file grow.
+        data = self._node.data[position : position + size]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class FakeFileSystem:
+    """Implements ``FileSystem`` in memory. Starts with nothing but the root directory.
+
+    A path names the same file with or without a leading slash. Hand in a seeded source of randomness: what happens
+    is decided by it and by the calls alone.
+
+    Attributes:
+        random: decides what a crash leaves.
+        plan: which calls fail, fall short or are the last one; empty at first.
+        calls: how often each operation was called.
+        mutations: how many calls there were that change something: the positions for ``FaultPlan.crash_at``.
+        cold: reads with ``wait=False`` raise ``BlockingIOError``.
+        capacity: the bytes that all files together may have. A write that would pass it is cut short, the next one is
+            refused. Only ``truncate`` may pass it, because a hole takes no space.
+        used: the bytes that all files together have.
+        life: counts the processes that lived here.
+    """
+
+    def __init__(self, random: random.Random, plan: FaultPlan | None = None, capacity: int | None = None) -> None:
+        self.random = random
+        self.plan = plan or FaultPlan()
+        self.capacity = capacity
+        self.cold = False
+        self.calls: dict[str, int] = defaultdict(int)
+        self.mutations = 0
+        self.used = 0
+        self.life = 0
+        self._crashed = False
+        self._lock = threading.RLock()
+        self._last_number = 1
+        self._root = DirectoryNode(1)
+        self._pending: list[NameChange] = []
+        self._boot_id = random.randbytes(16)
+        self._mount_id = random.getrandbits(32) + 1
+
+    # --- the protocol ---------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> FakeFile:
+        """Open a file. ``create`` demands that it does not exist yet, and implies ``writable``."""
+        return self._perform("open", path, lambda: self._open(path, writable or create, create), mutates=create)
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        """The entries, in no particular order. ``FileNotFoundError`` if there is no such directory."""
+        return self._perform("list_directory", path, lambda: self._list(path), mutates=False)
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory; ``FileExistsError`` if it is there."""
+        self._perform("make_directory", path, lambda: self._make_directory(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace ``target`` in one step. Durable after ``sync_directory`` of either parent, as with a journal."""
+        self._perform("rename", source, lambda: self._rename(source, target))
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name. Its bytes live on while it is open."""
+        self._perform("unlink", path, lambda: self._unlink(path))
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        self._perform("remove_directory", path, lambda: self._remove_directory(path))
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in this directory durable. Not the directory's own name."""
+
+        def commit() -> None:
+            self._pending = commit_names(self._pending, self._directory(path))
+
+        def fail() -> None:
+            self._pending = fail_names(self._pending, self._directory(path), self.random)
+
+        self._perform("sync_directory", path, commit, failed=fail)
+
+    def identity(self, path: Path) -> DirectoryIdentity:
+        """Who this directory is right now."""
+
+        def identify() -> DirectoryIdentity:
+            return DirectoryIdentity(self._boot_id, self._mount_id, self._directory(path).number)
+
+        return self._perform("identity", path, identify, mutates=False)
+
+    # --- crashes --------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """The process dies: nothing that was written is lost, but no open file may be used any more."""
+        with self._lock:
+            self.life += 1
+            self._crashed = False
+            self._count_used()
+
+    def power_cut(self) -> None:
+        """The machine dies: what was synced is there, of the rest any part. The boot id is a new one."""
+        with self._lock:
+            self._lose_memory()
+            self._boot_id = self.random.randbytes(16)
+
+    def remount(self) -> None:
+        """The disk goes away and comes back, the machine stays up: a power cut under the old boot id."""
+        with self._lock:
+            self._lose_memory()
+            self._mount_id += 1
+
+    # --- for tests, past all faults and counters ------------------------------------------------------
+
+    def contents(self, path: Path) -> bytes:
+        """A file's bytes as the process sees them."""
+        with self._lock:
+            return bytes(self._file(path).data)
+
+    def files(self) -> list[Path]:
+        """The files that the process sees, sorted."""
+        with self._lock:
+            return sorted(path for path, node in _paths(self._root, Path("/")) if isinstance(node, FileNode))
+
+    def plant(self, path: Path, data: Buffer) -> None:
+        """Put a file there, or replace what is in it: durably, directories above it included."""
+        with self._lock:
+            parent = self._plant_directory(path.parent)
+            node = parent.entries.get(path.name)
+            if isinstance(node, DirectoryNode):
+                _refuse(errno.EISDIR, path)
+            if node is None:
+                node = FileNode(self._number())
+                parent.entries[path.name] = parent.durable[path.name] = node
+            self.used += len(data) - len(node.data)
+            # In place: open files go on showing what is on the disk.
+            node.data[:] = data
+            node.durable[:] = data
+            node.pending.clear()
+            node.diverged = False
+
+    def plant_directory(self, path: Path) -> None:
+        """Make sure that a directory is there, durably, with those above it."""
+        with self._lock:
+            self._plant_directory(path)
+
+    def copy_directory(self, source: Path, target: Path) -> None:
+        """What an operator's copy does: the same bytes in new inodes, durable."""
+        with self._lock:
+            self.plant_directory(target)
+            for path, node in list(_paths(self._directory(source), target)):
+                if isinstance(node, FileNode):
+                    self.plant(path, bytes(node.data))
+                else:
+                    self.plant_directory(path)
+
+    def clone(self, random: random.Random) -> "FakeFileSystem":
+        """A copy of the disk and of all that is pending, to try another outcome. Without open files and faults."""
+        with self._lock:
+            other = FakeFileSystem(random, capacity=self.capacity)
+            other.cold = self.cold
+            other.life = self.life
+            other._last_number = self._last_number
+            other._boot_id, other._mount_id = self._boot_id, self._mount_id
+            copies: dict[Node, Node] = {}
+            other._root = _copy_directory_node(self._root, copies)
+            other._pending = [_copy_change(change, copies) for change in self._pending]
+            other._count_used()
+            return other
+
+    def export(self, directory: Path) -> None:
+        """Write everything that the process sees into a real directory."""
+        with self._lock:
+            for path, node in _paths(self._root, directory):
+                if isinstance(node, DirectoryNode):
+                    path.mkdir(parents=True, exist_ok=True)
+                else:
+                    path.write_bytes(node.data)
+
+    # --- how a call goes ------------------------------------------------------------------------------
+
+    def _perform(
+        self,
+        operation: str,
+        path: Path,
+        effect: Callable[[], Result],
+        *,
+        mutates: bool = True,
+        part: Callable[[], None] | None = None,
+        failed: Callable[[], None] | None = None,
+    ) -> Result:
+        """Count the call, and let it fail or be the last one if the plan says so.
+
+        Args:
+            operation: its name in ``OPERATIONS``.
+            path: what it is about.
+            effect: what it does.
+            mutates: whether a crash may happen in it.
+            part: what it does if the process dies in the middle. Without it the call happens as a whole or not.
+            failed: what the disk does when the plan lets the call fail.
+        """
+        with self._lock:
+            if self._crashed:
+                # Handlers that run while the crash passes through them belong to a dead process.
+                raise SimulatedCrash(f"{operation} of {path} after the crash")
+            self.calls[operation] += 1
+            error = self.plan.failure(operation, path)
+            if mutates:
+                self.mutations += 1
+                moment = self.plan.crash(self.random)
+                if moment is not None:
+                    self._crash(f"{operation} of {path}", moment, effect, part)
+            if error is not None:
+                if failed is not None:
+                    failed()
+                _refuse(error, path)
+            return effect()
+
+    def _crash(
+        self, call: str, moment: CrashMoment, effect: Callable[[], object], part: Callable[[], None] | None
+    ) -> NoReturn:
+        if moment is CrashMoment.MIDDLE and part is None:
+            moment = self.random.choice((CrashMoment.BEFORE, CrashMoment.AFTER))
+        # If the call would have been refused, nobody is left to be told.
+        with contextlib.suppress(OSError):
+            if moment is CrashMoment.AFTER:
+                effect()
+            elif moment is CrashMoment.MIDDLE and part is not None:
+                part()
+        self._crashed = True
+        raise SimulatedCrash(f"{moment.value} {call}")
+
+    def _lose_memory(self) -> None:
+        self.life += 1
+        self._crashed = False
+        survive_names(self.random, self._pending)
+        self._pending = []
+        self._settle(self._root)
+        self._count_used()
+
+    def _settle(self, directory: DirectoryNode) -> None:
+        directory.entries = dict(directory.durable)
+        for node in directory.entries.values():
+            if isinstance(node, DirectoryNode):
+                self._settle(node)
+            else:
+                node.named = True
+                node.cut_power(self.random)
+
+    def _count_used(self) -> None:
+        self.used = sum(len(node.data) for node in walk(self._root) if isinstance(node, FileNode))
+
+    # --- effects on files -----------------------------------------------------------------------------
+
+    def _write(self, file: FakeFile, position: int, data: bytes) -> int:
+        node = _writable_node(file)
+        if position < 0:
+            _refuse(errno.EINVAL, file.path)
+        size = self.plan.portion("write_at", file.path, len(data), self.random)
+        missing = position + size - len(node.data) - self._room()
+        if missing > 0 and size > 0:
+            size -= missing
+            if size <= 0:
+                _refuse(errno.ENOSPC, file.path)
+        self._change(node, Written(position, data[:size]))
+        return size
+
+    def _truncate(self, file: FakeFile, size: int) -> None:
+        node = _writable_node(file)
+        if size < 0:
+            _refuse(errno.EINVAL, file.path)
+        self._change(node, Resized(size))
+
+    def _allocate(self, file: FakeFile, position: int, size: int) -> None:
+        node = _writable_node(file)
+        end = position + size
+        possible = len(node.data) + self._room()
+        if end > possible:
+            # ext4 extends the file as it finds blocks, and leaves it so when it finds no more.
+            self._change(node, Allocated(self.random.randint(len(node.data), max(possible, len(node.data)))))
+            _refuse(errno.ENOSPC, file.path)
+        self._change(node, Allocated(end))
+
+    def _change(self, node: FileNode, change: Written | Resized | Allocated) -> None:
+        before = len(node.data)
+        node.change(change)
+        self.used += len(node.data) - before
+
+    def _room(self) -> int:
+        return max(0, self.capacity - self.used) if self.capacity is not None else 1 << 62
+
+    def _release(self, file: FakeFile) -> None:
+        with self._lock:
+            if file._life == self.life:
+                file._node.handles -= 1
+                self._free(file._node)
+
+    def _free(self, node: FileNode) -> None:
+        """The space of a file without a name comes back when the last handle goes."""
+        if not node.named and node.handles == 0:
+            self.used -= len(node.data)
+
+    # --- effects on names -----------------------------------------------------------------------------
+
+    def _open(self, path: Path, writable: bool, create: bool) -> FakeFile:
+        if not create:
+            return FakeFile(self, path, self._file(path), writable=writable)
+        node = FileNode(self._number())
+        self._link(path, node)
+        return FakeFile(self, path, node, writable=writable)
+
+    def _link(self, path: Path, node: Node) -> None:
+        parent = self._directory(path.parent)
+        if path.name in parent.entries or not path.name:
+            _refuse(errno.EEXIST, path)
+        parent.entries[path.name] = node
+        self._pending.append(Linked(parent, path.name, node))
+
+    def _make_directory(self, path: Path) -> None:
+        self._link(path, DirectoryNode(self._number()))
+
+    def _list(self, path: Path) -> list[DirectoryEntry]:
+        return [
+            DirectoryEntry(name, EntryKind.FILE, len(node.data))
+            if isinstance(node, FileNode)
+            else DirectoryEntry(name, EntryKind.DIRECTORY, 0)
+            for name, node in self._directory(path).entries.items()
+        ]
+
+    def _unlink(self, path: Path) -> None:
+        node = self._file(path)
+        parent = self._directory(path.parent)
+        del parent.entries[path.name]
+        self._pending.append(Unlinked(parent, path.name, node))
+        self._lose_name(node)
+
+    def _remove_directory(self, path: Path) -> None:
+        node = self._directory(path)
+        if node is self._root:
+            _refuse(errno.EBUSY, path)
+        if node.entries:
+            _refuse(errno.ENOTEMPTY, path)
+        parent = self._directory(path.parent)
+        del parent.entries[path.name]
+        self._pending.append(Unlinked(parent, path.name, node))
+
+    def _rename(self, source: Path, target: Path) -> None:
+        node = self._node(source)
+        parent, target_parent = self._directory(source.parent), self._directory(target.parent)
+        replaced = target_parent.entries.get(target.name)
+        if replaced is node:
+            return
+        if isinstance(node, DirectoryNode):
+            if any(step is target_parent for step in walk(node)):
+                _refuse(errno.EINVAL, target)
+            if isinstance(replaced, FileNode):
+                _refuse(errno.ENOTDIR, target)
+        elif isinstance(replaced, DirectoryNode):
+            _refuse(errno.EISDIR, target)
+        if isinstance(replaced, DirectoryNode) and replaced.entries:
+            _refuse(errno.ENOTEMPTY, target)
+        del parent.entries[source.name]
+        target_parent.entries[target.name] = node
+        self._pending.append(Renamed(parent, source.name, target_parent, target.name, node))
+        if isinstance(replaced, FileNode):
+            self._lose_name(replaced)
+
+    def _lose_name(self, node: FileNode) -> None:
+        node.named = False
+        self._free(node)
+
+    def _plant_directory(self, path: Path) -> DirectoryNode:
+        directory = self._root
+        for name in _names(path):
+            self._pending = commit_names(self._pending, directory)
+            child = directory.entries.get(name)
+            if child is None:
+                child = DirectoryNode(self._number())
+                directory.entries[name] = child
+            if isinstance(child, FileNode):
+                _refuse(errno.ENOTDIR, path)
+            directory.durable[name] = child
+            directory = child
+        self._pending = commit_names(self._pending, directory)
+        return directory
+
+    # --- looking up -----------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _node(self, path: Path) -> Node:
+        node: Node = self._root
+        for name in _names(path):
+            if isinstance(node, FileNode):
+                _refuse(errno.ENOTDIR, path)
+            found = node.entries.get(name)
+            if found is None:
+                _refuse(errno.ENOENT, path)
+            node = found
+        return node
+
+    def _directory(self, path: Path) -> DirectoryNode:
+        node = self._node(path)
+        if isinstance(node, FileNode):
+            _refuse(errno.ENOTDIR, path)
+        return node
+
+    def _file(self, path: Path) -> FileNode:
+        node = self._node(path)
+        if isinstance(node, DirectoryNode):
+            _refuse(errno.EISDIR, path)
+        return node
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    parts = path.parts
+    return parts[1:] if path.anchor else parts
+
+
+def _writable_node(file: FakeFile) -> FileNode:
+    if not file._writable:
+        _refuse(errno.EBADF, file.path)
+    return file._node
+
+
+def _refuse(error: int, path: Path) -> NoReturn:
+    # The constructor picks the subclass that belongs to the number, as the real calls do.
+    raise OSError(error, os.strerror(error), str(path))
+
+
+def _paths(directory: DirectoryNode, path: Path) -> list[tuple[Path, Node]]:
+    """Everything below a directory, itself included, parents first."""
+    found: list[tuple[Path, Node]] = [(path, directory)]
+    for name, node in directory.entries.items():
+        if isinstance(node, DirectoryNode):
+            found.extend(_paths(node, path / name))
+        else:
+            found.append((path / name, node))
+    return found
+
+
+def _copy_directory_node(node: DirectoryNode, copies: dict[Node, Node]) -> DirectoryNode:
+    copy = copies.get(node)
+    if not isinstance(copy, DirectoryNode):
+        copies[node] = copy = DirectoryNode(node.number)
+        copy.entries = {name: _copy_node(child, copies) for name, child in node.entries.items()}
+        copy.durable = {name: _copy_node(child, copies) for name, child in node.durable.items()}
+    return copy
+
+
+def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
+    if isinstance(node, DirectoryNode):
+        return _copy_directory_node(node, copies)
+    copy = copies.get(node)
+    if copy is None:
+        copies[node] = copy = FileNode(
+            node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
+        )
+    return copy
+
+
+def _copy_change(change: NameChange, copies: dict[Node, Node]) -> NameChange:
+    node = _copy_node(change.node, copies)
+    if isinstance(change, Renamed):
+        source, target = _copy_directory_node(change.source, copies), _copy_directory_node(change.target, copies)
+        return Renamed(source, change.source_name, target, change.target_name, node)
+    return type(change)(_copy_directory_node(change.directory, copies), change.name, node)
