@@ -47,6 +47,7 @@ class LocalFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
+        self._check(position)
         if len(buffers) > _BUFFERS_MAX:
             buffers = buffers[:_BUFFERS_MAX]
         return os.pwritev(self._descriptor, buffers, position)
@@ -56,6 +57,7 @@ class LocalFile:
 
         With ``wait=False`` raise ``BlockingIOError``, or return less, rather than wait for the disk.
         """
+        self._check(position)
         if wait:
             return os.preadv(self._descriptor, (buffer,), position)
         try:
@@ -68,6 +70,7 @@ class LocalFile:
 
     def sync(self) -> None:
         """Return once the data, and the size that is needed to read it, would survive a power cut."""
+        self._check(0)
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
@@ -76,6 +79,7 @@ class LocalFile:
 
     def allocate(self, position: int, size: int) -> None:
         """Reserve disk space and extend the file with zeros up to ``position + size``."""
+        self._check(position)
         try:
             os.posix_fallocate(self._descriptor, position, size)
         except OSError as error:
@@ -103,6 +107,16 @@ class LocalFile:
 
     def __del__(self) -> None:
         self.close()
+
+    def _check(self, position: int) -> None:
+        """Stop what the calls below would take for something else.
+
+        To the kernel, position -1 is "where the cursor is"; to ``os.fdatasync``, a closed file is a ``ValueError``.
+        """
+        if position < 0:
+            raise OSError(errno.EINVAL, f"no position in a file: {position}", str(self._path))
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
 
 
 class LocalFileSystem:
@@ -242,9 +256,10 @@ def _find_writeback(library: ctypes.CDLL) -> _Writeback | None:
 
 def _read_boot_id() -> bytes:
     try:
-        return bytes.fromhex(_BOOT_ID_PATH.read_text("ascii").strip().replace("-", ""))
+        boot_id = bytes.fromhex(_BOOT_ID_PATH.read_text("ascii").strip().replace("-", ""))
     except (OSError, ValueError):
         return _BOOT_ID_UNKNOWN
+    return boot_id if len(boot_id) == len(_BOOT_ID_UNKNOWN) else _BOOT_ID_UNKNOWN
 
 
 def _read_mount_id(library: ctypes.CDLL, path: Path) -> int:

@@ -35,6 +35,7 @@ from courser.testing.nodes import (
     Unlinked,
     Written,
     commit_names,
+    copy_tree,
     fail_names,
     survive_names,
     walk,
@@ -293,9 +294,7 @@ class FakeFileSystem:
             other.life = self.life
             other._last_number = self._last_number
             other._boot_id, other._mount_id = self._boot_id, self._mount_id
-            copies: dict[Node, Node] = {}
-            other._root = _copy_directory_node(self._root, copies)
-            other._pending = [_copy_change(change, copies) for change in self._pending]
+            other._root, other._pending = copy_tree(self._root, self._pending)
             other._count_used()
             return other
 
@@ -404,6 +403,8 @@ class FakeFileSystem:
 
     def _allocate(self, file: FakeFile, position: int, size: int) -> None:
         node = _writable_node(file)
+        if position < 0 or size < 0:
+            _refuse(errno.EINVAL, file.path)
         end = position + size
         possible = len(node.data) + self._room()
         if end > possible:
@@ -570,31 +571,3 @@ def _paths(directory: DirectoryNode, path: Path) -> list[tuple[Path, Node]]:
         else:
             found.append((path / name, node))
     return found
-
-
-def _copy_directory_node(node: DirectoryNode, copies: dict[Node, Node]) -> DirectoryNode:
-    copy = copies.get(node)
-    if not isinstance(copy, DirectoryNode):
-        copies[node] = copy = DirectoryNode(node.number)
-        copy.entries = {name: _copy_node(child, copies) for name, child in node.entries.items()}
-        copy.durable = {name: _copy_node(child, copies) for name, child in node.durable.items()}
-    return copy
-
-
-def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
-    if isinstance(node, DirectoryNode):
-        return _copy_directory_node(node, copies)
-    copy = copies.get(node)
-    if copy is None:
-        copies[node] = copy = FileNode(
-            node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
-        )
-    return copy
-
-
-def _copy_change(change: NameChange, copies: dict[Node, Node]) -> NameChange:
-    node = _copy_node(change.node, copies)
-    if isinstance(change, Renamed):
-        source, target = _copy_directory_node(change.source, copies), _copy_directory_node(change.target, copies)
-        return Renamed(source, change.source_name, target, change.target_name, node)
-    return type(change)(_copy_directory_node(change.directory, copies), change.name, node)

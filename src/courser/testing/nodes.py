@@ -245,6 +245,40 @@ def walk(directory: DirectoryNode) -> Iterator[Node]:
             yield node
 
 
+def copy_tree(root: DirectoryNode, pending: list[NameChange]) -> tuple[DirectoryNode, list[NameChange]]:
+    """A copy that shares nothing that can change."""
+    copies: dict[Node, Node] = {}
+    return _copy_directory(root, copies), [_copy_change(change, copies) for change in pending]
+
+
+def _copy_directory(node: DirectoryNode, copies: dict[Node, Node]) -> DirectoryNode:
+    copy = copies.get(node)
+    if not isinstance(copy, DirectoryNode):
+        copies[node] = copy = DirectoryNode(node.number)
+        copy.entries = {name: _copy_node(child, copies) for name, child in node.entries.items()}
+        copy.durable = {name: _copy_node(child, copies) for name, child in node.durable.items()}
+    return copy
+
+
+def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
+    if isinstance(node, DirectoryNode):
+        return _copy_directory(node, copies)
+    copy = copies.get(node)
+    if copy is None:
+        copies[node] = copy = FileNode(
+            node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
+        )
+    return copy
+
+
+def _copy_change(change: NameChange, copies: dict[Node, Node]) -> NameChange:
+    node = _copy_node(change.node, copies)
+    if isinstance(change, Renamed):
+        source, target = _copy_directory(change.source, copies), _copy_directory(change.target, copies)
+        return Renamed(source, change.source_name, target, change.target_name, node)
+    return type(change)(_copy_directory(change.directory, copies), change.name, node)
+
+
 def _is_filled(node: Node) -> bool:
     return isinstance(node, DirectoryNode) and bool(node.durable)
 
