@@ -148,6 +148,15 @@ def test_what_a_durable_truncate_cut_does_not_come_back() -> None:
     assert {result["a"] for result in outcomes(prepare)} == {b"0123", b"0123" + bytes(6)}
 
 
+def test_a_cut_and_an_extension_that_both_survive_leave_zeros() -> None:
+    def prepare(system: FakeFileSystem) -> None:
+        file = synced(system, FILE, b"0123456789")
+        file.truncate(4)
+        file.truncate(10)
+
+    assert {result["a"] for result in outcomes(prepare)} == {b"0123456789", b"0123", b"0123" + bytes(6)}
+
+
 def test_an_unsynced_allocation_survives_or_not() -> None:
     def prepare(system: FakeFileSystem) -> None:
         synced(system, FILE, b"abc").allocate(0, 1000)
@@ -346,6 +355,17 @@ def test_a_synced_removal_of_a_directory_takes_its_files_along() -> None:
         assert system.list_directory(DATA) == []
 
 
+def test_a_synced_rename_over_a_directory_does_not_wait_for_the_unlinks_in_it() -> None:
+    def prepare(system: FakeFileSystem) -> None:
+        system.plant(DATA / "d/old", b"old")
+        system.plant(DATA / "e/new", b"new")
+        system.unlink(DATA / "d/old")
+        system.rename(DATA / "e", DATA / "d")
+        system.sync_directory(DATA)
+
+    assert all(result == {"d/new": b"new"} for result in outcomes(prepare))
+
+
 @pytest.mark.parametrize("side", ["from", "to"])
 def test_a_rename_between_directories_is_durable_with_either_and_ties_what_came_before(side: str) -> None:
     def prepare(system: FakeFileSystem) -> None:
@@ -533,6 +553,18 @@ def test_a_failed_sync_of_a_directory_is_not_made_good_by_the_next() -> None:
     results = outcomes(prepare)
     assert {} in results
     assert {"a": b"abc"} in results
+
+
+def test_a_name_made_after_a_failed_sync_can_be_synced() -> None:
+    def prepare(system: FakeFileSystem) -> None:
+        synced(system, FILE, b"old")
+        system.unlink(FILE)
+        system.plan = FaultPlan().fail("sync_directory", errno.EIO)
+        with pytest.raises(OSError, match=r"."):
+            system.sync_directory(DATA)
+        synced(system, FILE, b"new")
+
+    assert all(result == {"a": b"new"} for result in outcomes(prepare))
 
 
 @pytest.mark.parametrize(
