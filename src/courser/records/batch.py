@@ -1,0 +1,193 @@
+"""A batch as clients send it and get it: build, check, merge, cut to an offset range.
+
+A ``Batch`` is well-formed by construction and not yet stamped: it has no partition, no offset and no time of its own.
+``stored_header.stamp`` gives it those and turns it into what lies on disk.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from courser.errors import ErrorCode, InvalidBatch
+from courser.model.buffers import Buffer
+from courser.records import layout
+from courser.records.checksum import xxh3
+from courser.records.frames import (
+    FrameLayout,
+    checksum_fields,
+    frame_checksum,
+    frame_fields,
+    layout_of,
+    wrong_frame_checksums,
+)
+
+
+_DELTAS = struct.Struct("<II")
+"""offset_delta, timestamp_delta"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages on their way in."""
+
+    origin_timestamp: int
+    count: int
+    body: memoryview
+    """The frames."""
+    frames: FrameLayout
+    checksums: bytes
+    """The checksum fields of the frames, in order."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire and, uncompressed, on disk."""
+        return layout.BATCH_HEADER_SIZE + len(self.body)
+
+
+def batch_checksum(header: Buffer, checksums: Buffer) -> int:
+    """XXH3-64 of the wire header without its checksum field, followed by the checksum fields of the frames."""
+    head = header[: layout.BATCH_CHECKSUM_POSITION]
+    count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
+    return xxh3(b"".join((head, count, checksums)))
+
+
+def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
+    """Check a batch as a producer sent it.
+
+    The batch checksum is always checked. ``verify_frames`` also hashes every message.
+
+    Raises:
+        InvalidBatch: with the number a client understands.
+    """
+    view = memoryview(data)
+    if len(view) < layout.BATCH_HEADER_SIZE:
+        raise InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are less than a batch header")
+    _, _, _, origin_timestamp, batch_length, claimed_checksum, count = layout.WIRE_HEADER.unpack_from(view)
+    if batch_length != len(view):
+        raise InvalidBatch(
+            ErrorCode.INVALID_MESSAGES_SIZE, f"its length field says {batch_length}, but {len(view)} bytes came"
+        )
+    if batch_length > layout.BATCH_SIZE_MAX:
+        raise InvalidBatch(
+            ErrorCode.INVALID_MESSAGES_SIZE, f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
+        )
+    if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
+    body = view[layout.BATCH_HEADER_SIZE :]
+    frames = layout_of(body, count)
+    _check_frame_fields(body, frames)
+    checksums = checksum_fields(body, frames)
+    if batch_checksum(view, checksums) != claimed_checksum:
+        raise InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
+    if verify_frames and (wrong := wrong_frame_checksums(body, frames)):
+        raise InvalidBatch(ErrorCode.INVALID_MESSAGE_CHECKSUM, f"the checksum of message {wrong[0]} does not match")
+    return Batch(origin_timestamp, count, body, frames, checksums)
+
+
+def _check_frame_fields(body: memoryview, frames: FrameLayout) -> None:
+    if frame_fields(body, frames, layout.FRAME_RESERVED_POSITION, "<u8").any():
+        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
+    deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
+    if not np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32)):
+        raise InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """One message to put into a batch."""
+
+    payload: Buffer
+    message_id: int = 0
+    origin_timestamp: int = 0
+    user_headers: Buffer = b""
+    """The encoded block."""
+
+
+def build_batch(messages: Sequence[NewMessage]) -> Batch:
+    """Put messages together. One object per message: for clients, tools and tests.
+
+    Raises:
+        InvalidBatch: no messages, or creation times too far apart for one batch.
+    """
+    if not messages:
+        raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
+    origin_timestamp = min(message.origin_timestamp for message in messages)
+    if max(message.origin_timestamp for message in messages) - origin_timestamp > layout.TIMESTAMP_DELTA_MAX:
+        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart")
+    pieces: list[Buffer] = []
+    for number, message in enumerate(messages):
+        header = layout.FRAME_HEADER.pack(
+            0,
+            message.message_id.to_bytes(16, "little"),
+            number,
+            message.origin_timestamp - origin_timestamp,
+            len(message.user_headers),
+            len(message.payload),
+            0,
+        )
+        covered = b"".join((header[layout.FRAME_ID_POSITION :], message.payload, message.user_headers))
+        pieces += (xxh3(covered).to_bytes(8, "little"), covered)
+    return batch_of(origin_timestamp, len(messages), memoryview(b"".join(pieces)))
+
+
+def batch_of(origin_timestamp: int, count: int, body: memoryview) -> Batch:
+    """A batch from frames that the caller made itself."""
+    frames = layout_of(body, count)
+    return Batch(origin_timestamp, count, body, frames, checksum_fields(body, frames))
+
+
+def encode_batch(batch: Batch, *, partition_id: int = 0, base_offset: int = 0, base_timestamp: int = 0) -> bytes:
+    """The batch as it goes over the wire. A producer leaves the last three at 0."""
+    header = wire_header(
+        partition_id, base_offset, base_timestamp, batch.origin_timestamp, batch.size, batch.count, batch.checksums
+    )
+    return b"".join((header, batch.body))
+
+
+def wire_header(
+    partition_id: int,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    batch_length: int,
+    count: int,
+    checksums: Buffer,
+) -> bytearray:
+    """A 256-byte header with its batch checksum, the extension blank."""
+    header = bytearray(layout.BATCH_HEADER_SIZE)
+    fields = (partition_id, base_offset, base_timestamp, origin_timestamp, batch_length)
+    layout.WIRE_HEADER.pack_into(header, 0, *fields, 0, count)
+    layout.WIRE_HEADER.pack_into(header, 0, *fields, batch_checksum(header, checksums), count)
+    return header
+
+
+def merge_batches(batches: Iterable[Batch]) -> Batch:
+    """One batch of all the messages, in order. Frames are renumbered, so each one's checksum is computed again.
+
+    A message whose own checksum was wrong gets a right one: callers that must keep the difference verify first.
+
+    Raises:
+        InvalidBatch: the creation times do not fit into one batch.
+    """
+    parts = list(batches)
+    origin_timestamp = min(part.origin_timestamp for part in parts)
+    body = bytearray().join(part.body for part in parts)
+    view = memoryview(body)
+    starts: list[int] = []
+    position = 0
+    number = 0
+    for part in parts:
+        shift = part.origin_timestamp - origin_timestamp
+        deltas = frame_fields(part.body, part.frames, layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.int64) + shift
+        if int(deltas.max()) > layout.TIMESTAMP_DELTA_MAX:
+            raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart")
+        for start, delta in zip((part.frames.starts + position).tolist(), deltas.tolist(), strict=True):
+            _DELTAS.pack_into(body, start + layout.FRAME_OFFSET_DELTA_POSITION, number, delta)
+            starts.append(start)
+            number += 1
+        position += len(part.body)
+    for start, end in zip(starts, [*starts[1:], position], strict=True):
+        body[start : start + 8] = frame_checksum(view, start, end).to_bytes(8, "little")
+    return batch_of(origin_timestamp, number, view)

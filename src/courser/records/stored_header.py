@@ -1,0 +1,182 @@
+"""The header of a batch on disk: stamp it, check it, blank it for the wire.
+
+The extension behind the wire fields says what the file system cannot: whose batch this is, how its body is stored,
+and two hashes. ``header_checksum`` covers every other byte of the header, ``body_hash`` every byte of the stored body,
+so no flipped bit goes unnoticed. Both are checked on every read.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from courser.model.buffers import Buffer
+from courser.records import layout
+from courser.records.batch import Batch, batch_checksum, wire_header
+from courser.records.checksum import xxh3
+from courser.records.frames import FrameLayout, frame_fields, layout_of, uniform_layout
+
+NO_PRODUCER = bytes(16)
+
+
+class BadBatch(Exception):
+    """Bytes that should be a stored batch and are not. The caller knows where they lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIdentity:
+    """Whose batches these are. A batch that says otherwise was written to the wrong place."""
+
+    topic_uuid: bytes
+    partition_id: int
+    incarnation: int
+    """The journal op that made the partition: ids come back after a delete, this number does not."""
+
+
+class StoredHeader(NamedTuple):
+    """The fields of ``layout.STORED_HEADER``, in order."""
+
+    partition_id: int
+    base_offset: int
+    base_timestamp: int
+    origin_timestamp: int
+    batch_length: int
+    batch_checksum: int
+    message_count: int
+    magic: bytes
+    format_version: int
+    codec: int
+    flags: int
+    frame_size: int
+    encryption_key_id: int
+    reserved: int
+    stored_length: int
+    topic_uuid: bytes
+    incarnation: int
+    producer: bytes
+    sequence: int
+    body_hash: int
+    header_checksum: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last message."""
+        return self.base_offset + self.message_count
+
+
+_pack_into = layout.STORED_HEADER.pack_into
+_unpack_from = layout.STORED_HEADER.unpack_from
+
+
+def stamp(
+    batch: Batch,
+    identity: PartitionIdentity,
+    *,
+    base_offset: int,
+    base_timestamp: int,
+    producer: bytes = NO_PRODUCER,
+    sequence: int = 0,
+) -> bytearray:
+    """The 256 bytes that go in front of ``batch.body`` on disk."""
+    header = wire_header(
+        identity.partition_id,
+        base_offset,
+        base_timestamp,
+        batch.origin_timestamp,
+        batch.size,
+        batch.count,
+        batch.checksums,
+    )
+    wire = layout.WIRE_HEADER.unpack_from(header)
+    _pack_into(
+        header,
+        0,
+        *wire,
+        layout.MAGIC,
+        layout.FORMAT_VERSION,
+        layout.Codec.NONE,
+        0,
+        batch.frames.frame_size,
+        0,
+        0,
+        batch.size,
+        identity.topic_uuid,
+        identity.incarnation,
+        producer,
+        sequence,
+        xxh3(batch.body),
+        0,
+    )
+    checksum = xxh3(memoryview(header)[: layout.HEADER_CHECKSUM_POSITION])
+    header[layout.HEADER_CHECKSUM_POSITION :] = checksum.to_bytes(8, "little")
+    return header
+
+
+def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:
+    """Take the header at ``position`` apart.
+
+    Raises:
+        BadBatch: not a header, damaged, or another partition's.
+    """
+    header = StoredHeader._make(_unpack_from(data, position))
+    if header.magic != layout.MAGIC:
+        raise BadBatch("no batch begins here")
+    if xxh3(data[position : position + layout.HEADER_CHECKSUM_POSITION]) != header.header_checksum:
+        raise BadBatch("the header checksum does not match")
+    if header.format_version != layout.FORMAT_VERSION:
+        raise BadBatch(f"batch format {header.format_version} is not known, only {layout.FORMAT_VERSION}")
+    if (header.topic_uuid, header.partition_id, header.incarnation) != (
+        identity.topic_uuid,
+        identity.partition_id,
+        identity.incarnation,
+    ):
+        raise BadBatch(
+            f"the batch belongs to topic {header.topic_uuid.hex()}, partition {header.partition_id}-{header.incarnation}"
+        )
+    # The checksum vouches for the writer's numbers, not for the writer: a length is never followed blindly.
+    if not layout.BATCH_HEADER_SIZE < header.stored_length <= layout.BATCH_SIZE_MAX or header.message_count < 1:
+        raise BadBatch(f"a length of {header.stored_length} bytes and {header.message_count} messages is impossible")
+    if header.codec != layout.Codec.NONE or header.encryption_key_id or header.stored_length != header.batch_length:
+        raise BadBatch(f"codec {header.codec} with key {header.encryption_key_id} is not known to this version")
+    return header
+
+
+def check_body(header: StoredHeader, body: Buffer) -> None:
+    """Raise ``BadBatch`` unless the stored body is what was written."""
+    if xxh3(body) != header.body_hash:
+        raise BadBatch("the body hash does not match")
+
+
+def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
+    """Where the frames of a body that passed ``check_body`` begin."""
+    if header.frame_size:
+        return uniform_layout(header.message_count, header.frame_size)
+    return layout_of(body, header.message_count)
+
+
+def blank_extension(data: memoryview, position: int) -> None:
+    """Make a stored header a wire header, in place."""
+    start = position + layout.EXTENSION_POSITION
+    data[start : position + layout.BATCH_HEADER_SIZE] = layout.NO_EXTENSION
+
+
+def trimmed_header(header: StoredHeader, body: memoryview, count: int) -> bytearray:
+    """The wire header for ``count`` frames of the batch, ``body`` being exactly those frames.
+
+    The base offset stays: the first frame kept carries its own delta.
+    """
+    uniform = header.frame_size and header.frame_size * count == len(body)
+    frames = uniform_layout(count, header.frame_size) if uniform else layout_of(body, count)
+    checksums = frame_fields(body, frames, layout.FRAME_CHECKSUM_POSITION, "<u8").tobytes()
+    return wire_header(
+        header.partition_id,
+        header.base_offset,
+        header.base_timestamp,
+        header.origin_timestamp,
+        layout.BATCH_HEADER_SIZE + len(body),
+        count,
+        checksums,
+    )
+
+
+def has_valid_batch_checksum(data: memoryview, header: StoredHeader, checksums: bytes) -> bool:
+    """Whether the wire checksum of a whole batch is right: for ``verify``, since the stored hashes say it already."""
+    return batch_checksum(data, checksums) == header.batch_checksum

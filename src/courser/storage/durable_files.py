@@ -1,0 +1,128 @@
+"""Small durable steps that everything else is made of: replace a file, remove a file, copy bytes aside.
+
+Each function names what a power cut in the middle of it leaves behind.
+"""
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+from courser.errors import DiskFull, StorageFailure
+from courser.model.buffers import Buffer
+from courser.storage.files import EntryKind, File, FileSystem, read_into, write_all
+from courser.storage.paths import TEMPORARY_SUFFIX
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_COPY_SIZE = 1024 * 1024
+"""Bytes that a copy moves at a time."""
+
+
+def storage_failure(operation: str, path: Path, error: OSError) -> StorageFailure:
+    """The error to raise for an ``OSError``: a full disk is told apart, because it heals."""
+    kind = DiskFull if error.errno in _NO_SPACE and operation != "sync" else StorageFailure
+    return kind(operation, path, error)
+
+
+def sync_file(file: File) -> None:
+    """Sync, or raise ``StorageFailure``. After a failure the file's unsynced data is to be given up, not synced again."""
+    try:
+        file.sync()
+    except OSError as error:
+        raise storage_failure("sync", file.path, error) from error
+
+
+def sync_directory(file_system: FileSystem, path: Path) -> None:
+    """Make the names in a directory durable, or raise ``StorageFailure``."""
+    try:
+        file_system.sync_directory(path)
+    except OSError as error:
+        raise storage_failure("sync", path, error) from error
+
+
+def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
+    """Give ``path`` new contents in one step: a power cut leaves the old ones or the new ones, whole."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        unlink_if_there(file_system, temporary)
+        file = file_system.open(temporary, writable=True, create=True)
+    except OSError as error:
+        raise storage_failure("creation", temporary, error) from error
+    try:
+        write_all(file, 0, [data])
+    except OSError as error:
+        raise storage_failure("write", temporary, error) from error
+    # Without this sync the rename may become durable before the data, and a power cut leaves an empty file.
+    sync_file(file)
+    file.close()
+    try:
+        file_system.rename(temporary, path)
+    except OSError as error:
+        raise storage_failure("rename", path, error) from error
+    # Without this sync a power cut brings the old file back, after somebody was told of the new one.
+    sync_directory(file_system, path.parent)
+
+
+def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> None:
+    """Make every missing directory from ``below`` down to ``path``, each entry synced in its parent."""
+    missing = [path, *path.parents]
+    for directory in reversed(missing[: missing.index(below)]):
+        try:
+            file_system.make_directory(directory)
+        except FileExistsError:
+            continue
+        sync_directory(file_system, directory.parent)
+
+
+def unlink_if_there(file_system: FileSystem, path: Path) -> bool:
+    """Remove a name; say whether it was there. Durable after the directory's sync: until then it may come back."""
+    try:
+        file_system.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove_tree(file_system: FileSystem, path: Path) -> None:
+    """Remove a directory with all in it; a power cut may leave a part, and the caller removes it again."""
+    try:
+        entries = file_system.list_directory(path)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.kind is EntryKind.DIRECTORY:
+            remove_tree(file_system, path / entry.name)
+        else:
+            unlink_if_there(file_system, path / entry.name)
+    file_system.remove_directory(path)
+    sync_directory(file_system, path.parent)
+
+
+def copy_range(file_system: FileSystem, source: File, start: int, end: int, target: Path) -> None:
+    """Copy bytes to a new file, durably: it is there, whole, before the caller cuts the original."""
+    copy = file_system.open(target, writable=True, create=True)
+    buffer = memoryview(bytearray(min(_COPY_SIZE, max(end - start, 1))))
+    position = start
+    while position < end:
+        piece = buffer[: min(len(buffer), end - position)]
+        filled = read_into(source, position, piece)
+        if filled == 0:
+            break
+        write_all(copy, position - start, [piece[:filled]])
+        position += filled
+    sync_file(copy)
+    copy.close()
+    sync_directory(file_system, target.parent)
+
+
+def free_name(file_system: FileSystem, directory: Path, wanted: str) -> Path:
+    """``directory / wanted``, or with a number behind it if that is taken."""
+    taken = {entry.name for entry in file_system.list_directory(directory)}
+    return directory / next(name for name in _names(wanted) if name not in taken)
+
+
+def _names(wanted: str) -> Iterable[str]:
+    yield wanted
+    number = 1
+    while True:
+        yield f"{wanted}.{number}"
+        number += 1

@@ -1,0 +1,140 @@
+"""The entries of a segment's index, in memory: find a message by its offset or by its time.
+
+The index is sparse: the first frame that begins in each *cell* of the log, a stretch of ``interval`` bytes, has an
+entry. So the entry at or before a message is less than one interval away from it, inside a large batch too. The rule
+looks at nothing but positions: an index that is built again from the log comes out the same.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from courser.records.frames import FrameLayout
+from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
+
+ROW = np.dtype(
+    [
+        ("offset", "<u4"),  # relative to the segment's first offset
+        ("frame_position", "<u4"),
+        ("batch_position", "<u4"),
+        ("reserved", "<u4"),
+        ("timestamp", "<u8"),
+    ]
+)
+"""An entry on disk."""
+
+
+class IndexEntry(NamedTuple):
+    """A message that the index knows."""
+
+    offset: int
+    frame_position: int
+    """Where its frame begins in the log."""
+    batch_position: int
+    """Where its batch begins in the log."""
+    timestamp: int
+    """The time of its batch."""
+
+
+class IndexEntries:
+    """Entries in offset order, a column each. One thread adds; any number may look up meanwhile.
+
+    A lookup uses only the first ``len(self)`` rows, and that number grows last.
+    """
+
+    __slots__ = ("_base_offset", "_batch_positions", "_count", "_frame_positions", "_last_cell", "_offsets", "_times")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._offsets = array("I")
+        self._frame_positions = array("I")
+        self._batch_positions = array("I")
+        self._times = array("Q")
+        self._count = 0
+        self._last_cell = -1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first_offset(self) -> int | None:
+        """The offset of the first entry."""
+        return self._offsets[0] + self._base_offset if self._count else None
+
+    def add_batch(self, *, base_offset: int, position: int, timestamp: int, frames: FrameLayout, interval: int) -> None:
+        """Take note of a batch that lies at ``position``, behind all that was added before."""
+        first_frame = position + BATCH_HEADER_SIZE
+        first_cell = first_frame // interval
+        if (first_frame + frames.size - FRAME_HEADER_SIZE) // interval == first_cell:
+            # A batch inside one cell, the common case of small sends: no arrays for a single number.
+            if first_cell != self._last_cell:
+                self._offsets.append(base_offset - self._base_offset)
+                self._frame_positions.append(first_frame)
+                self._batch_positions.append(position)
+                self._times.append(timestamp)
+                self._last_cell = first_cell
+                self._count += 1
+            return
+        starts = frames.starts + first_frame
+        cells = starts // interval
+        is_first = np.empty(len(cells), np.bool_)
+        is_first[0] = first_cell != self._last_cell
+        np.not_equal(cells[1:], cells[:-1], out=is_first[1:])
+        numbers = np.flatnonzero(is_first)
+        self._last_cell = int(cells[-1])
+        self._offsets.frombytes((numbers + (base_offset - self._base_offset)).astype(np.uint32).tobytes())
+        self._frame_positions.frombytes(starts[numbers].astype(np.uint32).tobytes())
+        self._batch_positions.extend([position] * len(numbers))
+        self._times.extend([timestamp] * len(numbers))
+        self._count = len(self._times)
+
+    def at_offset(self, offset: int) -> IndexEntry | None:
+        """The last entry at or before ``offset``."""
+        return self._entry(bisect_right(self._offsets, offset - self._base_offset, 0, self._count) - 1)
+
+    def before_time(self, timestamp: int) -> IndexEntry | None:
+        """The last entry that is older than ``timestamp``: the first message not older lies behind it."""
+        return self._entry(bisect_left(self._times, timestamp, 0, self._count) - 1)
+
+    def _entry(self, number: int) -> IndexEntry | None:
+        if number < 0:
+            return None
+        return IndexEntry(
+            self._offsets[number] + self._base_offset,
+            self._frame_positions[number],
+            self._batch_positions[number],
+            self._times[number],
+        )
+
+    def rows(self, start: int, end: int) -> NDArray[np.void]:
+        """Entries ``start`` to ``end`` as they are stored."""
+        rows = np.zeros(end - start, ROW)
+        rows["offset"] = self._offsets[start:end]
+        rows["frame_position"] = self._frame_positions[start:end]
+        rows["batch_position"] = self._batch_positions[start:end]
+        rows["timestamp"] = self._times[start:end]
+        return rows
+
+    def add_rows(self, rows: NDArray[np.void]) -> None:
+        """Append entries that were stored."""
+        self._offsets.frombytes(rows["offset"].tobytes())
+        self._frame_positions.frombytes(rows["frame_position"].tobytes())
+        self._batch_positions.frombytes(rows["batch_position"].tobytes())
+        self._times.frombytes(rows["timestamp"].tobytes())
+        self._count = len(self._times)
+
+    def without(self, count: int) -> "IndexEntries":
+        """A copy that lacks the first ``count`` entries. It goes on where this one stands."""
+        rest = IndexEntries(self._base_offset)
+        rest.add_rows(self.rows(count, self._count))
+        rest._last_cell = self._last_cell
+        return rest
+
+    @property
+    def size_in_memory(self) -> int:
+        """Bytes that the columns take."""
+        columns = (self._offsets, self._frame_positions, self._batch_positions, self._times)
+        return sum(column.itemsize * len(column) for column in columns)

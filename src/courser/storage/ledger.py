@@ -1,0 +1,343 @@
+"""The ledger: what a partition knows for certain about its own files.
+
+An append-only file of 256-byte records (``docs/formats/ledger.md``). Every record repeats all the numbers of the
+partition, so a lost record loses one step and no more; some also report an event: a segment was sealed, a gap was
+left in the offsets, a range was found damaged. Numbers only grow: start offset, reserved end,
+last timestamp, epoch.
+
+Who must wait for the sync of a record: a reservation, a new start offset and a seal count only once they are synced.
+A recovery point may be lost: the one before it is good too.
+"""
+
+import struct
+from dataclasses import astuple, dataclass, field, replace
+from enum import IntEnum
+from pathlib import Path
+
+from courser.records.checksum import xxh3
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.durable_files import replace_file, storage_failure, sync_file
+from courser.storage.files import File, FileSystem, read_exactly, write_all
+
+RECORD_SIZE = 256
+_RECORD = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the rest of the record
+    "4s"  # magic
+    "H"  # format_version
+    "H"  # kind
+    "Q"  # sequence
+    "16s"  # topic_uuid
+    "Q"  # partition_id
+    "Q"  # incarnation
+    "Q"  # start_offset
+    "Q"  # reserved_end
+    "Q"  # last_timestamp
+    "Q"  # epoch: number of purges
+    "7Q"  # the event's own numbers
+    "104x"  # reserved, zero
+)
+assert _RECORD.size == RECORD_SIZE
+_MAGIC = b"CRSL"
+_VERSION = 1
+_CHECKSUM_SIZE = 8
+_NO_EVENT = (0, 0, 0, 0, 0, 0, 0)
+
+_GARBAGE_COUNT_MAX = 4096
+"""Records (1 MiB) that no longer matter before the file is written anew."""
+
+
+class RecordKind(IntEnum):
+    """What a record reports besides the partition's numbers."""
+
+    NUMBERS = 1
+    SEALED = 2
+    GAP = 3
+    DAMAGE = 4
+    PROGRESS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What is known of a segment, up to ``size``, without reading it."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    first_timestamp: int
+    last_timestamp: int
+    message_count: int
+    batch_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A segment that will not change any more, synced to its end, with all before it."""
+
+    facts: SegmentFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The recovery point: the open segment up to here, and all before it, is synced. Damage there is rot."""
+
+    facts: SegmentFacts
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGap:
+    """Offsets that name no message: reserved before a power cut, or lost with a file."""
+
+    first_offset: int
+    end_offset: int
+    is_loss: bool
+    """True if messages were known to be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Bytes of a segment that are no good batch, and the offsets that are missing with them."""
+
+    base_offset: int
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+
+
+Event = Sealed | OffsetGap | DamagedRange | Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerNumbers:
+    """The numbers that every record carries."""
+
+    start_offset: int = 0
+    """Messages below it are gone for good."""
+    reserved_end: int = 0
+    """No offset at or above it was ever confirmed before it was synced."""
+    last_timestamp: int = 0
+    epoch: int = 0
+    """Grows with every purge. Consumer offsets of an older epoch are void."""
+
+
+@dataclass(slots=True)
+class LedgerState:
+    """All that the ledger says."""
+
+    numbers: LedgerNumbers = field(default_factory=LedgerNumbers)
+    sealed: dict[int, SegmentFacts] = field(default_factory=dict)
+    progress: SegmentFacts | None = None
+    gaps: list[OffsetGap] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
+
+    def take(self, numbers: LedgerNumbers, event: Event | None) -> None:
+        """Follow a record. No number gets smaller, whatever order the records come in."""
+        old = self.numbers
+        self.numbers = LedgerNumbers(
+            start_offset=max(old.start_offset, numbers.start_offset),
+            reserved_end=max(old.reserved_end, numbers.reserved_end),
+            last_timestamp=max(old.last_timestamp, numbers.last_timestamp),
+            epoch=max(old.epoch, numbers.epoch),
+        )
+        match event:
+            case Sealed():
+                self.sealed[event.facts.base_offset] = event.facts
+            case Progress():
+                if self.progress is None or event.facts.end_offset >= self.progress.end_offset:
+                    self.progress = event.facts
+            case OffsetGap():
+                self.gaps.append(event)
+            case DamagedRange():
+                self.damages.append(event)
+
+    def forget_the_past(self) -> None:
+        """Leave out what lies below the start offset."""
+        start = self.numbers.start_offset
+        self.sealed = {base: segment for base, segment in self.sealed.items() if base >= start}
+        self.gaps = [gap for gap in self.gaps if gap.end_offset > start]
+        self.damages = [damage for damage in self.damages if damage.end_offset > start]
+        if self.progress is not None and self.progress.base_offset < start:
+            self.progress = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReading:
+    """What came of reading the file."""
+
+    state: LedgerState
+    sequence: int
+    record_count: int
+    problems: tuple[tuple[int, str], ...]
+    """Position and reason of each bad record."""
+    exists: bool
+
+
+def encode_record(
+    identity: PartitionIdentity, sequence: int, numbers: LedgerNumbers, event: Event | None = None
+) -> bytes:
+    """One record as it lies in the file."""
+    kind, event_numbers = _event_numbers(event)
+    record = bytearray(
+        _RECORD.pack(
+            0,
+            _MAGIC,
+            _VERSION,
+            kind,
+            sequence,
+            identity.topic_uuid,
+            identity.partition_id,
+            identity.incarnation,
+            numbers.start_offset,
+            numbers.reserved_end,
+            numbers.last_timestamp,
+            numbers.epoch,
+            *event_numbers,
+        )
+    )
+    record[:_CHECKSUM_SIZE] = xxh3(memoryview(record)[_CHECKSUM_SIZE:]).to_bytes(8, "little")
+    return bytes(record)
+
+
+def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
+    match event:
+        case None:
+            return RecordKind.NUMBERS, _NO_EVENT
+        case Sealed():
+            return RecordKind.SEALED, astuple(event.facts)
+        case Progress():
+            return RecordKind.PROGRESS, astuple(event.facts)
+        case OffsetGap():
+            return RecordKind.GAP, (event.first_offset, event.end_offset, int(event.is_loss), 0, 0, 0, 0)
+        case DamagedRange():
+            numbers = (event.base_offset, event.position, event.end_position, event.first_offset, event.end_offset)
+            return RecordKind.DAMAGE, (*numbers, 0, 0)
+
+
+def _decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, LedgerNumbers, Event | None] | str:
+    """The record's sequence, numbers and event, or what is wrong with it."""
+    checksum, magic, version, kind, sequence, topic_uuid, partition_id, incarnation, *rest = _RECORD.unpack(record)
+    if magic != _MAGIC:
+        return "no record begins here"
+    if xxh3(memoryview(record)[_CHECKSUM_SIZE:]) != checksum:
+        return "the checksum does not match"
+    if version != _VERSION or kind not in RecordKind.__members__.values():
+        return f"record format {version}, kind {kind} is not known"
+    if (topic_uuid, partition_id, incarnation) != (identity.topic_uuid, identity.partition_id, identity.incarnation):
+        return f"the record belongs to topic {topic_uuid.hex()}, partition {partition_id}-{incarnation}"
+    start, reserved, timestamp, epoch, *event = rest
+    numbers = LedgerNumbers(start_offset=start, reserved_end=reserved, last_timestamp=timestamp, epoch=epoch)
+    return sequence, numbers, _decode_event(RecordKind(kind), event)
+
+
+def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
+    match kind:
+        case RecordKind.NUMBERS:
+            return None
+        case RecordKind.SEALED:
+            return Sealed(SegmentFacts(*numbers))
+        case RecordKind.PROGRESS:
+            return Progress(SegmentFacts(*numbers))
+        case RecordKind.GAP:
+            return OffsetGap(numbers[0], numbers[1], bool(numbers[2]))
+        case RecordKind.DAMAGE:
+            return DamagedRange(*numbers[:5])
+
+
+def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> LedgerReading:
+    """Read the whole ledger. Bad records are passed over and reported; the numbers of the good ones only grow."""
+    try:
+        file = file_system.open(path)
+    except FileNotFoundError:
+        return LedgerReading(LedgerState(), 0, 0, (), exists=False)
+    size = file.size()
+    data = read_exactly(file, 0, size) or bytearray()
+    file.close()
+    state = LedgerState()
+    problems: list[tuple[int, str]] = []
+    last_sequence = 0
+    for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
+        decoded = _decode_record(bytes(data[position : position + RECORD_SIZE]), identity)
+        if isinstance(decoded, str):
+            problems.append((position, decoded))
+            continue
+        sequence, numbers, event = decoded
+        last_sequence = max(last_sequence, sequence)
+        state.take(numbers, event)
+    if len(data) % RECORD_SIZE:
+        problems.append((len(data) - len(data) % RECORD_SIZE, "the file ends inside a record"))
+    state.forget_the_past()
+    return LedgerReading(state, last_sequence, len(data) // RECORD_SIZE, tuple(problems), exists=True)
+
+
+class Ledger:
+    """The open ledger. Used by one job at a time; holds no descriptor between records, there are few."""
+
+    def __init__(self, file_system: FileSystem, path: Path, identity: PartitionIdentity, reading: LedgerReading) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._identity = identity
+        self._sequence = reading.sequence
+        self._record_count = reading.record_count
+        self.state = reading.state
+        """What the records say that were handed to ``append``; the owner's view, ahead of the disk by one job."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._path
+
+    def note(self, event: Event | None = None, **numbers: int) -> bytes:
+        """Change the state in memory and return the record that says so, for ``append``."""
+        self.state.take(replace(self.state.numbers, **numbers), event)
+        if "start_offset" in numbers:
+            self.state.forget_the_past()
+        self._sequence += 1
+        return encode_record(self._identity, self._sequence, self.state.numbers, event)
+
+    def append(self, records: bytes, *, sync: bool) -> None:
+        """Write records behind the others.
+
+        Raises:
+            DiskFull: nothing was kept.
+            StorageFailure: the records may or may not be there after a crash.
+        """
+        file = self._open()
+        position = self._record_count * RECORD_SIZE
+        try:
+            write_all(file, position, [records])
+        except OSError as error:
+            # Half a record at the end would be taken for a torn one, which it is: the next write covers it.
+            raise storage_failure("write", self._path, error) from error
+        if sync:
+            sync_file(file)
+        file.close()
+        self._record_count += len(records) // RECORD_SIZE
+
+    def _open(self) -> File:
+        try:
+            return self._file_system.open(self._path, writable=True)
+        except OSError as error:
+            raise storage_failure("opening", self._path, error) from error
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether most of the file is history."""
+        live_count = len(self.state.sealed) + len(self.state.gaps) + len(self.state.damages) + 1
+        return self._record_count > 2 * live_count + _GARBAGE_COUNT_MAX
+
+    def snapshot(self) -> bytes:
+        """Records that say all that the state says."""
+        events: list[Event | None] = [*self.state.gaps, *self.state.damages]
+        events += [Sealed(facts) for facts in self.state.sealed.values()]
+        events.append(Progress(self.state.progress) if self.state.progress is not None else None)
+        records = []
+        for event in events:
+            self._sequence += 1
+            records.append(encode_record(self._identity, self._sequence, self.state.numbers, event))
+        return b"".join(records)
+
+    def rewrite(self, records: bytes) -> None:
+        """Replace the file by ``records``, durably and in one step."""
+        replace_file(self._file_system, self._path, records)
+        self._record_count = len(records) // RECORD_SIZE

@@ -1,0 +1,329 @@
+"""Stored consumer offsets of one partition: the file ``offsets``.
+
+Every store appends a record of 32 bytes (more for a long consumer name); the last one of a consumer counts. A record
+is written before the store is acknowledged, so a kill loses none. After a power cut unsynced records may be missing in
+any combination: a consumer then goes back, never forward, because a store that moves back and a delete are synced
+before they are acknowledged. The file is written anew when most of it is history (``docs/formats/offsets.md``).
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
+from courser.model.buffers import Buffer
+from courser.records.checksum import xxh3
+from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
+from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.paths import TEMPORARY_SUFFIX
+
+GRANULE = 32
+"""Bytes that every record begins at a multiple of: behind a damaged one the next good one is found."""
+_HEADER = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the rest of the header
+    "4s"  # magic
+    "H"  # format_version
+    "2x"
+    "Q"  # epoch: number of purges of the partition when the file was made
+    "8x"
+)
+_RECORD = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the record behind it, key and padding included
+    "B"  # kind
+    "B"  # flags
+    "H"  # key_length
+    "4x"
+    "Q"  # offset
+)
+_MAGIC = b"CRSO"
+_VERSION = 1
+_CHECKSUM_SIZE = 8
+_DELETED = 1
+_KEY_SIZE_MAX = 256
+
+CONSUMER_COUNT_MAX = 10_000
+"""Consumers and groups that one partition remembers: a bound on memory (about 2 MiB) and on the file."""
+_REWRITE_SIZE = 256 * 1024
+"""Bytes of history before the file is written anew: 8,000 stores."""
+
+
+class ConsumerKind(IntEnum):
+    """Offsets of single consumers and of groups are separate."""
+
+    CONSUMER = 1
+    GROUP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerKey:
+    """Who stores: the identifier as the client sent it. A number never finds a name."""
+
+    kind: ConsumerKind
+    identifier: bytes
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.identifier) <= _KEY_SIZE_MAX:
+            raise ValueError(f"a consumer identifier has 1 to {_KEY_SIZE_MAX} bytes, not {len(self.identifier)}")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReading:
+    """What came of reading the file."""
+
+    offsets: dict[ConsumerKey, int]
+    size: int
+    problems: tuple[tuple[int, str], ...]
+    """Position and reason of each damaged stretch."""
+
+
+def encode_header(epoch: int) -> bytes:
+    """The first granule of the file."""
+    rest = _HEADER.pack(0, _MAGIC, _VERSION, epoch)[_CHECKSUM_SIZE:]
+    return xxh3(rest).to_bytes(8, "little") + rest
+
+
+def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> bytes:
+    """One record."""
+    record = _RECORD.pack(0, key.kind, _DELETED if deleted else 0, len(key.identifier), offset) + key.identifier
+    rest = record[_CHECKSUM_SIZE:] + bytes(-len(record) % GRANULE)
+    return xxh3(rest).to_bytes(8, "little") + rest
+
+
+def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
+    """Take a whole file apart. Damaged records are passed over and reported; the good ones behind them count."""
+    if len(data) < GRANULE:
+        return OffsetsReading({}, 0, ((0, "the file is shorter than its header"),) if len(data) else ())
+    checksum, magic, version, stored_epoch = _HEADER.unpack_from(data)
+    if magic != _MAGIC or xxh3(memoryview(data)[_CHECKSUM_SIZE:GRANULE]) != checksum or version != _VERSION:
+        return OffsetsReading({}, 0, ((0, "the header is damaged: no stored offset can be trusted"),))
+    if stored_epoch != epoch:
+        # A purge made these void; the power went before their file did.
+        return OffsetsReading({}, 0, ())
+    offsets: dict[ConsumerKey, int] = {}
+    problems: list[tuple[int, str]] = []
+    good_end = GRANULE
+    for position, record in _records(memoryview(data)):
+        if record is None:
+            problems.append((position, "the record is damaged"))
+            continue
+        key, offset, deleted, end = record
+        good_end = end
+        if deleted:
+            offsets.pop(key, None)
+        else:
+            offsets[key] = offset
+    return OffsetsReading(offsets, good_end, tuple(problems))
+
+
+def _records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
+    """Each record with its position; None for each stretch without one."""
+    position = GRANULE
+    is_bad = False
+    while position < len(data):
+        record = _record_at(data, position)
+        if record is None:
+            if not is_bad:
+                yield position, None
+            is_bad = True
+            position += GRANULE
+            continue
+        is_bad = False
+        yield position, record
+        position = record[3]
+
+
+def _record_at(data: memoryview, position: int) -> tuple[ConsumerKey, int, bool, int] | None:
+    if position + _RECORD.size > len(data):
+        return None
+    checksum, kind, flags, key_length, offset = _RECORD.unpack_from(data, position)
+    size = _RECORD.size + key_length
+    end = position + size + -size % GRANULE
+    if not 0 < key_length <= _KEY_SIZE_MAX or kind not in (1, 2) or end > len(data):
+        return None
+    if xxh3(data[position + _CHECKSUM_SIZE : end]) != checksum:
+        return None
+    identifier = bytes(data[position + _RECORD.size : position + size])
+    return ConsumerKey(ConsumerKind(kind), identifier), offset, bool(flags & _DELETED), end
+
+
+class OffsetTable:
+    """The stored offsets, in memory and on disk. Owner's thread only, except ``write_replacement``.
+
+    After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
+    """
+
+    def __init__(self, file_system: FileSystem, path: Path, epoch: int) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._epoch = epoch
+        self._file: File | None = None
+        self._size = 0
+        self._offsets: dict[ConsumerKey, int] = {}
+        self._live_size = GRANULE
+        self._since_rewrite: list[bytes] | None = None
+        self.has_unsynced = False
+        """Whether a record was written since the last sync began."""
+
+    @classmethod
+    def load(cls, file_system: FileSystem, path: Path, epoch: int) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
+        """Read the file, if there is one, and report what is damaged in it."""
+        table = cls(file_system, path, epoch)
+        try:
+            file = file_system.open(path, writable=True)
+        except FileNotFoundError:
+            return table, ()
+        size = file.size()
+        reading = read_offsets(read_exactly(file, 0, size) or b"", epoch)
+        table._offsets = reading.offsets
+        table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
+        if reading.size == size and not reading.problems:
+            table._file, table._size = file, size
+        else:
+            # A torn or damaged record, or a file of before a purge: new records must not follow it.
+            file.close()
+            table._replace()
+        return table, reading.problems
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def get(self, key: ConsumerKey) -> int | None:
+        """The stored offset."""
+        return self._offsets.get(key)
+
+    def items(self) -> list[tuple[ConsumerKey, int]]:
+        """Every stored offset."""
+        return list(self._offsets.items())
+
+    def smallest(self) -> int | None:
+        """The offset of the slowest consumer."""
+        return min(self._offsets.values(), default=None)
+
+    def store(self, key: ConsumerKey, offset: int) -> bool:
+        """Write an offset. Return whether it must be synced before it is acknowledged, because it moves back."""
+        before = self._offsets.get(key)
+        if before is None and len(self._offsets) >= CONSUMER_COUNT_MAX:
+            raise TooManyConsumerOffsets(count_max=CONSUMER_COUNT_MAX)
+        record = encode_store(key, offset)
+        moves_back = before is not None and offset < before
+        self._append(record, must_sync=moves_back)
+        self._offsets[key] = offset
+        if before is None:
+            self._live_size += len(record)
+        return moves_back
+
+    def delete(self, key: ConsumerKey) -> None:
+        """Forget a consumer. To be synced before it is acknowledged."""
+        if key not in self._offsets:
+            raise ConsumerOffsetNotFound
+        record = encode_store(key, 0, deleted=True)
+        self._append(record, must_sync=True)
+        del self._offsets[key]
+        self._live_size -= len(record)
+
+    def _append(self, record: bytes, *, must_sync: bool) -> None:
+        try:
+            if self._file is None:
+                self._file, self._size = self._create(), GRANULE
+            write_all(self._file, self._size, [record])
+        except OSError as error:
+            # Half a record may stay behind; the next one covers it, a restart passes over it.
+            raise storage_failure("write", self._path, error) from error
+        self._size += len(record)
+        self.has_unsynced = True
+        if self._since_rewrite is not None:
+            if must_sync:
+                self._since_rewrite = None
+            else:
+                self._since_rewrite.append(record)
+
+    def _create(self) -> File:
+        # The first store of a partition: the file and its name are durable before anybody relies on them.
+        replace_file(self._file_system, self._path, encode_header(self._epoch))
+        return self._file_system.open(self._path, writable=True)
+
+    def begin_sync(self) -> File | None:
+        """The file to sync, if something was stored since the last call; what was stored before is durable after it."""
+        if not self.has_unsynced:
+            return None
+        self.has_unsynced = False
+        return self._file
+
+    # --- getting rid of history ---
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether the file is mostly history."""
+        return self._size > self._live_size + _REWRITE_SIZE and self._since_rewrite is None
+
+    def begin_rewrite(self) -> bytes:
+        """The file as it would be without history. Stores go on meanwhile, into the old file."""
+        self._since_rewrite = []
+        return self._snapshot()
+
+    def write_replacement(self, data: bytes) -> File:
+        """Write ``data`` beside the file, durably. May run on another thread than the stores."""
+        path = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
+        try:
+            unlink_if_there(self._file_system, path)
+            file = self._file_system.open(path, writable=True, create=True)
+            write_all(file, 0, [data])
+        except OSError as error:
+            raise storage_failure("write", path, error) from error
+        sync_file(file)
+        return file
+
+    def finish_rewrite(self, replacement: File) -> bool:
+        """Take the replacement into use; say whether that was done. The directory is then to be synced.
+
+        Until then a power cut brings back the old file, in which everything is as well.
+        """
+        since, self._since_rewrite = self._since_rewrite, None
+        if since is None:
+            # A store that had to be synced went into the old file meanwhile: the replacement would lose it.
+            replacement.close()
+            return False
+        size = replacement.size()
+        records = b"".join(since)
+        try:
+            write_all(replacement, size, [records])
+            self._file_system.rename(replacement.path, self._path)
+        except OSError:
+            replacement.close()
+            return False
+        self._file = replacement
+        self._size = size + len(records)
+        self.has_unsynced = self.has_unsynced or bool(records)
+        return True
+
+    def abandon_rewrite(self) -> None:
+        """The replacement could not be written: keep the old file."""
+        self._since_rewrite = None
+
+    def _snapshot(self) -> bytes:
+        return encode_header(self._epoch) + b"".join(encode_store(key, offset) for key, offset in self._offsets.items())
+
+    def _replace(self) -> None:
+        data = self._snapshot()
+        replace_file(self._file_system, self._path, data)
+        self._file = self._file_system.open(self._path, writable=True)
+        self._size = len(data)
+        self.has_unsynced = False
+        self._since_rewrite = None
+
+    def clear(self, epoch: int) -> None:
+        """Forget everybody: the partition was purged, and the ledger says so already. Durable on return."""
+        self._epoch = epoch
+        self._offsets = {}
+        self._live_size = GRANULE
+        self._replace()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,38 @@
+"""Names of files and directories: the only place where one is put together or taken apart."""
+
+from pathlib import Path
+
+LOCK = "lock"
+SESSION = "session"
+LEDGER = "ledger"
+OFFSETS = "offsets"
+QUARANTINE = "quarantine"
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TEMPORARY_SUFFIX = ".tmp"
+
+_OFFSET_DIGITS = 20
+
+
+def partition_directory(data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int) -> Path:
+    """Where one partition lives. Ids, never names: a name may hold a slash."""
+    topic = data_directory / "streams" / str(stream_id) / "topics" / str(topic_id)
+    return topic / "partitions" / f"{partition_id}-{incarnation}"
+
+
+def log_path(directory: Path, base_offset: int) -> Path:
+    """The batches of the segment that begins at ``base_offset``."""
+    return directory / f"{base_offset:0{_OFFSET_DIGITS}d}{LOG_SUFFIX}"
+
+
+def index_path(directory: Path, base_offset: int) -> Path:
+    """The index of the segment that begins at ``base_offset``."""
+    return directory / f"{base_offset:0{_OFFSET_DIGITS}d}{INDEX_SUFFIX}"
+
+
+def base_offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a segment file's name, or None if it is no such name."""
+    digits = name.removesuffix(suffix)
+    if digits == name or len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit():
+        return None
+    return int(digits)

@@ -1,0 +1,140 @@
+"""What a read gives: buffers full of batches, and an honest account of what it passed over."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+_FIRST_SIZE = 64 * 1024
+"""Bytes of a buffer that nobody has used yet."""
+
+
+class SkipReason(Enum):
+    """Why offsets that were asked for are not in the result."""
+
+    TRIMMED = "trimmed"
+    """Deleted by retention or by a purge."""
+    RESERVED = "reserved"
+    """Never used: numbering went on above them after a power cut."""
+    LOST = "lost"
+    """A file that held them is gone or was cut short."""
+    DAMAGED = "damaged"
+    """The bytes on disk fail their checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRange:
+    """Offsets that a read passed over, ``end_offset`` not among them."""
+
+    first_offset: int
+    end_offset: int
+    reason: SkipReason
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Batches in wire form, ready to be sent."""
+
+    pieces: tuple[memoryview, ...]
+    """Whole batch records behind one another, over all pieces."""
+    first_offset: int
+    """Of the first message; equal to ``next_offset`` if there is none."""
+    next_offset: int
+    """Where the next read should begin."""
+    message_count: int
+    size: int
+    skipped: tuple[SkippedRange, ...]
+    """In front of the first message, except for reserved offsets, which may lie anywhere."""
+
+
+class ReadBuffer:
+    """Memory that reads fill, to be used again once its last result was sent. One reader at a time."""
+
+    __slots__ = ("_block", "_used")
+
+    def __init__(self) -> None:
+        self._block = np.empty(_FIRST_SIZE, np.uint8).data
+        self._used = 0
+
+    def reset(self) -> None:
+        """Forget earlier results: their pieces will be overwritten."""
+        self._used = 0
+
+    def take(self, size: int) -> memoryview:
+        """``size`` bytes that hold anything."""
+        if self._used + size > len(self._block):
+            # Not bytearray: it would fill the memory with zeros first. Earlier pieces keep their own block alive.
+            self._block = np.empty(max(size, 2 * len(self._block)), np.uint8).data
+            self._used = 0
+        piece = self._block[self._used : self._used + size]
+        self._used += size
+        return piece
+
+    def extend(self, piece: memoryview, size: int) -> memoryview:
+        """The last piece taken, with the same beginning and ``size`` bytes."""
+        start = self._used - len(piece)
+        if start + size <= len(self._block):
+            self._used = start + size
+            return self._block[start : start + size]
+        larger = self.take(size)
+        larger[: len(piece)] = piece
+        return larger
+
+
+class Collector:
+    """Gathers the batches of one read and knows when it has enough."""
+
+    __slots__ = ("_block", "_end", "_pieces", "_size_max", "_start", "count_left", "first_offset", "message_count",
+                 "size", "skipped")
+
+    def __init__(self, count: int, size_max: int) -> None:
+        self.count_left = count
+        self._size_max = size_max
+        self.size = 0
+        self.message_count = 0
+        self.first_offset: int | None = None
+        self.skipped: list[SkippedRange] = []
+        self._pieces: list[memoryview] = []
+        self._block: memoryview | None = None
+        self._start = self._end = 0
+
+    @property
+    def size_left(self) -> int:
+        """Bytes that may still be added."""
+        return self._size_max - self.size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is wanted. The first message is always wanted, however large."""
+        return self.count_left <= 0 or (self.message_count > 0 and self.size_left <= 0)
+
+    def add(self, block: memoryview, start: int, end: int, *, first_offset: int, message_count: int) -> None:
+        """Take the batch record at ``block[start:end]``. Neighbours become one piece."""
+        if self.first_offset is None:
+            self.first_offset = first_offset
+        self.message_count += message_count
+        self.count_left -= message_count
+        self.size += end - start
+        if block is self._block and start == self._end:
+            self._end = end
+            return
+        self._close_piece()
+        self._block, self._start, self._end = block, start, end
+
+    def skip(self, first_offset: int, end_offset: int, reason: SkipReason) -> None:
+        """Offsets that are not there."""
+        if end_offset > first_offset:
+            self.skipped.append(SkippedRange(first_offset, end_offset, reason))
+
+    def result(self, next_offset: int) -> ReadResult:
+        """All that was gathered."""
+        self._close_piece()
+        first_offset = next_offset if self.first_offset is None else self.first_offset
+        return ReadResult(
+            tuple(self._pieces), first_offset, next_offset, self.message_count, self.size, tuple(self.skipped)
+        )
+
+    def _close_piece(self) -> None:
+        if self._block is not None:
+            self._pieces.append(self._block[self._start : self._end])
+            self._block = None

@@ -1,0 +1,322 @@
+"""Reads inside a segment: from an offset to batches in wire form, every byte of them checked.
+
+A batch is hashed each time it is read whole. Of a large batch that was hashed before, a read takes only the frames
+that it needs, led there by the index. Only the first and the last batch of a read may need trimming.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from courser.records.layout import (
+    BATCH_HEADER_SIZE,
+    FRAME_HEADER_SIZE,
+    FRAME_LENGTHS,
+    FRAME_LENGTHS_POSITION,
+    FRAME_OFFSET_DELTA_POSITION,
+)
+from courser.records.stored_header import (
+    BadBatch,
+    PartitionIdentity,
+    StoredHeader,
+    blank_extension,
+    read_header,
+    trimmed_header,
+)
+from courser.storage.batch_loader import BatchLoader
+from courser.storage.files import File, read_into
+from courser.storage.index_entries import IndexEntry
+from courser.storage.index_file import BadIndex
+from courser.storage.ledger import DamagedRange
+from courser.storage.read_result import Collector, ReadBuffer, SkipReason
+from courser.storage.scan import find_batch
+from courser.storage.segment import Segment
+
+_VERIFIED_COUNT_MAX = 256
+"""Large batches that a partition remembers as checked."""
+_CURSOR_COUNT_MAX = 64
+"""Ends of recent reads that a partition remembers: a sequential reader needs no index."""
+_LARGE_BATCH_SIZE = 64 * 1024
+"""Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index."""
+
+_unpack_lengths = FRAME_LENGTHS.unpack_from
+
+
+@dataclass(slots=True)
+class ReadCounters:
+    """What the reads of a partition have met."""
+
+    size: int = 0
+    """Bytes read from files."""
+    index_lookup_count: int = 0
+    index_rebuild_count: int = 0
+    checksum_failure_count: int = 0
+
+
+class SegmentReader:
+    """Reads the segments of one partition. Calls may come from several threads: what is shared is hints and counters."""
+
+    def __init__(
+        self,
+        identity: PartitionIdentity,
+        *,
+        interval: int,
+        file_of: Callable[[Segment], File],
+        prepare_index: Callable[[Segment], None],
+        rebuild_index: Callable[[Segment], None],
+    ) -> None:
+        self._identity = identity
+        self._interval = interval
+        self._file_of = file_of
+        self._prepare_index = prepare_index
+        self._rebuild_index = rebuild_index
+        self._verified: dict[tuple[int, int], None] = {}
+        self._cursors: dict[int, tuple[int, int]] = {}
+        self.counters = ReadCounters()
+
+    def read(
+        self, segment: Segment, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer, *, wait: bool
+    ) -> int:
+        """Collect messages from ``offset`` on, below ``end_offset``; return the offset behind the last one.
+
+        Raises:
+            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+        """
+        limit = segment.size
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait=wait)
+        position = self._position_of(segment, offset, wait=wait)
+        while position < limit and offset < end_offset and not collector.is_full:
+            try:
+                if (segment.base_offset, position) in self._verified:
+                    position, offset = self._read_inside(
+                        loader, segment, position, offset, end_offset, collector, wait=wait
+                    )
+                else:
+                    position, offset = self._read_whole(loader, segment, position, offset, end_offset, collector)
+            except BadBatch:
+                if collector.message_count:
+                    # Damage is only ever met at the beginning of a read, where it can be told apart from data.
+                    break
+                position, offset = self._pass_damage(segment, position, limit, offset, collector)
+        self.counters.size += loader.size_read
+        self._remember_cursor(offset, segment.base_offset, position)
+        return offset
+
+    def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> int:
+        """A batch at or before the one that holds ``offset``."""
+        base_offset, position = self._cursors.get(offset, (-1, 0))
+        if base_offset == segment.base_offset:
+            return position
+        entry = self._entry_at(segment, offset, wait=wait)
+        return entry.batch_position if entry is not None else 0
+
+    def _read_whole(
+        self, loader: BatchLoader, segment: Segment, position: int, offset: int, end_offset: int, collector: Collector
+    ) -> tuple[int, int]:
+        """Take from the batch at ``position``. Return the batch and the offset to go on with."""
+        guess = min(collector.size_left, collector.count_left * segment.average_message_size)
+        header, block, at = loader.load(position, guess)
+        if header.stored_length >= _LARGE_BATCH_SIZE:
+            self._remember_verified(segment.base_offset, position)
+        if header.end_offset <= offset:
+            # Led here by the index: the message lies further on.
+            return position + header.stored_length, offset
+        if header.base_offset > offset:
+            raise BadBatch(f"the batch begins at offset {header.base_offset} where {offset} is expected")
+        is_whole = (
+            header.base_offset == offset
+            and header.end_offset <= end_offset
+            and header.message_count <= collector.count_left
+            and header.stored_length <= collector.size_left
+        )
+        if is_whole:
+            blank_extension(block, at)
+            end = at + header.stored_length
+            collector.add(block, at, end, first_offset=offset, message_count=header.message_count)
+            return position + header.stored_length, header.end_offset
+        body_start, body_end = at + BATCH_HEADER_SIZE, at + header.stored_length
+        offset = _add_frames(header, block, body_start, body_end, 0, offset, end_offset, collector)
+        return (position + header.stored_length if offset == header.end_offset else position), offset
+
+    def _read_inside(
+        self,
+        loader: BatchLoader,
+        segment: Segment,
+        position: int,
+        offset: int,
+        end_offset: int,
+        collector: Collector,
+        *,
+        wait: bool,
+    ) -> tuple[int, int]:
+        """Take from a large batch that was checked before: its header, and only the frames that are wanted."""
+        entry = self._entry_at(segment, offset, wait=wait)
+        batch_body = position + BATCH_HEADER_SIZE
+        start, start_offset = batch_body, -1
+        if entry is not None and entry.batch_position == position:
+            start, start_offset = entry.frame_position, entry.offset
+        wanted = min(collector.size_left, collector.count_left * segment.average_message_size)
+        size = max(wanted, 0) + self._interval + FRAME_HEADER_SIZE
+        while True:
+            end = min(start + size, segment.size)
+            header, block = loader.load_part(position, start, end)
+            batch_end = position + header.stored_length
+            body_end = BATCH_HEADER_SIZE + min(end, batch_end) - start
+            number = start_offset - header.base_offset if start_offset >= 0 else 0
+            if header.end_offset <= offset:
+                return batch_end, offset
+            if header.base_offset > offset:
+                raise BadBatch(f"the batch begins at offset {header.base_offset} where {offset} is expected")
+            if not self._is_frame(block, number):
+                # The log is right and the index is not: never the other way round.
+                self._forget_verified(segment.base_offset, position)
+                self._replace_index(segment, wait=wait)
+                return position, offset
+            new_offset = _add_frames(header, block, BATCH_HEADER_SIZE, body_end, number, offset, end_offset, collector)
+            if new_offset > offset or collector.is_full:
+                return (batch_end if new_offset == header.end_offset else position), new_offset
+            if end >= batch_end:
+                raise BadBatch("the frames do not fill their batch")
+            # One message larger than what was read: it is always given, so read more.
+            size *= 4
+
+    @staticmethod
+    def _is_frame(block: memoryview, number: int) -> bool:
+        delta = block[BATCH_HEADER_SIZE + FRAME_OFFSET_DELTA_POSITION :][:4]
+        return number >= 0 and int.from_bytes(delta, "little") == number
+
+    def _pass_damage(
+        self, segment: Segment, position: int, limit: int, offset: int, collector: Collector
+    ) -> tuple[int, int]:
+        """Go to the next good batch behind a bad one, and remember the way."""
+        known = next((damage for damage in segment.damages if damage.position == position), None)
+        if known is None:
+            self.counters.checksum_failure_count += 1
+            file = self._file_of(segment)
+            found = find_batch(file, self._identity, start=position, end=limit, offset=offset)
+            next_position, next_offset = (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
+            known = DamagedRange(segment.base_offset, position, next_position, offset, next_offset)
+            segment.damages = (*segment.damages, known)
+        collector.skip(offset, max(known.end_offset, offset), SkipReason.DAMAGED)
+        return known.end_position, max(known.end_offset, offset)
+
+    # --- the index ---
+
+    def offset_at_time(self, segment: Segment, timestamp: int, *, wait: bool) -> int:
+        """The first offset in the segment whose batch is not older, or the segment's end."""
+        self.counters.index_lookup_count += 1
+        entry = self._look_up(segment, lambda: segment.index.before_time(timestamp), wait=wait)
+        file, end = self._file_of(segment), segment.size
+        position = entry.batch_position if entry is not None else 0
+        head = memoryview(bytearray(BATCH_HEADER_SIZE))
+        while position < end:
+            try:
+                if read_into(file, position, head, wait=wait) < BATCH_HEADER_SIZE:
+                    break
+                header = read_header(head, 0, self._identity)
+            except BadBatch:
+                found = find_batch(file, self._identity, start=position, end=end, offset=segment.base_offset)
+                if found is None:
+                    break
+                position, header = found
+            if header.base_timestamp >= timestamp:
+                return header.base_offset
+            position += header.stored_length
+        return segment.end_offset
+
+    def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
+        self.counters.index_lookup_count += 1
+        return self._look_up(segment, lambda: segment.index.at_offset(offset), wait=wait)
+
+    def _look_up(self, segment: Segment, find: "Callable[[], _Found]", *, wait: bool) -> "_Found":
+        if not segment.is_index_ready:
+            if not wait:
+                raise BlockingIOError
+            self._prepare_index(segment)
+        try:
+            return find()
+        except BadIndex:
+            self._replace_index(segment, wait=wait)
+            return find()
+
+    def _replace_index(self, segment: Segment, *, wait: bool) -> None:
+        """The index is wrong: do without it at once, and have it built anew."""
+        if not wait:
+            raise BlockingIOError
+        self.counters.index_rebuild_count += 1
+        self._rebuild_index(segment)
+
+    # --- hints ---
+
+    def _remember_cursor(self, offset: int, base_offset: int, position: int) -> None:
+        if len(self._cursors) >= _CURSOR_COUNT_MAX:
+            self._cursors = {}
+        self._cursors[offset] = (base_offset, position)
+
+    def _remember_verified(self, base_offset: int, position: int) -> None:
+        if len(self._verified) >= _VERIFIED_COUNT_MAX:
+            self._verified = {}
+        self._verified[base_offset, position] = None
+
+    def _forget_verified(self, base_offset: int, position: int) -> None:
+        self._verified.pop((base_offset, position), None)
+
+
+_Found = TypeVar("_Found")
+
+
+def _add_frames(
+    header: StoredHeader,
+    block: memoryview,
+    body_start: int,
+    body_end: int,
+    number: int,
+    offset: int,
+    end_offset: int,
+    collector: Collector,
+) -> int:
+    """Add the frames from ``offset`` on that are wanted and wholly in ``block[body_start:body_end]``.
+
+    The body begins with frame ``number``. The record's header is written in front of the first frame kept, over what
+    is left out. Return the offset behind the last frame added.
+    """
+    body = block[body_start:body_end]
+    first = offset - header.base_offset
+    wanted_count = min(header.end_offset, end_offset, offset + collector.count_left) - offset
+    size_max = collector.size_left - BATCH_HEADER_SIZE
+    choose = _choose_uniform if header.frame_size else _choose_mixed
+    start, end, count = choose(header.frame_size, body, first - number, wanted_count, size_max)
+    if count == 0 and collector.message_count == 0:
+        start, end, count = choose(header.frame_size, body, first - number, 1, len(body))
+    if count == 0:
+        if collector.message_count:
+            collector.count_left = 0
+        return offset
+    record_start = body_start + start - BATCH_HEADER_SIZE
+    block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
+    collector.add(block, record_start, body_start + end, first_offset=offset, message_count=count)
+    return offset + count
+
+
+def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
+    """Where ``count`` frames behind the first ``skip`` lie, as many as are there and fit into ``size_max``."""
+    count = max(min(count, len(body) // frame_size - skip, size_max // frame_size), 0)
+    start = skip * frame_size
+    return start, start + count * frame_size, count
+
+
+def _choose_mixed(_frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
+    """The same for frames of different sizes: follow their lengths."""
+    unpack, last_start, body_size = _unpack_lengths, len(body) - FRAME_HEADER_SIZE, len(body)
+    position = start = 0
+    chosen = -skip
+    while chosen < count and position <= last_start:
+        user_headers_length, payload_length = unpack(body, position + FRAME_LENGTHS_POSITION)
+        end = position + FRAME_HEADER_SIZE + user_headers_length + payload_length
+        if end > body_size or (chosen >= 0 and end - start > size_max):
+            break
+        position = end
+        chosen += 1
+        if chosen == 0:
+            start = position
+    return start, position, max(chosen, 0)

@@ -1,0 +1,174 @@
+"""Walk over the batches of a log file and say of every byte what it is: a good batch, damage, or zeros at the end.
+
+Used by recovery, by the rebuilding of an index and by the offline tools. Never by a poll, except to find out where
+the good data goes on behind a damaged batch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from courser.records import layout
+from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
+from courser.storage.files import File, read_into
+
+_WINDOW_SIZE = 4 * 1024 * 1024
+"""Bytes read at a time: enough to make the calls cheap, small enough to stay in a processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodBatch:
+    """A batch whose header and body hashes match, in its place in the order of offsets."""
+
+    position: int
+    header: StoredHeader
+    body: memoryview
+    """Valid until the next step of the scan."""
+
+    @property
+    def end_position(self) -> int:
+        """Where the next batch begins."""
+        return self.position + self.header.stored_length
+
+
+@dataclass(frozen=True, slots=True)
+class BadRange:
+    """Bytes that are no good batch."""
+
+    position: int
+    end_position: int
+    """Where the next good batch begins, or the end of the file."""
+    reason: str
+    is_last: bool
+    """No good batch follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroTail:
+    """Nothing but zeros from here to the end: space that was allocated ahead, or a write that never reached the disk."""
+
+    position: int
+    end_position: int
+
+
+class _Window:
+    """A stretch of the file in memory."""
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._buffer = memoryview(bytearray(min(_WINDOW_SIZE, max(end, 1))))
+        self._position = 0
+        self._filled = 0
+
+    def view(self, position: int, size: int) -> memoryview:
+        """The bytes at ``position``: fewer than ``size`` only at the end of the file."""
+        size = min(size, self._end - position)
+        start = position - self._position
+        if start < 0 or start + size > self._filled:
+            if size > len(self._buffer):
+                self._buffer = memoryview(bytearray(size))
+            wanted = min(len(self._buffer), self._end - position)
+            self._filled = read_into(self._file, position, self._buffer[:wanted])
+            self._position = position
+            start = 0
+        return self._buffer[start : min(start + size, self._filled)]
+
+    def ahead(self, position: int) -> memoryview:
+        """What is in memory from ``position`` on: at least a header's worth unless the file ends before."""
+        self.view(position, layout.BATCH_HEADER_SIZE)
+        return self._buffer[position - self._position : self._filled]
+
+
+def scan(
+    file: File, identity: PartitionIdentity, *, start: int, end: int, offset: int
+) -> Iterator[GoodBatch | BadRange | ZeroTail]:
+    """Walk from ``start``, where the batch with base ``offset`` is expected, to ``end``.
+
+    Offsets go on without a gap, except behind a bad range. At the end comes at most one ``BadRange`` with
+    ``is_last`` or one ``ZeroTail``.
+    """
+    window = _Window(file, end)
+    position = start
+    while position < end:
+        try:
+            batch = _batch_at(window, identity, position, end)
+            if batch.header.base_offset != offset:
+                raise BadBatch(f"the batch begins at offset {batch.header.base_offset} where {offset} is expected")
+        except BadBatch as error:
+            if _is_zero_to_the_end(window, position, end):
+                yield ZeroTail(position, end)
+                return
+            next_good = _find_batch(window, identity, position, end, offset)
+            if next_good is None:
+                yield BadRange(position, end, str(error), is_last=True)
+                return
+            yield BadRange(position, next_good.position, str(error), is_last=False)
+            position, offset = next_good.position, next_good.header.base_offset
+            continue
+        yield batch
+        position, offset = batch.end_position, batch.header.end_offset
+
+
+def find_batch(
+    file: File, identity: PartitionIdentity, *, start: int, end: int, offset: int
+) -> tuple[int, StoredHeader] | None:
+    """The first good batch behind a bad one at ``start`` whose offsets are not below ``offset``."""
+    found = _find_batch(_Window(file, end), identity, start, end, offset)
+    return None if found is None else (found.position, found.header)
+
+
+def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: int) -> GoodBatch:
+    view = window.view(position, layout.BATCH_HEADER_SIZE)
+    if len(view) < layout.BATCH_HEADER_SIZE:
+        raise BadBatch(f"{len(view)} bytes are less than a batch header")
+    header = read_header(view, 0, identity)
+    if position + header.stored_length > end:
+        raise BadBatch(f"the batch of {header.stored_length} bytes reaches beyond the end of the file")
+    whole = window.view(position, header.stored_length)
+    if len(whole) < header.stored_length:
+        raise BadBatch("the file ends inside the batch")
+    body = whole[layout.BATCH_HEADER_SIZE :]
+    check_body(header, body)
+    return GoodBatch(position, header, body)
+
+
+def _find_batch(
+    window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int
+) -> GoodBatch | None:
+    """Look behind ``position`` for a header's magic with a good batch around it.
+
+    A payload may hold a copy of a stored batch, so the offset must go on from where the log stood.
+    """
+    search = position + 1
+    while search + layout.BATCH_HEADER_SIZE <= end:
+        ahead = window.ahead(search)
+        found = bytes(ahead).find(layout.MAGIC, layout.MAGIC_POSITION)
+        if found < 0:
+            # The magic may straddle the end of the window: step back by less than a header.
+            step = len(ahead) - layout.BATCH_HEADER_SIZE + 1
+            if step <= 0:
+                return None
+            search += step
+            continue
+        candidate = search + found - layout.MAGIC_POSITION
+        try:
+            batch = _batch_at(window, identity, candidate, end)
+            if batch.header.base_offset >= offset:
+                return batch
+        except BadBatch:
+            pass
+        search = candidate + 1
+    return None
+
+
+def _is_zero_to_the_end(window: _Window, position: int, end: int) -> bool:
+    while position < end:
+        ahead = window.ahead(position)
+        if not len(ahead):
+            return True
+        if np.frombuffer(ahead, np.uint8).any():
+            return False
+        position += len(ahead)
+    return True

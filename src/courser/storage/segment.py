@@ -1,0 +1,108 @@
+"""One segment: a log file, its index, and what is known about them.
+
+A segment is *open* while it takes batches, *closing* from the moment a newer one takes over, and *sealed* once it is
+synced to its end and the ledger says so. Only the partition's owner changes it; readers on other threads see numbers
+that only grow, and never look behind ``size``.
+"""
+
+from enum import Enum
+
+from courser.records.frames import FrameLayout
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import File
+from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.segment_index import SegmentIndex
+
+
+class SegmentState(Enum):
+    """Where a segment stands in its life."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    SEALED = "sealed"
+
+
+class Segment:
+    """A run of batches in one file."""
+
+    __slots__ = (
+        "allocated_size",
+        "base_offset",
+        "batch_count",
+        "damages",
+        "end_offset",
+        "file",
+        "first_timestamp",
+        "index",
+        "is_index_ready",
+        "last_timestamp",
+        "message_count",
+        "size",
+        "state",
+        "synced_size",
+        "writeback_size",
+    )
+
+    def __init__(self, base_offset: int, index: SegmentIndex) -> None:
+        self.base_offset = base_offset
+        self.index = index
+        self.is_index_ready = True
+        """False for a sealed segment whose index file was not looked at yet."""
+        self.state = SegmentState.OPEN
+        self.file: File | None = None
+        """Open while the segment is written; a sealed one is opened when somebody reads it."""
+        self.end_offset = base_offset
+        self.size = 0
+        """Bytes of batches in the file, whether or not more was allocated behind them."""
+        self.synced_size = 0
+        self.writeback_size = 0
+        """Bytes that the kernel was asked to write back."""
+        self.allocated_size = 0
+        self.first_timestamp = 0
+        self.last_timestamp = 0
+        self.message_count = 0
+        self.batch_count = 0
+        self.damages: tuple[DamagedRange, ...] = ()
+
+    @classmethod
+    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, interval: int) -> "Segment":
+        """A segment that the ledger knows. Its index is looked at when somebody reads it."""
+        segment = cls(facts.base_offset, SegmentIndex(identity, facts.base_offset, interval))
+        segment.is_index_ready = False
+        segment.end_offset = facts.end_offset
+        segment.size = segment.synced_size = segment.writeback_size = segment.allocated_size = facts.size
+        segment.first_timestamp = facts.first_timestamp
+        segment.last_timestamp = facts.last_timestamp
+        segment.message_count = facts.message_count
+        segment.batch_count = facts.batch_count
+        return segment
+
+    def facts(self) -> SegmentFacts:
+        """What the ledger shall remember."""
+        return SegmentFacts(
+            self.base_offset,
+            self.end_offset,
+            self.size,
+            self.first_timestamp,
+            self.last_timestamp,
+            self.message_count,
+            self.batch_count,
+        )
+
+    def note_batch(
+        self, *, base_offset: int, count: int, position: int, size: int, timestamp: int, frames: FrameLayout
+    ) -> None:
+        """A batch was written at ``position``. ``size`` moves last: a reader that sees it finds all the rest."""
+        self.index.add_batch(base_offset=base_offset, position=position, timestamp=timestamp, frames=frames)
+        if not self.batch_count:
+            self.first_timestamp = timestamp
+        self.last_timestamp = timestamp
+        self.batch_count += 1
+        self.message_count += count
+        self.size = position + size
+        self.end_offset = base_offset + count
+
+    @property
+    def average_message_size(self) -> int:
+        """Bytes per message, headers of the batches included: to guess how much a read of so many needs."""
+        return self.size // self.message_count + 1 if self.message_count else 0

@@ -1,0 +1,109 @@
+"""The index of one segment, wherever its entries are: in memory, on disk, or some here and some there.
+
+Derived data. The log is the authority: an entry only says where to look, and the reader checks what it finds there.
+"""
+
+from enum import Enum
+
+from courser.records.frames import FrameLayout
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import File
+from courser.storage.index_entries import IndexEntries, IndexEntry
+from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, IndexFile, encode_blocks, segment_seed
+
+
+class IndexCache(Enum):
+    """Which indexes stay in memory: `system.segment.cache_indexes`."""
+
+    ALL = "all"
+    OPEN_SEGMENT = "open_segment"
+    NONE = "none"
+
+
+class SegmentIndex:
+    """Entries on file followed by entries in memory.
+
+    The partition's owner adds and flushes. Lookups may come from other threads: what they need is replaced in one
+    assignment, never changed in place.
+    """
+
+    __slots__ = ("_base_offset", "_entries", "_file", "_flushed_block_count", "_interval", "_seed")
+
+    def __init__(self, identity: PartitionIdentity, base_offset: int, interval: int) -> None:
+        self._base_offset = base_offset
+        self._interval = interval
+        self._seed = segment_seed(identity, base_offset)
+        self._entries = IndexEntries(base_offset)
+        self._file: IndexFile | None = None
+        self._flushed_block_count = 0
+
+    def add_batch(self, *, base_offset: int, position: int, timestamp: int, frames: FrameLayout) -> None:
+        """Take note of the next batch."""
+        self._entries.add_batch(
+            base_offset=base_offset, position=position, timestamp=timestamp, frames=frames, interval=self._interval
+        )
+
+    def at_offset(self, offset: int) -> IndexEntry | None:
+        """The last entry at or before ``offset``. Raises ``BadIndex``."""
+        file, entries = self._file, self._entries
+        return entries.at_offset(offset) or (file.at_offset(offset) if file is not None else None)
+
+    def before_time(self, timestamp: int) -> IndexEntry | None:
+        """The last entry older than ``timestamp``. Raises ``BadIndex``."""
+        file, entries = self._file, self._entries
+        return entries.before_time(timestamp) or (file.before_time(timestamp) if file is not None else None)
+
+    @property
+    def size_in_memory(self) -> int:
+        """Bytes that the entries in memory take."""
+        return self._entries.size_in_memory
+
+    # --- writing ---
+
+    def unflushed(self, *, covered_size: int | None = None) -> tuple[int, bytes]:
+        """Where in the file to write, and what: the full blocks not yet written, or all, closing the index."""
+        first = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
+        entries = self._entries.without(first) if first else self._entries
+        data = encode_blocks(
+            entries,
+            first_block=self._flushed_block_count,
+            seed=self._seed,
+            base_offset=self._base_offset,
+            interval=self._interval,
+            covered_size=covered_size,
+        )
+        return self._flushed_block_count * BLOCK_SIZE, data
+
+    @property
+    def has_full_block(self) -> bool:
+        """Whether there is something to flush before the segment is sealed."""
+        flushed_in_memory = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
+        return len(self._entries) - flushed_in_memory >= ENTRIES_PER_BLOCK
+
+    def note_flushed(self, block_count: int, file: File | None) -> None:
+        """``block_count`` more blocks are on file. With ``file`` their entries leave the memory."""
+        self._flushed_block_count += block_count
+        if file is None:
+            return
+        in_memory = block_count if self._file is not None else self._flushed_block_count
+        count = min(in_memory * ENTRIES_PER_BLOCK, len(self._entries))
+        # First the file, then the shorter memory: a lookup in between finds an entry twice, never not at all.
+        self._file = IndexFile(
+            file, seed=self._seed, base_offset=self._base_offset, block_count=self._flushed_block_count
+        )
+        self._entries = self._entries.without(count)
+
+    # --- sealed segments ---
+
+    def use_file(self, file: File, covered_size: int, *, into_memory: bool) -> None:
+        """Take the index of a sealed segment from its file. Raises ``BadIndex`` if it is not exactly that."""
+        size = file.size()
+        index_file = IndexFile(
+            file, seed=self._seed, base_offset=self._base_offset, block_count=(size + BLOCK_SIZE - 1) // BLOCK_SIZE
+        )
+        index_file.check_complete(covered_size)
+        self._flushed_block_count = index_file.block_count
+        if into_memory:
+            self._entries = index_file.load()
+        else:
+            self._file = index_file
