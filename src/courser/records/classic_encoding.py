@@ -1,0 +1,107 @@
+"""Batches to classic messages: what a poll by an SDK from 0.5 to 0.8 returns."""
+
+import numpy as np
+
+from courser.records import layout
+from courser.records.classic_layout import FRAME_HEADER, Dialect, end_of_room, read_headers, write_headers
+from courser.records.classic_single import encode_single
+from courser.records.classic_tails import (
+    Places,
+    convert_user_headers,
+    copy_tails,
+    crc32_of_each,
+    places_of,
+    write_checksums,
+    xxh3_of_each,
+)
+from courser.records.frames import FrameLayout
+from courser.records.user_headers import untyped_from_typed
+
+
+def classic_size_max(frames: FrameLayout, dialect: Dialect) -> int:
+    """Bytes that ``encode_classic`` may need for these frames.
+
+    Exactly as many, but for SDKs 0.5 and 0.6 and messages with user headers, which take fewer.
+    """
+    return frames.size + frames.count * (dialect.header_size - layout.FRAME_HEADER_SIZE)
+
+
+def encode_classic(
+    body: memoryview,
+    frames: FrameLayout,
+    *,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    dialect: Dialect,
+    into: memoryview,
+    position: int = 0,
+) -> int:
+    """Write the messages of a stored batch behind one another, as the poll reply of a classic client holds them.
+
+    A trimmed batch is fine: every frame knows its own distance from ``base_offset``. Batches of one poll go into one
+    buffer, each at the position that the call before returned; ``classic_size_max`` tells how large that must be.
+
+    Args:
+        body: the frames, well-formed.
+        frames: where they begin.
+        base_offset: of the batch header, as are the next two.
+        base_timestamp: becomes the timestamp of every message.
+        origin_timestamp: what the frames count their creation times from.
+        dialect: decides the size of the headers, the form of the user headers and the kind of checksum.
+        into: where to write.
+        position: where in it to begin.
+
+    Returns:
+        The position behind the last message.
+
+    Raises:
+        ValueError: the buffer is too small; nothing was written.
+    """
+    encode = encode_single if frames.count == 1 else encode_many
+    return encode(
+        body,
+        frames,
+        base_offset=base_offset,
+        base_timestamp=base_timestamp,
+        origin_timestamp=origin_timestamp,
+        dialect=dialect,
+        into=into,
+        position=position,
+    )
+
+
+def encode_many(
+    body: memoryview,
+    frames: FrameLayout,
+    *,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    dialect: Dialect,
+    into: memoryview,
+    position: int,
+) -> int:
+    """``encode_classic`` for any number of messages, without its short cut for one."""
+    stored = read_headers(body, frames.starts, frames.frame_size, FRAME_HEADER)
+    source = Places(body, layout.FRAME_HEADER_SIZE, frames.starts, frames.frame_size)
+    converted: dict[int, bytes] = {}
+    user_headers_lengths = stored["user_headers_length"].astype(np.int64)
+    if not dialect.has_long_header and user_headers_lengths.any():
+        user_headers_lengths, converted = convert_user_headers(source, stored, untyped_from_typed)
+    starts, stride, size = places_of(user_headers_lengths + stored["payload_length"] + dialect.header_size)
+    end = end_of_room(into, position, size)
+    target = Places(into[position:end], dialect.header_size, starts, stride)
+
+    headers = np.zeros(frames.count, dialect.header)
+    headers["id"] = stored["id"]
+    headers["offset"] = stored["offset_delta"] + np.uint64(base_offset)
+    headers["timestamp"] = base_timestamp
+    headers["origin_timestamp"] = stored["timestamp_delta"] + np.uint64(origin_timestamp)
+    headers["user_headers_length"] = user_headers_lengths
+    headers["payload_length"] = stored["payload_length"]
+    write_headers(target.buffer, starts, stride, headers)
+    copy_tails(source, target, converted)
+    # SDK 0.5 is the only one that knows CRC-32.
+    write_checksums(target, crc32_of_each(target) if dialect is Dialect.SDK_0_5 else xxh3_of_each(target))
+    return end
