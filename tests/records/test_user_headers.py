@@ -17,7 +17,7 @@ from courser.records.user_headers import (
     untyped_from_typed,
 )
 
-# k = "v" as text, n = 7 as u32: sent by the SDK 0.9 client, and the same from an SDK 0.5 client.
+# k = "v" as text, n = 7 as u32: recorded from SDK 0.9, and the same as the description of the 0.5 wire has it.
 TYPED = bytes.fromhex("02010000006b020100000076" + "02010000006e0b0400000007000000")
 UNTYPED = bytes.fromhex("010000006b020100000076" + "010000006e0b0400000007000000")
 
