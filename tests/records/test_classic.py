@@ -198,8 +198,8 @@ class TestGoldenBytes:
     @pytest.mark.parametrize(
         ("messages", "batch"),
         [
-            # Made by the SDK itself. The other two came from a test driver and were accepted by a real server 0.9, which
-            # checks both kinds of checksum.
+            # Made by the SDK itself. The other two came from a test driver; a real server 0.9, which checks both kinds
+            # of checksum, accepted them.
             pytest.param(
                 [
                     Message(b"hello", bytes.fromhex("f63ff6bc223345ecbb243c3b434b5206"), 0x0006604AEE7158A2),
