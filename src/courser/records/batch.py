@@ -23,7 +23,6 @@ from courser.records.frames import (
     wrong_frame_checksums,
 )
 
-
 _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
@@ -180,9 +179,13 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
     number = 0
     for part in parts:
         shift = part.origin_timestamp - origin_timestamp
-        deltas = frame_fields(part.body, part.frames, layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.int64) + shift
+        deltas = (
+            frame_fields(part.body, part.frames, layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.int64) + shift
+        )
         if int(deltas.max()) > layout.TIMESTAMP_DELTA_MAX:
-            raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart")
+            raise InvalidBatch(
+                ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart"
+            )
         for start, delta in zip((part.frames.starts + position).tolist(), deltas.tolist(), strict=True):
             _DELTAS.pack_into(body, start + layout.FRAME_OFFSET_DELTA_POSITION, number, delta)
             starts.append(start)

@@ -53,7 +53,9 @@ def layout_of(body: memoryview, count: int) -> FrameLayout:
         return uniform_layout(count, frame_size)
     starts, end = _walk(body, count)
     if end != len(body):
-        raise InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, f"{len(body) - end} bytes follow the last of {count} frames")
+        raise InvalidBatch(
+            ErrorCode.INVALID_MESSAGES_SIZE, f"{len(body) - end} bytes follow the last of {count} frames"
+        )
     return FrameLayout(count, 0, np.array(starts, np.int64), len(body))
 
 
@@ -109,7 +111,9 @@ def frame_fields(body: memoryview, frames: FrameLayout, position: int, dtype: st
     if frames.frame_size:
         return np.ndarray((frames.count,), dtype, body, position, (frames.frame_size,))
     # Numbers that begin at every single byte of the body, overlapping: picking from them reads any position.
-    every_byte: NDArray[np.unsignedinteger] = np.ndarray((len(body) - np.dtype(dtype).itemsize + 1,), dtype, body, 0, (1,))
+    every_byte: NDArray[np.unsignedinteger] = np.ndarray(
+        (len(body) - np.dtype(dtype).itemsize + 1,), dtype, body, 0, (1,)
+    )
     picked: NDArray[np.unsignedinteger] = every_byte[frames.starts + position]
     return picked
 
@@ -125,7 +129,7 @@ def frame_checksum(body: memoryview, start: int, end: int) -> int:
 
 
 def wrong_frame_checksums(body: memoryview, frames: FrameLayout) -> list[int]:
-    """Numbers of the frames whose checksum field does not match their bytes. One hash per message: not for hot paths."""
+    """Numbers of the frames whose checksum does not match their bytes. A hash per message: not for hot paths."""
     claimed = frame_fields(body, frames, layout.FRAME_CHECKSUM_POSITION, "<u8").tolist()
     starts = frames.starts.tolist()
     ends = [*starts[1:], frames.size]

@@ -128,9 +128,8 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
         identity.partition_id,
         identity.incarnation,
     ):
-        raise BadBatch(
-            f"the batch belongs to topic {header.topic_uuid.hex()}, partition {header.partition_id}-{header.incarnation}"
-        )
+        owner = f"topic {header.topic_uuid.hex()}, partition {header.partition_id}-{header.incarnation}"
+        raise BadBatch(f"the batch belongs to {owner}")
     # The checksum vouches for the writer's numbers, not for the writer: a length is never followed blindly.
     if not layout.BATCH_HEADER_SIZE < header.stored_length <= layout.BATCH_SIZE_MAX or header.message_count < 1:
         raise BadBatch(f"a length of {header.stored_length} bytes and {header.message_count} messages is impossible")

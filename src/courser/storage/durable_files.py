@@ -24,7 +24,7 @@ def storage_failure(operation: str, path: Path, error: OSError) -> StorageFailur
 
 
 def sync_file(file: File) -> None:
-    """Sync, or raise ``StorageFailure``. After a failure the file's unsynced data is to be given up, not synced again."""
+    """Sync, or raise ``StorageFailure``: then the unsynced data is to be given up, not synced again."""
     try:
         file.sync()
     except OSError as error:

@@ -126,6 +126,21 @@ class IndexEntries:
         self._times.frombytes(rows["timestamp"].tobytes())
         self._count = len(self._times)
 
+    def below(self, position: int) -> "IndexEntries":
+        """A copy with the entries of batches that begin below ``position``."""
+        kept = IndexEntries(self._base_offset)
+        kept.add_rows(self.rows(0, bisect_left(self._batch_positions, position, 0, self._count)))
+        return kept
+
+    @property
+    def last_batch_position(self) -> int:
+        """Where the batch of the last entry begins; 0 if there is none."""
+        return self._batch_positions[-1] if self._count else 0
+
+    def continue_at(self, interval: int) -> None:
+        """Make ready to add batches behind entries that were stored: every cell with a frame in it has an entry."""
+        self._last_cell = self._frame_positions[-1] // interval if self._count else -1
+
     def without(self, count: int) -> "IndexEntries":
         """A copy that lacks the first ``count`` entries. It goes on where this one stands."""
         rest = IndexEntries(self._base_offset)

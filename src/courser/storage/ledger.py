@@ -35,7 +35,7 @@ _RECORD = struct.Struct(
     "Q"  # last_timestamp
     "Q"  # epoch: number of purges
     "7Q"  # the event's own numbers
-    "104x"  # reserved, zero
+    "112x"  # reserved, zero
 )
 assert _RECORD.size == RECORD_SIZE
 _MAGIC = b"CRSL"
@@ -55,6 +55,7 @@ class RecordKind(IntEnum):
     GAP = 3
     DAMAGE = 4
     PROGRESS = 5
+    FAILURE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,12 @@ class DamagedRange:
     end_offset: int
 
 
-Event = Sealed | OffsetGap | DamagedRange | Progress
+@dataclass(frozen=True, slots=True)
+class SyncFailure:
+    """A sync failed: what the kernel shows of this partition may not be what the disk has."""
+
+
+Event = Sealed | OffsetGap | DamagedRange | Progress | SyncFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +136,8 @@ class LedgerState:
     progress: SegmentFacts | None = None
     gaps: list[OffsetGap] = field(default_factory=list)
     damages: list[DamagedRange] = field(default_factory=list)
+    sync_failed: bool = False
+    """Whether the last session ended with a failed sync."""
 
     def take(self, numbers: LedgerNumbers, event: Event | None) -> None:
         """Follow a record. No number gets smaller, whatever order the records come in."""
@@ -150,6 +158,8 @@ class LedgerState:
                 self.gaps.append(event)
             case DamagedRange():
                 self.damages.append(event)
+            case SyncFailure():
+                self.sync_failed = True
 
     def forget_the_past(self) -> None:
         """Leave out what lies below the start offset."""
@@ -207,6 +217,8 @@ def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
             return RecordKind.SEALED, astuple(event.facts)
         case Progress():
             return RecordKind.PROGRESS, astuple(event.facts)
+        case SyncFailure():
+            return RecordKind.FAILURE, _NO_EVENT
         case OffsetGap():
             return RecordKind.GAP, (event.first_offset, event.end_offset, int(event.is_loss), 0, 0, 0, 0)
         case DamagedRange():
@@ -242,6 +254,8 @@ def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
             return OffsetGap(numbers[0], numbers[1], bool(numbers[2]))
         case RecordKind.DAMAGE:
             return DamagedRange(*numbers[:5])
+        case RecordKind.FAILURE:
+            return SyncFailure()
 
 
 def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> LedgerReading:
@@ -273,7 +287,9 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
 class Ledger:
     """The open ledger. Used by one job at a time; holds no descriptor between records, there are few."""
 
-    def __init__(self, file_system: FileSystem, path: Path, identity: PartitionIdentity, reading: LedgerReading) -> None:
+    def __init__(
+        self, file_system: FileSystem, path: Path, identity: PartitionIdentity, reading: LedgerReading
+    ) -> None:
         self._file_system = file_system
         self._path = path
         self._identity = identity

@@ -95,6 +95,10 @@ class LocalFile:
             # The result is of no interest: this call leaves a write-back error in place for the next sync to report.
             self._writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
+    def discard_cache(self) -> None:
+        """Forget clean pages, so that the next read comes from the disk itself."""
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def size(self) -> int:
         """Bytes in the file, allocated zeros included."""
         return os.fstat(self._descriptor).st_size

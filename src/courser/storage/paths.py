@@ -14,7 +14,9 @@ TEMPORARY_SUFFIX = ".tmp"
 _OFFSET_DIGITS = 20
 
 
-def partition_directory(data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int) -> Path:
+def partition_directory(
+    data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int
+) -> Path:
     """Where one partition lives. Ids, never names: a name may hold a slash."""
     topic = data_directory / "streams" / str(stream_id) / "topics" / str(topic_id)
     return topic / "partitions" / f"{partition_id}-{incarnation}"

@@ -84,8 +84,18 @@ class ReadBuffer:
 class Collector:
     """Gathers the batches of one read and knows when it has enough."""
 
-    __slots__ = ("_block", "_end", "_pieces", "_size_max", "_start", "count_left", "first_offset", "message_count",
-                 "size", "skipped")
+    __slots__ = (
+        "_block",
+        "_end",
+        "_pieces",
+        "_size_max",
+        "_start",
+        "count_left",
+        "first_offset",
+        "message_count",
+        "size",
+        "skipped",
+    )
 
     def __init__(self, count: int, size_max: int) -> None:
         self.count_left = count

@@ -54,7 +54,7 @@ class ReadCounters:
 
 
 class SegmentReader:
-    """Reads the segments of one partition. Calls may come from several threads: what is shared is hints and counters."""
+    """Reads the segments of one partition. Calls may come from several threads: they share only hints and counters."""
 
     def __init__(
         self,
@@ -194,7 +194,9 @@ class SegmentReader:
             self.counters.checksum_failure_count += 1
             file = self._file_of(segment)
             found = find_batch(file, self._identity, start=position, end=limit, offset=offset)
-            next_position, next_offset = (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
+            next_position, next_offset = (
+                (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
+            )
             known = DamagedRange(segment.base_offset, position, next_position, offset, next_offset)
             segment.damages = (*segment.damages, known)
         collector.skip(offset, max(known.end_offset, offset), SkipReason.DAMAGED)

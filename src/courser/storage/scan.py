@@ -46,7 +46,7 @@ class BadRange:
 
 @dataclass(frozen=True, slots=True)
 class ZeroTail:
-    """Nothing but zeros from here to the end: space that was allocated ahead, or a write that never reached the disk."""
+    """Nothing but zeros to the end: space that was allocated ahead, or a write that never reached the disk."""
 
     position: int
     end_position: int
@@ -134,9 +134,7 @@ def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: 
     return GoodBatch(position, header, body)
 
 
-def _find_batch(
-    window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int
-) -> GoodBatch | None:
+def _find_batch(window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int) -> GoodBatch | None:
     """Look behind ``position`` for a header's magic with a good batch around it.
 
     A payload may hold a copy of a stored batch, so the offset must go on from where the log stood.

@@ -9,7 +9,14 @@ from courser.records.frames import FrameLayout
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
 from courser.storage.index_entries import IndexEntries, IndexEntry
-from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, IndexFile, encode_blocks, segment_seed
+from courser.storage.index_file import (
+    BLOCK_SIZE,
+    ENTRIES_PER_BLOCK,
+    BadIndex,
+    IndexFile,
+    encode_blocks,
+    segment_seed,
+)
 
 
 class IndexCache(Enum):
@@ -54,6 +61,11 @@ class SegmentIndex:
         return entries.before_time(timestamp) or (file.before_time(timestamp) if file is not None else None)
 
     @property
+    def interval(self) -> int:
+        """Bytes of log that one entry stands for."""
+        return self._interval
+
+    @property
     def size_in_memory(self) -> int:
         """Bytes that the entries in memory take."""
         return self._entries.size_in_memory
@@ -75,10 +87,10 @@ class SegmentIndex:
         return self._flushed_block_count * BLOCK_SIZE, data
 
     @property
-    def has_full_block(self) -> bool:
-        """Whether there is something to flush before the segment is sealed."""
+    def full_block_count(self) -> int:
+        """Blocks that could be flushed before the segment is sealed."""
         flushed_in_memory = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
-        return len(self._entries) - flushed_in_memory >= ENTRIES_PER_BLOCK
+        return (len(self._entries) - flushed_in_memory) // ENTRIES_PER_BLOCK
 
     def note_flushed(self, block_count: int, file: File | None) -> None:
         """``block_count`` more blocks are on file. With ``file`` their entries leave the memory."""
@@ -93,7 +105,40 @@ class SegmentIndex:
         )
         self._entries = self._entries.without(count)
 
-    # --- sealed segments ---
+    # --- at start ---
+
+    def restore(self, file: File, log_size: int) -> int:
+        """Take from the file of an open segment what it says of the log below ``log_size``, which was synced.
+
+        Return the position of the batch from which on the log has to be read again.
+        """
+        entries = IndexEntries(self._base_offset)
+        index_file = IndexFile(
+            file, seed=self._seed, base_offset=self._base_offset, block_count=file.size() // BLOCK_SIZE
+        )
+        is_complete = False
+        for number in range(index_file.block_count):
+            try:
+                block = index_file.block(number)
+            except BadIndex:
+                break
+            if block.interval != self._interval:
+                break
+            entries.add_rows(block.entries.rows(0, block.entry_count))
+            is_complete = block.covered_size == log_size
+        if not is_complete:
+            entries = entries.below(log_size)
+            # The batch of the last entry may have more entries that were not written yet.
+            log_size = entries.last_batch_position
+            entries = entries.below(log_size)
+        entries.continue_at(self._interval)
+        self._entries = entries
+        self._flushed_block_count = len(entries) // ENTRIES_PER_BLOCK
+        return log_size
+
+    def drop_file(self) -> None:
+        """What is on file is damaged: do without it. Older messages are then found by walking."""
+        self._file = None
 
     def use_file(self, file: File, covered_size: int, *, into_memory: bool) -> None:
         """Take the index of a sealed segment from its file. Raises ``BadIndex`` if it is not exactly that."""
@@ -107,3 +152,4 @@ class SegmentIndex:
             self._entries = index_file.load()
         else:
             self._file = index_file
+            self._entries = IndexEntries(self._base_offset)

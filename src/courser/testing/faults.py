@@ -15,6 +15,7 @@ OPERATIONS = frozenset(
         "truncate",
         "allocate",
         "start_writeback",
+        "discard_cache",
         "size",
         "open",
         "list_directory",

@@ -100,6 +100,10 @@ class FakeFile:
             raise ValueError(f"no range of a file: {position}, {size}")
         self._perform("start_writeback", lambda: None, mutates=False)
 
+    def discard_cache(self) -> None:
+        """Reads show what a failed sync left on the disk, no longer what the process wrote."""
+        self._perform("discard_cache", self._node.discard_clean, mutates=False)
+
     def size(self) -> int:
         """Bytes in the file, allocated zeros included."""
         return self._perform("size", lambda: len(self._node.data), mutates=False)

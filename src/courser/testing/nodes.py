@@ -110,6 +110,14 @@ class FileNode:
         self.pending.clear()
         self.diverged = True
 
+    def discard_clean(self) -> None:
+        """Show what is really on the disk, with what may still get there."""
+        if self.diverged:
+            self.data = bytearray(self.durable)
+            for change in self.pending:
+                change.redo(self.data)
+            self.diverged = False
+
     def cut_power(self, source: random.Random) -> None:
         """Keep what was durable and any part of what was not."""
         if self.pending:

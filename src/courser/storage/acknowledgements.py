@@ -1,0 +1,94 @@
+"""When a send may be acknowledged, and when a sync is due: the levels of ``DurabilityPolicy`` as one pure rule.
+
+A send whose messages end at mark *m* may be acknowledged
+
+* at ``written``: at once;
+* at ``synced``: when the synced mark has reached *m*;
+* at ``bounded``: when no more than the bounds lie between the synced mark and *m*, and no sync is overdue.
+
+So at ``bounded`` a power cut takes at most N messages, S bytes, or what was sent in two intervals, always.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from courser.model.durability import Durability, DurabilityPolicy
+from courser.storage.watermarks import Mark
+
+Waiter = TypeVar("Waiter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Waiter]):
+    mark: Mark
+    waiter: Waiter
+
+
+class Acknowledgements(Generic[Waiter]):
+    """Sends in the order of their offsets, waiting for their acknowledgement. Times are monotonic microseconds."""
+
+    def __init__(self, policy: DurabilityPolicy) -> None:
+        self.policy = policy
+        self._waiting: deque[_Waiting[Waiter]] = deque()
+        self._unsynced_since: int | None = None
+        """When the oldest write that is not synced was made."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def written(self, mark: Mark, waiter: Waiter, now: int) -> None:
+        """A send has been written, up to ``mark``. Ask ``releasable`` whether it has to wait."""
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        self._waiting.append(_Waiting(mark, waiter))
+
+    def sync_began(self) -> None:
+        """A sync of everything written so far begins: what is written from now on needs the next one."""
+        self._unsynced_since = None
+
+    def releasable(self, synced: Mark, now: int) -> list[Waiter]:
+        """Take out the sends that may be acknowledged now, oldest first."""
+        released = []
+        while self._waiting and self._may_release(self._waiting[0].mark, synced, now):
+            released.append(self._waiting.popleft().waiter)
+        return released
+
+    def _may_release(self, mark: Mark, synced: Mark, now: int) -> bool:
+        policy = self.policy
+        if policy.level is Durability.WRITTEN or mark.offset <= synced.offset:
+            return True
+        if policy.level is Durability.SYNCED:
+            return False
+        return (
+            mark.message_count - synced.message_count <= policy.message_count_max
+            and mark.size - synced.size <= policy.size_max
+            and not self._is_overdue(now)
+        )
+
+    def _is_overdue(self, now: int) -> bool:
+        return self._unsynced_since is not None and now - self._unsynced_since > 2 * self.policy.interval
+
+    def is_sync_due(self, synced: Mark, written: Mark, now: int) -> bool:
+        """Whether a sync should begin now."""
+        policy = self.policy
+        if policy.level is Durability.WRITTEN or written.offset == synced.offset:
+            return False
+        if policy.level is Durability.SYNCED or self._waiting:
+            return True
+        is_old = self._unsynced_since is not None and now - self._unsynced_since >= policy.interval
+        # Half of the bound: the sync shall be done before a send has to wait for it.
+        is_many = 2 * (written.message_count - synced.message_count) >= policy.message_count_max
+        return is_old or is_many or 2 * (written.size - synced.size) >= policy.size_max
+
+    def sync_due_at(self) -> int | None:
+        """When a sync falls due by time alone."""
+        if self.policy.level is not Durability.BOUNDED or self._unsynced_since is None:
+            return None
+        return self._unsynced_since + self.policy.interval
+
+    def drain(self) -> list[Waiter]:
+        """Take out all that wait: the sync failed, and none of them may be acknowledged."""
+        waiters = [waiting.waiter for waiting in self._waiting]
+        self._waiting.clear()
+        return waiters

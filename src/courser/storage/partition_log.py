@@ -1,0 +1,367 @@
+"""The log of one partition: append, read, trim, purge.
+
+One owner calls everything here from one thread, except ``read``, ``offset_at_time`` and the ``run`` of jobs, which may
+run on others. Appends are positional writes on the caller's thread; all that waits for the disk is a job: see
+``syncing`` and ``upkeep``. What is durable when: ``marks.synced``.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
+from courser.model.clock import Clock
+from courser.model.durability import Durability
+from courser.records.batch import Batch
+from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, stamp
+from courser.storage.durable_files import make_directories, storage_failure
+from courser.storage.files import File, FileSystem, write_all
+from courser.storage.ledger import Ledger, LedgerReading, LedgerState
+from courser.storage.offset_table import ConsumerKey
+from courser.storage.paths import LEDGER, log_path
+from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
+from courser.storage.reading import ReadCounters, SegmentReader
+from courser.storage.recovery import RecoveredPartition, recover_partition
+from courser.storage.recovery_cases import Finding, StopKind
+from courser.storage.sealed_files import SealedFiles
+from courser.storage.segment import Segment, SegmentState
+from courser.storage.segment_index import SegmentIndex
+from courser.storage.settings import LogSettings
+from courser.storage.watermarks import Watermarks
+
+_base_offset = attrgetter("base_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went."""
+
+    base_offset: int
+    message_count: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class WriteCounters:
+    """What the owner of a partition has done."""
+
+    size: int = 0
+    """Bytes appended."""
+    segment_created_count: int = 0
+    segment_deleted_count: int = 0
+
+
+class PartitionLog:
+    """Messages of one partition, on disk and in order."""
+
+    def __init__(
+        self,
+        *,
+        file_system: FileSystem,
+        directory: Path,
+        identity: PartitionIdentity,
+        settings: LogSettings,
+        clock: Clock,
+        recovered: RecoveredPartition,
+    ) -> None:
+        self.file_system = file_system
+        self.directory = directory
+        self.identity = identity
+        self.settings = settings
+        self._clock = clock
+        self.ledger = recovered.ledger
+        self.offsets = recovered.offsets
+        self.findings: tuple[Finding, ...] = tuple(recovered.findings)
+        self.failure: str | None = recovered.failure
+        """Why nothing more is written here, or None."""
+        self.must_report_failure = False
+        self.segments: tuple[Segment, ...] = tuple(recovered.segments)
+        """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
+        self.marks = Watermarks(recovered.next_offset)
+        self.start_offset = self.ledger.state.numbers.start_offset
+        self.reserved_end = self.ledger.state.numbers.reserved_end
+        """Offsets below it may be confirmed before they are synced."""
+        self.is_directory_unsynced = False
+        self.synced_facts = self.ledger.state.progress
+        """What the last sync made sure of, for the next recovery point."""
+        self.writes = WriteCounters()
+        self._last_timestamp = recovered.last_timestamp
+        self.files = SealedFiles(file_system, directory, identity, settings)
+        self._reader = SegmentReader(
+            identity,
+            interval=settings.index_interval,
+            file_of=self.files.file_of,
+            prepare_index=self.files.prepare_index,
+            rebuild_index=self.files.rebuild_index,
+        )
+
+    # --- opening ---
+
+    @staticmethod
+    def create(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path) -> None:
+        """Make an empty partition, durable on return. ``below`` is a directory above it that exists."""
+        make_directories(file_system, directory, below=below)
+        nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
+        ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
+        ledger.rewrite(ledger.snapshot())
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        directory: Path,
+        identity: PartitionIdentity,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        stop: StopKind,
+    ) -> "PartitionLog":
+        """Open a partition, whatever the last session left of it. ``findings`` says what was done."""
+        recovered = recover_partition(file_system, directory, identity, settings, stop)
+        return cls(
+            file_system=file_system,
+            directory=directory,
+            identity=identity,
+            settings=settings,
+            clock=clock,
+            recovered=recovered,
+        )
+
+    # --- facts ---
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message."""
+        return self.marks.written.offset
+
+    @property
+    def visible_end(self) -> int:
+        """Where polls end: at ``synced`` a reader sees nothing that a crash could take away."""
+        is_synced = self.settings.durability.level is Durability.SYNCED
+        return self.marks.synced.offset if is_synced else self.marks.written.offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches on disk."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def message_count(self) -> int:
+        """Messages on disk, damaged ones included."""
+        return sum(segment.message_count for segment in self.segments)
+
+    @property
+    def reads(self) -> ReadCounters:
+        """What reads have met."""
+        return self._reader.counters
+
+    @property
+    def open_segment(self) -> Segment | None:
+        """The segment that takes the next batch, if there is one already."""
+        last = self.segments[-1] if self.segments else None
+        return last if last is not None and last.state is SegmentState.OPEN else None
+
+    # --- appending ---
+
+    def needs_reservation(self, message_count: int) -> bool:
+        """Whether these messages must wait for ``upkeep.plan_reservation``: their offsets could be given out twice."""
+        # At `synced` nobody learns of an offset before its message is safe.
+        is_synced = self.settings.durability.level is Durability.SYNCED
+        return not is_synced and self.marks.written.offset + message_count > self.reserved_end
+
+    def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0) -> Appended:
+        """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
+
+        Raises:
+            DiskFull: nothing was kept, later appends may work.
+            PartitionReadOnly: a sync or a repair failed before.
+            StorageFailure: the disk refused; nothing more is taken until a restart.
+        """
+        self.check_writable()
+        assert not self.needs_reservation(batch.count), "reserve first"
+        # The clock may jump back; the time of a partition does not.
+        timestamp = max(self._clock.now(), self._last_timestamp)
+        segment, file = self._segment_for(batch.size, timestamp)
+        base_offset = self.marks.written.offset
+        header = stamp(
+            batch,
+            self.identity,
+            base_offset=base_offset,
+            base_timestamp=timestamp,
+            producer=producer,
+            sequence=sequence,
+        )
+        self.marks.accept(batch.count, batch.size)
+        try:
+            write_all(file, segment.size, (header, batch.body))
+        except OSError as error:
+            raise self._undo(segment, file, error) from error
+        segment.note_batch(
+            base_offset=base_offset,
+            count=batch.count,
+            position=segment.size,
+            size=batch.size,
+            timestamp=timestamp,
+            frames=batch.frames,
+        )
+        self._last_timestamp = timestamp
+        self.writes.size += batch.size
+        self.marks.write()
+        return Appended(base_offset, batch.count, timestamp)
+
+    def check_writable(self) -> None:
+        """Raise ``PartitionReadOnly`` after a failure."""
+        if self.failure is not None:
+            raise PartitionReadOnly(self.directory, self.failure)
+
+    def _undo(self, segment: Segment, file: File, error: OSError) -> StorageFailure:
+        """Cut a batch that was written in part, and say what to raise.
+
+        If the power fails before the next sync, the cut may come undone: the part is then a torn tail like any other.
+        """
+        self.marks.withdraw()
+        failure = storage_failure("write", file.path, error)
+        try:
+            file.truncate(segment.size)
+            segment.allocated_size = segment.size
+        except OSError as truncate_error:
+            self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
+        if not isinstance(failure, DiskFull):
+            self.fail(str(failure))
+        return failure
+
+    def _segment_for(self, size: int, timestamp: int) -> tuple[Segment, File]:
+        segment = self.open_segment
+        if segment is not None and segment.size and self._is_due(segment, size, timestamp):
+            segment = None
+        if segment is None:
+            return self._begin_segment()
+        if segment.file is None:
+            try:
+                segment.file = self.file_system.open(log_path(self.directory, segment.base_offset), writable=True)
+            except OSError as error:
+                raise storage_failure("opening", log_path(self.directory, segment.base_offset), error) from error
+        return segment, segment.file
+
+    def _is_due(self, segment: Segment, size: int, timestamp: int) -> bool:
+        is_full = segment.size + size > self.settings.segment_size
+        return is_full or timestamp - segment.first_timestamp >= self.settings.segment_age_max
+
+    def _begin_segment(self) -> tuple[Segment, File]:
+        """Switch to a new file. Nothing waits for the disk: the name is synced with the first data in it."""
+        base_offset = self.marks.written.offset
+        path = log_path(self.directory, base_offset)
+        try:
+            file = self.file_system.open(path, writable=True, create=True)
+        except OSError as error:
+            raise storage_failure("creation", path, error) from error
+        self.roll()
+        segment = Segment(base_offset, SegmentIndex(self.identity, base_offset, self.settings.index_interval))
+        segment.file = file
+        self.segments = (*self.segments, segment)
+        self.is_directory_unsynced = True
+        self.writes.segment_created_count += 1
+        return segment, file
+
+    def roll(self) -> None:
+        """Close the open segment; the next append begins a new one."""
+        segment = self.open_segment
+        if segment is not None and segment.size:
+            segment.state = SegmentState.CLOSING
+
+    def roll_if_old(self) -> None:
+        """Close the open segment if its first message is old enough: a slow topic's messages must expire too."""
+        segment = self.open_segment
+        now = max(self._clock.now(), self._last_timestamp)
+        if segment is not None and segment.size and self._is_due(segment, 0, now):
+            segment.state = SegmentState.CLOSING
+
+    def fail(self, reason: str, *, is_sync: bool = False) -> None:
+        """Take no more writes. The first reason stays: it is the cause of the others.
+
+        After a failed sync the next one might succeed without having done anything, so there is none any more; and
+        the next start is told, by ``upkeep``, not to believe what the kernel shows.
+        """
+        if self.failure is None:
+            self.failure = reason
+        self.must_report_failure = self.must_report_failure or is_sync
+
+    # --- reading ---
+
+    def read(
+        self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
+    ) -> ReadResult:
+        """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
+
+        Raises:
+            BlockingIOError: with ``wait=False``, if the disk has to be waited for; ask again on another thread.
+        """
+        collector = Collector(count, size_max)
+        buffer = buffer or ReadBuffer()
+        segments, end_offset = self.segments, self.visible_end
+        if offset < self.start_offset:
+            collector.skip(offset, self.start_offset, SkipReason.TRIMMED)
+            offset = self.start_offset
+        number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+        while number < len(segments) and offset < end_offset and not collector.is_full:
+            segment = segments[number]
+            if offset < segment.base_offset and not self._pass_gap(offset, segment.base_offset, collector):
+                break
+            offset = max(offset, segment.base_offset)
+            if offset < min(segment.end_offset, end_offset):
+                offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait=wait)
+                if offset < segment.end_offset:
+                    break
+            number += 1
+        return collector.result(offset)
+
+    def _pass_gap(self, first_offset: int, end_offset: int, collector: Collector) -> bool:
+        """Offsets between two segments. Return whether to go on: a loss is only met at the beginning of a read."""
+        gaps = self.ledger.state.gaps
+        is_loss = any(gap.is_loss for gap in gaps if gap.first_offset < end_offset and first_offset < gap.end_offset)
+        if is_loss and collector.message_count:
+            return False
+        collector.skip(first_offset, end_offset, SkipReason.LOST if is_loss else SkipReason.RESERVED)
+        return True
+
+    def offset_at_time(self, timestamp: int, *, wait: bool = True) -> int:
+        """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none."""
+        for segment in self.segments:
+            if segment.last_timestamp >= timestamp and segment.end_offset > self.start_offset:
+                return self._reader.offset_at_time(segment, timestamp, wait=wait)
+        return self.next_offset
+
+    def offset_of_last(self, count: int) -> int:
+        """Where the newest ``count`` visible messages begin: gaps in the numbering do not count."""
+        end = self.visible_end
+        for segment in reversed(self.segments):
+            segment_end = min(segment.end_offset, end)
+            present = segment.message_count - (segment.end_offset - segment_end)
+            if count <= present:
+                return segment_end - count
+            count -= max(present, 0)
+        return self.start_offset
+
+    # --- consumers ---
+
+    def store_offset(self, key: ConsumerKey, offset: int) -> bool:
+        """Remember how far a consumer got. Return whether it must be synced before it is acknowledged."""
+        self.check_writable()
+        if offset >= self.next_offset:
+            raise InvalidOffset(offset=offset, next_offset=self.next_offset)
+        return self.offsets.store(key, offset)
+
+    def delete_offset(self, key: ConsumerKey) -> None:
+        """Forget a consumer. Must be synced before it is acknowledged."""
+        self.check_writable()
+        self.offsets.delete(key)
+
+    def release_files(self) -> None:
+        """Close every descriptor. The log is not to be used afterwards."""
+        self.offsets.close()
+        self.files.close()
+        for segment in self.segments:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None

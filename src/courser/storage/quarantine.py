@@ -1,0 +1,55 @@
+"""Where bytes go that a start takes out of a partition: kept for a person to look at, never read again."""
+
+from pathlib import Path
+
+import numpy as np
+
+from courser.storage.durable_files import copy_range, free_name, sync_directory
+from courser.storage.files import File, FileSystem, read_into
+from courser.storage.paths import QUARANTINE
+
+_STEP_SIZE = 1024 * 1024
+"""Bytes looked at a time when zeros at the end are left out."""
+
+
+class Quarantine:
+    """The directory ``quarantine`` of one partition; made when it is needed."""
+
+    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._path = directory / QUARANTINE
+
+    def copy(self, file: File, start: int, end: int) -> None:
+        """Keep the bytes ``start`` to ``end``, without the zeros behind them. Durable on return."""
+        end = _end_of_data(file, start, end)
+        if end > start:
+            target = self._free_name(f"{file.path.name}.{start}-{end}")
+            copy_range(self._file_system, file, start, end, target)
+
+    def move(self, path: Path) -> None:
+        """Take a whole file out of the partition. Durable on return."""
+        self._file_system.rename(path, self._free_name(path.name))
+        # Both ends: a power cut in between leaves it under one of its names, and the next start does the same again.
+        sync_directory(self._file_system, self._path)
+        sync_directory(self._file_system, self._directory)
+
+    def _free_name(self, wanted: str) -> Path:
+        try:
+            self._file_system.make_directory(self._path)
+            sync_directory(self._file_system, self._directory)
+        except FileExistsError:
+            pass
+        return free_name(self._file_system, self._path, wanted)
+
+
+def _end_of_data(file: File, start: int, end: int) -> int:
+    buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - start, 1))))
+    while end > start:
+        size = min(len(buffer), end - start)
+        filled = read_into(file, end - size, buffer[:size])
+        places = np.flatnonzero(np.frombuffer(buffer[:filled], np.uint8))
+        if len(places):
+            return end - size + int(places[-1]) + 1
+        end -= size
+    return start

@@ -1,0 +1,410 @@
+"""Opening a partition's directory: from whatever the last session left to a state that can take messages.
+
+The cases are those of ``recovery_cases``. Running it twice gives the same as once: it may itself be interrupted at
+any step. The cost does not grow with sealed segments; they are not read.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from courser.errors import StartRefused, StorageFailure
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.durable_files import sync_directory, unlink_if_there
+from courser.storage.files import EntryKind, FileSystem
+from courser.storage.ledger import (
+    RECORD_SIZE,
+    Event,
+    Ledger,
+    LedgerReading,
+    OffsetGap,
+    Progress,
+    read_ledger,
+)
+from courser.storage.offset_table import OffsetTable
+from courser.storage.paths import (
+    INDEX_SUFFIX,
+    LEDGER,
+    LOG_SUFFIX,
+    OFFSETS,
+    QUARANTINE,
+    TEMPORARY_SUFFIX,
+    base_offset_of,
+    index_path,
+    log_path,
+)
+from courser.storage.quarantine import Quarantine
+from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
+from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
+from courser.storage.segment import Segment, SegmentState
+from courser.storage.settings import LogSettings
+
+
+@dataclass(slots=True)
+class RecoveredPartition:
+    """A partition as it was found and put in order."""
+
+    ledger: Ledger
+    offsets: OffsetTable
+    segments: list[Segment]
+    next_offset: int
+    last_timestamp: int
+    findings: list[Finding]
+    failure: str | None = None
+    """Why nothing may be written here, if so: what should have been cut could not be."""
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The files of the directory."""
+
+    log_sizes: dict[int, int] = field(default_factory=dict)
+    index_bases: set[int] = field(default_factory=set)
+
+
+def recover_partition(
+    file_system: FileSystem, directory: Path, identity: PartitionIdentity, settings: LogSettings, stop: StopKind
+) -> RecoveredPartition:
+    """Open a partition.
+
+    Raises:
+        StartRefused: something stands where a file belongs.
+        StorageFailure: the disk cannot be read or written.
+    """
+    return _Recovery(file_system, directory, identity, settings, stop).run()
+
+
+class _Recovery:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        identity: PartitionIdentity,
+        settings: LogSettings,
+        stop: StopKind,
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._identity = identity
+        self._settings = settings
+        self._stop = stop
+        self._quarantine = Quarantine(file_system, directory)
+        self._findings: list[Finding] = []
+        self._events: list[Event] = []
+        self._segments: list[Segment] = []
+        self._is_directory_changed = False
+        self._failure: str | None = None
+
+    def run(self) -> RecoveredPartition:
+        listing = self._list()
+        reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
+        self._report_ledger(reading)
+        if reading.state.sync_failed:
+            # The kernel may show what the disk does not have: nothing unsynced can be believed.
+            self._stop = StopKind.CRASHED
+        self._remove_what_came_back(listing, reading.state.numbers.start_offset)
+        self._take_sealed(listing, reading)
+        self._take_unsealed(listing, reading)
+        next_offset = self._number_on(reading)
+        offsets, problems = OffsetTable.load(self._file_system, self._directory / OFFSETS, reading.state.numbers.epoch)
+        for position, reason in problems:
+            self._note(Oddity.OFFSETS_DAMAGED, self._directory / OFFSETS, reason, position=position)
+        if self._is_directory_changed:
+            sync_directory(self._file_system, self._directory)
+        ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
+        self._write_ledger(ledger, reading)
+        timestamps = [segment.last_timestamp for segment in self._segments]
+        last_timestamp = max(timestamps, default=0)
+        return RecoveredPartition(
+            ledger,
+            offsets,
+            self._segments,
+            next_offset,
+            max(last_timestamp, reading.state.numbers.last_timestamp),
+            self._findings,
+            self._failure,
+        )
+
+    # --- what is there ---
+
+    def _list(self) -> _Listing:
+        listing = _Listing()
+        for entry in self._file_system.list_directory(self._directory):
+            path = self._directory / entry.name
+            log_base = base_offset_of(entry.name, LOG_SUFFIX)
+            index_base = base_offset_of(entry.name, INDEX_SUFFIX)
+            is_ours = log_base is not None or index_base is not None or entry.name in (LEDGER, OFFSETS)
+            if is_ours and entry.kind is not EntryKind.FILE:
+                raise StartRefused(path, f"a {entry.kind.value} stands where a file belongs", "move it out of the way")
+            if log_base is not None:
+                listing.log_sizes[log_base] = entry.size
+            elif index_base is not None:
+                listing.index_bases.add(index_base)
+            elif entry.name.endswith(TEMPORARY_SUFFIX) and entry.kind is EntryKind.FILE:
+                self._unlink(path)
+                self._note(Oddity.LEFTOVER, path, "left by an interrupted step: removed", is_damage=False)
+            elif not is_ours and entry.name != QUARANTINE:
+                self._note(Oddity.STRAY, path, "not a file of this partition: left alone", is_damage=False)
+        for base in listing.index_bases - listing.log_sizes.keys():
+            # Derived from a log that is gone.
+            self._unlink(index_path(self._directory, base))
+        return listing
+
+    def _report_ledger(self, reading: LedgerReading) -> None:
+        path = self._directory / LEDGER
+        if not reading.exists:
+            self._note(Oddity.NO_LEDGER, path, "missing: what it said is read from the segments again")
+            return
+        last_position = (reading.record_count - 1) * RECORD_SIZE
+        for position, reason in reading.problems:
+            # The record that was being written when the process or the power went: nobody was told of it.
+            is_torn = self._stop is not StopKind.CLEAN and position >= last_position
+            self._note(Oddity.NO_LEDGER, path, reason, position=position, is_damage=not is_torn)
+
+    def _remove_what_came_back(self, listing: _Listing, start_offset: int) -> None:
+        for base in sorted(listing.log_sizes):
+            if base < start_offset:
+                path = log_path(self._directory, base)
+                self._unlink(path)
+                self._unlink(index_path(self._directory, base))
+                del listing.log_sizes[base]
+                self._note(Oddity.BELOW_START, path, "deleted before, and back: removed again", is_damage=False)
+
+    # --- sealed segments: not read ---
+
+    def _take_sealed(self, listing: _Listing, reading: LedgerReading) -> None:
+        for base, facts in sorted(reading.state.sealed.items()):
+            path = log_path(self._directory, base)
+            size = listing.log_sizes.pop(base, None)
+            if size is None:
+                self._lose(Oddity.SEALED_MISSING, path, "the sealed segment is gone", base, facts.end_offset, reading)
+                continue
+            segment = Segment.from_facts(facts, self._identity, self._settings.index_interval)
+            segment.state = SegmentState.SEALED
+            if size < facts.size:
+                self._note(
+                    Oddity.SEALED_SHORT,
+                    path,
+                    f"{size} bytes are left of {facts.size}",
+                    position=size,
+                    size=facts.size - size,
+                    end_offset=facts.end_offset,
+                )
+                segment.size = size
+            elif size > facts.size:
+                self._note(
+                    Oddity.SEALED_LONG,
+                    path,
+                    f"{size} bytes, of which {facts.size} were sealed: the rest is ignored",
+                    position=facts.size,
+                    size=size - facts.size,
+                )
+            self._add(segment, reading)
+
+    # --- unsealed segments: read from the recovery point on ---
+
+    def _take_unsealed(self, listing: _Listing, reading: LedgerReading) -> None:
+        progress = reading.state.progress
+        sealed_end = max((facts.end_offset for facts in reading.state.sealed.values()), default=0)
+        known = listing.log_sizes.keys() | reading.state.sealed.keys()
+        if progress is not None and progress.size and progress.base_offset not in known:
+            path = log_path(self._directory, progress.base_offset)
+            bounds = progress.base_offset, progress.end_offset
+            self._lose(Oddity.OPEN_MISSING, path, "the open segment is gone", *bounds, reading)
+        is_cut = False
+        for base in sorted(listing.log_sizes):
+            path = log_path(self._directory, base)
+            end = self._segments[-1].end_offset if self._segments else reading.state.numbers.start_offset
+            if is_cut or base < end or self._is_behind_a_hole(base, end, reading):
+                oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
+                self._set_aside(path, oddity_text, is_damage=base < end)
+                is_cut = is_cut or base >= end
+                continue
+            is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
+            is_cut = self._take_open(base, listing, reading, is_synced=is_synced)
+
+    def _is_behind_a_hole(self, base: int, end: int, reading: LedgerReading) -> bool:
+        """After a power cut a segment counts only if all before it is there."""
+        if base == end or (not self._segments and base == reading.state.numbers.start_offset):
+            return False
+        if self._knows_gap(end, base, reading):
+            return False
+        if self._stop is StopKind.CRASHED and reading.exists and base >= _recovery_base(reading):
+            return True
+        if self._segments or base > end:
+            path = log_path(self._directory, base)
+            self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", end, base, reading)
+        return False
+
+    def _take_open(self, base: int, listing: _Listing, reading: LedgerReading, *, is_synced: bool) -> bool:
+        """Read one segment and act on what is found. Return whether later ones must go."""
+        path = log_path(self._directory, base)
+        progress = reading.state.progress
+        facts = progress if progress is not None and progress.base_offset == base else None
+        if facts is not None and listing.log_sizes[base] < facts.size:
+            size = listing.log_sizes[base]
+            text = f"{size} bytes are left of {facts.size} that were synced"
+            self._note(Oddity.SHORT_OF_RECOVERY_POINT, path, text, position=size, size=facts.size - size)
+            facts = None
+        # Without a ledger nobody knows what was synced: then nothing is cut away but a torn end.
+        stop = self._stop if reading.exists and not is_synced else StopKind.KILLED
+        scanned = scan_open_segment(
+            self._file_system,
+            path,
+            self._identity,
+            base_offset=base,
+            facts=facts,
+            interval=self._settings.index_interval,
+            stop_at_first_bad=stop is StopKind.CRASHED,
+            from_disk=self._stop is not StopKind.CLEAN,
+        )
+        self._mark_damages(scanned, path, stop)
+        is_cut = self._cut_end(scanned, path, stop)
+        if scanned.segment.batch_count:
+            self._add(scanned.segment, reading)
+        else:
+            self._unlink(path)
+            self._unlink(index_path(self._directory, base))
+            if scanned.bad_end is None:
+                self._note(Oddity.EMPTY, path, "no message was ever in it: removed", is_damage=False)
+        return is_cut
+
+    def _mark_damages(self, scanned: ScannedSegment, path: Path, stop: StopKind) -> None:
+        """Bad bytes with good batches behind them, where no crash explains them: keep all, pass over them in reads."""
+        case = case_for(stop, Tail.BAD_IN_BETWEEN)
+        for damage in scanned.segment.damages:
+            self._findings.append(
+                Finding(
+                    case.letter,
+                    path,
+                    "damaged; kept, and passed over by reads",
+                    case.is_damage,
+                    damage.position,
+                    damage.end_position - damage.position,
+                    damage.first_offset,
+                    damage.end_offset,
+                )
+            )
+            self._events.append(damage)
+
+    def _cut_end(self, scanned: ScannedSegment, path: Path, stop: StopKind) -> bool:
+        """Deal with what follows the good part. Return whether later segments must go too."""
+        size = scanned.segment.size
+        if scanned.bad_end is None:
+            case = case_for(stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
+        else:
+            case = case_for(stop, Tail.BAD_AT_THE_END if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
+            text = f"copied aside and cut: {scanned.bad_end.reason}"
+            cut_size = scanned.file_size - size
+            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, cut_size))
+        if case.action is Action.KEEP:
+            return False
+        try:
+            if case.action is not Action.CUT_ZEROS:
+                self._quarantine.copy(scanned.file, size, scanned.file_size)
+            scanned.file.truncate(size)
+            # Without this sync a power cut brings the bad bytes back, behind batches acknowledged since.
+            scanned.file.sync()
+        except (OSError, StorageFailure) as error:
+            self._failure = f"{path} could not be cut at byte {size}: {error}"
+        return case.action is Action.CUT_ALL_BEHIND
+
+    # --- numbers ---
+
+    def _number_on(self, reading: LedgerReading) -> int:
+        """The offset of the next message: never one that was ever confirmed."""
+        numbers = reading.state.numbers
+        end = max([numbers.start_offset, *(segment.end_offset for segment in self._segments)])
+        known = [end, *(gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))]
+        if reading.state.progress is not None:
+            known.append(reading.state.progress.end_offset)
+        if self._stop is StopKind.CRASHED:
+            known.append(numbers.reserved_end)
+        if not reading.exists and self._segments:
+            known.append(end + self._settings.reservation_max)
+        next_offset = max(known)
+        if next_offset > end and not self._knows_gap(end, next_offset, reading):
+            self._events.append(OffsetGap(end, next_offset, is_loss=False))
+        for number, segment in enumerate(self._segments):
+            is_last = number == len(self._segments) - 1
+            if segment.state is SegmentState.OPEN and (not is_last or next_offset != segment.end_offset):
+                # Numbering goes on elsewhere: a new segment begins there.
+                segment.state = SegmentState.CLOSING
+        return next_offset
+
+    def _knows_gap(self, first: int, end: int, reading: LedgerReading) -> bool:
+        return any(gap.first_offset <= first and end <= gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))
+
+    def _gaps(self) -> list[OffsetGap]:
+        return [event for event in self._events if isinstance(event, OffsetGap)]
+
+    def _write_ledger(self, ledger: Ledger, reading: LedgerReading) -> None:
+        records = [ledger.note(event) for event in self._events]
+        open_segments = [segment for segment in self._segments if segment.state is SegmentState.OPEN]
+        if open_segments and open_segments[-1].facts() != reading.state.progress:
+            records.append(ledger.note(Progress(open_segments[-1].facts())))
+        if not reading.exists or reading.problems or reading.state.sync_failed:
+            ledger.state.sync_failed = False
+            ledger.rewrite(ledger.snapshot())
+        elif records:
+            ledger.append(b"".join(records), sync=bool(self._events))
+
+    # --- small steps ---
+
+    def _add(self, segment: Segment, reading: LedgerReading) -> None:
+        known = {damage.position: damage for damage in segment.damages}
+        for damage in reading.state.damages:
+            if damage.base_offset == segment.base_offset and damage.end_position <= segment.size:
+                known[damage.position] = damage
+        segment.damages = tuple(known.values())
+        self._segments.append(segment)
+
+    def _lose(
+        self, oddity: Oddity, path: Path, text: str, first_offset: int, end_offset: int, reading: LedgerReading
+    ) -> None:
+        self._note(oddity, path, text, first_offset=first_offset, end_offset=end_offset)
+        if not self._knows_gap(first_offset, end_offset, reading):
+            self._events.append(OffsetGap(first_offset, end_offset, is_loss=True))
+
+    def _set_aside(self, path: Path, reason: str, *, is_damage: bool) -> None:
+        self._quarantine.move(path)
+        self._unlink(path.with_suffix(INDEX_SUFFIX))
+        self._is_directory_changed = True
+        letter = Oddity.OVERLAP.value if is_damage else "F"
+        self._note_letter(letter, path, f"{reason}: set aside in {QUARANTINE}", 0, 0, is_damage=is_damage)
+
+    def _unlink(self, path: Path) -> None:
+        if unlink_if_there(self._file_system, path):
+            self._is_directory_changed = True
+
+    def _note(
+        self,
+        oddity: Oddity,
+        path: Path,
+        text: str,
+        *,
+        position: int = 0,
+        size: int = 0,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        is_damage: bool = True,
+    ) -> None:
+        self._note_letter(oddity.value, path, text, position, size, first_offset, end_offset, is_damage=is_damage)
+
+    def _note_letter(
+        self,
+        letter: str,
+        path: Path,
+        text: str,
+        position: int,
+        size: int,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        is_damage: bool,
+    ) -> None:
+        self._findings.append(Finding(letter, path, text, is_damage, position, size, first_offset, end_offset))
+
+
+def _recovery_base(reading: LedgerReading) -> int:
+    """The first offset of the segment that the recovery point lies in."""
+    return reading.state.progress.base_offset if reading.state.progress is not None else 0

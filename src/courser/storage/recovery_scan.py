@@ -1,0 +1,130 @@
+"""Reading a segment that was not sealed: what is good in it, what is not, and its index."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_header import BadBatch, PartitionIdentity, frames_of, read_header
+from courser.storage.durable_files import sync_file
+from courser.storage.files import File, FileSystem, read_exactly
+from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.paths import INDEX_SUFFIX
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+from courser.storage.segment import Segment
+from courser.storage.segment_index import SegmentIndex
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedSegment:
+    """What the scan of an open segment found."""
+
+    segment: Segment
+    """Everything good that counts; ``damages`` are the bad stretches with good batches behind them."""
+    file: File
+    file_size: int
+    bad_end: BadRange | None
+    """The bad stretch that the good part ends at."""
+    has_zeros: bool
+    """Whether nothing but zeros follows the good part."""
+
+
+def scan_open_segment(
+    file_system: FileSystem,
+    path: Path,
+    identity: PartitionIdentity,
+    *,
+    base_offset: int,
+    facts: SegmentFacts | None,
+    interval: int,
+    stop_at_first_bad: bool,
+    from_disk: bool,
+) -> ScannedSegment:
+    """Read a segment from the recovery point on, which ``facts`` describe, or from its beginning without them.
+
+    With ``from_disk`` what the kernel remembers is not believed: after a failed sync it differs from the disk.
+    """
+    file = file_system.open(path, writable=True)
+    if from_disk:
+        sync_file(file)
+        file.discard_cache()
+    file_size = file.size()
+    if facts is None:
+        segment = Segment(base_offset, SegmentIndex(identity, base_offset, interval))
+    else:
+        segment = Segment.from_facts(facts, identity, interval)
+        segment.is_index_ready = True
+        _restore_index(file_system, file, segment, identity)
+    segment.file = file
+    bad_end: BadRange | None = None
+    has_zeros = False
+    for found in scan(file, identity, start=segment.size, end=file_size, offset=segment.end_offset):
+        match found:
+            case GoodBatch():
+                _close_damage(segment, found)
+                _add(segment, found)
+            case ZeroTail():
+                has_zeros = True
+            case BadRange():
+                if found.is_last or stop_at_first_bad:
+                    bad_end = found
+                    break
+                _open_damage(segment, found)
+    segment.synced_size = segment.writeback_size = segment.size
+    segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
+    return ScannedSegment(segment, file, file_size, bad_end, has_zeros)
+
+
+def _add(segment: Segment, batch: GoodBatch) -> None:
+    header = batch.header
+    segment.note_batch(
+        base_offset=header.base_offset,
+        count=header.message_count,
+        position=batch.position,
+        size=header.stored_length,
+        timestamp=header.base_timestamp,
+        frames=frames_of(header, batch.body),
+    )
+
+
+def _open_damage(segment: Segment, bad: BadRange) -> None:
+    offset = segment.end_offset
+    damage = DamagedRange(segment.base_offset, bad.position, bad.end_position, offset, offset)
+    segment.damages = (*segment.damages, damage)
+
+
+def _close_damage(segment: Segment, batch: GoodBatch) -> None:
+    """The batch behind a damaged stretch tells which offsets are missing."""
+    if not segment.damages or segment.damages[-1].end_position != batch.position:
+        return
+    *earlier, last = segment.damages
+    closed = DamagedRange(
+        last.base_offset, last.position, last.end_position, last.first_offset, batch.header.base_offset
+    )
+    segment.damages = (*earlier, closed)
+
+
+def _restore_index(file_system: FileSystem, file: File, segment: Segment, identity: PartitionIdentity) -> None:
+    """Load the index of the part below the recovery point, and add what is missing in it from the log."""
+    resume = 0
+    try:
+        index_file = file_system.open(file.path.with_suffix(INDEX_SUFFIX))
+        resume = segment.index.restore(index_file, segment.size)
+    except OSError:
+        # No index, or none that can be read: it is derived, so that only costs a scan.
+        pass
+    head = read_exactly(file, resume, BATCH_HEADER_SIZE) if resume < segment.size else None
+    if head is None:
+        return
+    try:
+        offset = read_header(memoryview(head), 0, identity).base_offset
+    except BadBatch:
+        resume, offset = 0, segment.base_offset
+        segment.index = SegmentIndex(identity, segment.base_offset, segment.index.interval)
+    for found in scan(file, identity, start=resume, end=segment.size, offset=offset):
+        if isinstance(found, GoodBatch):
+            segment.index.add_batch(
+                base_offset=found.header.base_offset,
+                position=found.position,
+                timestamp=found.header.base_timestamp,
+                frames=frames_of(found.header, found.body),
+            )

@@ -1,0 +1,108 @@
+"""Open files and indexes of segments that are read: opened when needed, a few kept, derived data made again."""
+
+from pathlib import Path
+
+from courser.errors import StorageFailure
+from courser.records.stored_header import PartitionIdentity, frames_of
+from courser.storage.durable_files import storage_failure
+from courser.storage.files import File, FileSystem, write_all
+from courser.storage.index_file import BLOCK_SIZE, BadIndex
+from courser.storage.paths import index_path, log_path
+from courser.storage.scan import GoodBatch, scan
+from courser.storage.segment import Segment, SegmentState
+from courser.storage.segment_index import IndexCache, SegmentIndex
+from courser.storage.settings import LogSettings
+
+
+class SealedFiles:
+    """Calls may come from several threads. A file that is put out of here stays open for whoever still reads it."""
+
+    def __init__(
+        self, file_system: FileSystem, directory: Path, identity: PartitionIdentity, settings: LogSettings
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._identity = identity
+        self._settings = settings
+        self._open: dict[int, File] = {}
+
+    def file_of(self, segment: Segment) -> File:
+        """The segment's log, for reading."""
+        file = segment.file or self._open.get(segment.base_offset)
+        if file is not None:
+            return file
+        path = log_path(self._directory, segment.base_offset)
+        try:
+            file = self._file_system.open(path)
+        except OSError as error:
+            raise storage_failure("opening", path, error) from error
+        self.keep(segment.base_offset, file)
+        return file
+
+    def keep(self, base_offset: int, file: File) -> None:
+        """Have a file at hand for the next reader."""
+        if len(self._open) >= self._settings.open_file_count_max:
+            self._open = {}
+        self._open[base_offset] = file
+
+    def prepare_index(self, segment: Segment) -> None:
+        """Look at the index file of a sealed segment for the first time; make it anew if it is not right."""
+        path = index_path(self._directory, segment.base_offset)
+        index = SegmentIndex(self._identity, segment.base_offset, self._settings.index_interval)
+        try:
+            file = self._file_system.open(path)
+            index.use_file(file, segment.size, into_memory=self._settings.index_cache is IndexCache.ALL)
+        except (OSError, BadIndex):
+            self.rebuild_index(segment)
+            return
+        segment.index = index
+        segment.is_index_ready = True
+
+    def rebuild_index(self, segment: Segment) -> None:
+        """Make the index of a sealed segment from its log, in memory and on disk. An open one only drops its file."""
+        if segment.state is not SegmentState.SEALED:
+            # Its owner may be adding to it right now.
+            segment.index.drop_file()
+            return
+        index = SegmentIndex(self._identity, segment.base_offset, self._settings.index_interval)
+        log = self.file_of(segment)
+        for found in scan(log, self._identity, start=0, end=segment.size, offset=segment.base_offset):
+            if isinstance(found, GoodBatch):
+                index.add_batch(
+                    base_offset=found.header.base_offset,
+                    position=found.position,
+                    timestamp=found.header.base_timestamp,
+                    frames=frames_of(found.header, found.body),
+                )
+        file = self._write_index(segment, index)
+        if file is not None and self._settings.index_cache is not IndexCache.ALL:
+            index.use_file(file, segment.size, into_memory=False)
+        segment.index = index
+        segment.is_index_ready = True
+
+    def _write_index(self, segment: Segment, index: SegmentIndex) -> File | None:
+        _, data = index.unflushed(covered_size=segment.size)
+        try:
+            return write_index_file(self._file_system, index_path(self._directory, segment.base_offset), 0, data)
+        except StorageFailure:
+            # A full or read-only disk: the index lives in memory then.
+            return None
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._open = {}
+
+
+def write_index_file(file_system: FileSystem, path: Path, position: int, data: bytes) -> File:
+    """Put blocks at ``position`` and cut what an older index left behind them. Not synced: an index is derived."""
+    try:
+        try:
+            file = file_system.open(path, writable=True)
+        except FileNotFoundError:
+            file = file_system.open(path, writable=True, create=True)
+        write_all(file, position, [data])
+        file.truncate(position + len(data))
+    except OSError as error:
+        raise storage_failure("write", path, error) from error
+    assert (position + len(data)) % BLOCK_SIZE == 0
+    return file

@@ -1,0 +1,112 @@
+"""One server per data directory, and how the last one left it: the files ``lock`` and ``session``.
+
+``session`` says which format the directory has, on which boot, mount and inode the last server ran, and whether it
+stopped cleanly (``docs/formats/session.md``). It is replaced at two moments: when all partitions are recovered, before
+anything is appended, and at the end of a clean stop. A start that is interrupted is thus repeated with the same facts.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.errors import StartRefused
+from courser.records.checksum import xxh3
+from courser.storage.durable_files import replace_file
+from courser.storage.files import DirectoryIdentity, FileSystem, read_exactly
+from courser.storage.paths import SESSION
+from courser.storage.recovery_cases import StopKind
+
+DIRECTORY_FORMAT = 1
+"""Format of the whole data directory. A newer one is refused before anything is written."""
+
+_SESSION = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the rest
+    "4s"  # magic
+    "I"  # directory_format
+    "16s"  # boot_id
+    "Q"  # mount_id
+    "Q"  # inode
+    "B"  # is_clean
+    "15x"
+)
+_MAGIC = b"CRSS"
+_CHECKSUM_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the file says."""
+
+    directory_format: int
+    identity: DirectoryIdentity
+    is_clean: bool
+
+    def encode(self) -> bytes:
+        """The file's contents."""
+        identity = self.identity
+        rest = _SESSION.pack(
+            0, _MAGIC, self.directory_format, identity.boot_id, identity.mount_id, identity.inode, self.is_clean
+        )[_CHECKSUM_SIZE:]
+        return xxh3(rest).to_bytes(8, "little") + rest
+
+
+def decode_session(data: bytes) -> Session | None:
+    """Take the file apart; None if it is damaged."""
+    if len(data) != _SESSION.size:
+        return None
+    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean = _SESSION.unpack(data)
+    if magic != _MAGIC or xxh3(data[_CHECKSUM_SIZE:]) != checksum:
+        return None
+    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean))
+
+
+def read_session(file_system: FileSystem, directory: Path) -> Session | None:
+    """The last session; None if there was none, or nobody can tell."""
+    try:
+        file = file_system.open(directory / SESSION)
+    except FileNotFoundError:
+        return None
+    data = read_exactly(file, 0, min(file.size(), _SESSION.size + 1))
+    file.close()
+    return decode_session(bytes(data or b""))
+
+
+def check_format(file_system: FileSystem, directory: Path) -> None:
+    """Refuse a directory that a newer version has written. Writes nothing itself: call it before the lock."""
+    session = read_session(file_system, directory)
+    if session is not None and session.directory_format > DIRECTORY_FORMAT:
+        raise StartRefused(
+            directory,
+            f"it has format {session.directory_format}, and this version knows formats up to {DIRECTORY_FORMAT}",
+            "start the newer version that wrote it, or use another directory",
+        )
+
+
+def how_it_stopped(file_system: FileSystem, directory: Path) -> StopKind:
+    """Tell a clean stop from a kill, and a kill from everything that may have lost unsynced writes."""
+    session = read_session(file_system, directory)
+    if session is None:
+        return StopKind.CRASHED
+    before, now = session.identity, file_system.identity(directory)
+    if session.is_clean:
+        # A copy of a clean directory is another timeline: the original may have gone on and confirmed more offsets.
+        return StopKind.CLEAN if before.inode == now.inode else StopKind.CRASHED
+    # Mount id 0: the kernel cannot tell a remount, and a remount loses unwritten pages like a power cut does.
+    is_same = before == now and now.mount_id != 0 and any(now.boot_id)
+    return StopKind.KILLED if is_same else StopKind.CRASHED
+
+
+def begin_session(file_system: FileSystem, directory: Path) -> None:
+    """Everything is recovered: from now on this start is the last one."""
+    _write(file_system, directory, is_clean=False)
+
+
+def end_session(file_system: FileSystem, directory: Path) -> None:
+    """Everything is synced and closed."""
+    _write(file_system, directory, is_clean=True)
+
+
+def _write(file_system: FileSystem, directory: Path, *, is_clean: bool) -> None:
+    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean)
+    replace_file(file_system, directory / SESSION, session.encode())

@@ -1,0 +1,50 @@
+"""Making a partition's data durable: one job for everything that was written before it.
+
+*synced* is a prefix. Files are synced in the order of their offsets, and the directory before the newest file counts,
+so nothing in a new segment is called synced before the old one is synced to its end and the new one's name is safe.
+"""
+
+from courser.storage.durable_files import sync_directory, sync_file
+from courser.storage.jobs import Job
+from courser.storage.partition_log import PartitionLog
+from courser.storage.segment import SegmentState
+
+
+def plan_sync(log: PartitionLog) -> Job | None:
+    """A job after which all that is written now, stored offsets included, survives a power cut; None if it does.
+
+    At most one such job runs at a time.
+    """
+    if log.failure is not None:
+        return None
+    mark = log.marks.written
+    unsynced = [
+        (segment, segment.file, segment.size)
+        for segment in log.segments
+        if segment.file is not None and segment.synced_size < segment.size and segment.state is not SegmentState.SEALED
+    ]
+    is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False
+    offsets_file = log.offsets.begin_sync()
+    if not unsynced and not is_directory_unsynced and offsets_file is None:
+        return None
+    open_segment = log.open_segment
+    facts = open_segment.facts() if open_segment is not None else None
+
+    def run() -> None:
+        for _, file, _ in unsynced[:-1]:
+            sync_file(file)
+        if is_directory_unsynced:
+            sync_directory(log.file_system, log.directory)
+        for _, file, _ in unsynced[-1:]:
+            sync_file(file)
+        if offsets_file is not None:
+            sync_file(offsets_file)
+
+    def complete() -> None:
+        for segment, _, size in unsynced:
+            segment.synced_size = max(segment.synced_size, size)
+        log.marks.sync(mark)
+        if facts is not None:
+            log.synced_facts = facts
+
+    return Job("sync", run, complete, lambda failure: log.fail(str(failure), is_sync=True))

@@ -1,0 +1,344 @@
+"""What a partition needs done in the background, as jobs: at most one of them runs at a time.
+
+None of this is on the path of a send, with one exception: offsets must be reserved before they are confirmed, and a
+send waits if the reservation comes late. The ledger is only ever touched by these jobs.
+"""
+
+from collections.abc import Callable
+
+from courser.errors import DiskFull, StorageFailure
+from courser.model.durability import Durability
+from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
+from courser.storage.files import File
+from courser.storage.index_file import BLOCK_SIZE
+from courser.storage.jobs import Job, perform
+from courser.storage.ledger import Progress, Sealed, SyncFailure
+from courser.storage.offset_table import OffsetTable
+from courser.storage.partition_log import PartitionLog
+from courser.storage.paths import OFFSETS, index_path, log_path
+from courser.storage.sealed_files import write_index_file
+from courser.storage.segment import Segment, SegmentState
+from courser.storage.segment_index import IndexCache
+from courser.storage.syncing import plan_sync
+
+_PROGRESS_SIZE = 16 * 1024 * 1024
+"""Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
+_INDEX_FLUSH_BLOCK_COUNT = 16
+"""Index blocks (64 KiB, 11 MiB of log at the default interval) that are written at a time."""
+
+
+def plan_upkeep(log: PartitionLog) -> Job | None:
+    """The most urgent thing to do, or None."""
+    if log.must_report_failure:
+        return _plan_failure_report(log)
+    if log.failure is not None:
+        return None
+    return (
+        plan_reservation(log)
+        or _plan_seal(log)
+        or _plan_progress(log)
+        or _plan_allocation(log)
+        or _plan_writeback(log)
+        or _plan_index_flush(log)
+        or _plan_ledger_rewrite(log)
+        or _plan_offsets_rewrite(log)
+    )
+
+
+def _fail_unless_full(log: PartitionLog, failure: StorageFailure) -> None:
+    """A full disk heals: the job is planned again. Anything else is for good."""
+    if not isinstance(failure, DiskFull):
+        log.fail(str(failure), is_sync=failure.operation == "sync")
+
+
+def _job(log: PartitionLog, name: str, run: Callable[[], None], complete: Callable[[], None]) -> Job:
+    return Job(name, run, complete, lambda failure: _fail_unless_full(log, failure))
+
+
+def _plan_failure_report(log: PartitionLog) -> Job:
+    def run() -> None:
+        log.ledger.append(log.ledger.note(SyncFailure()), sync=True)
+
+    def done(_failure: StorageFailure | None = None) -> None:
+        # If the disk takes nothing any more, so be it: a restart of the kernel shows the truth anyway.
+        log.must_report_failure = False
+
+    return Job("failure report", run, done, done)
+
+
+# --- offsets ahead ---
+
+
+def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
+    """Reserve offsets, if few are left or ``message_count`` need them."""
+    if log.settings.durability.level is Durability.SYNCED:
+        return None
+    next_offset = log.marks.written.offset
+    settings = log.settings
+    # Twice what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
+    block = min(max(2 * log.marks.written.message_count, settings.reservation_min), settings.reservation_max)
+    left = log.reserved_end - next_offset
+    if left >= message_count and left >= block // 2:
+        return None
+    reserved_end = next_offset + message_count + block
+
+    def run() -> None:
+        # Durable before any of these offsets is confirmed: after a power cut numbering goes on above them.
+        log.ledger.append(log.ledger.note(reserved_end=reserved_end), sync=True)
+
+    def complete() -> None:
+        log.reserved_end = max(log.reserved_end, reserved_end)
+
+    return _job(log, "reservation", run, complete)
+
+
+# --- segments that are full ---
+
+
+def _plan_seal(log: PartitionLog) -> Job | None:
+    segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
+    if segment is None or segment.file is None:
+        return None
+    file, size = segment.file, segment.size
+    position, blocks = segment.index.unflushed(covered_size=size)
+    path = index_path(log.directory, segment.base_offset)
+    written: list[File] = []
+
+    def run() -> None:
+        try:
+            file.truncate(size)
+        except OSError as error:
+            raise storage_failure("truncation", file.path, error) from error
+        sync_file(file)
+        index_file = write_index_file(log.file_system, path, position, blocks)
+        sync_file(index_file)
+        # The names of both must be safe before the ledger says that nobody needs to look at them again.
+        sync_directory(log.file_system, log.directory)
+        log.ledger.append(log.ledger.note(Sealed(segment.facts())), sync=True)
+        written.append(index_file)
+
+    def complete() -> None:
+        segment.synced_size = size
+        segment.state = SegmentState.SEALED
+        segment.file = None
+        log.files.keep(segment.base_offset, file)
+        keeps_index = log.settings.index_cache is IndexCache.ALL
+        segment.index.note_flushed(len(blocks) // BLOCK_SIZE, None if keeps_index else written[0])
+
+    return _job(log, "seal", run, complete)
+
+
+# --- hints for the next start, and for the kernel ---
+
+
+def _plan_progress(log: PartitionLog) -> Job | None:
+    facts, known = log.synced_facts, log.ledger.state.progress
+    if facts is None or not facts.size:
+        return None
+    known_size = known.size if known is not None and known.base_offset == facts.base_offset else 0
+    if facts.size - known_size < min(_PROGRESS_SIZE, log.settings.recovery_point_size):
+        return None
+
+    def run() -> None:
+        # Not synced: if the power takes it, the recovery point before it is used.
+        log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=False)
+
+    return _job(log, "recovery point", run, lambda: None)
+
+
+def _plan_allocation(log: PartitionLog) -> Job | None:
+    segment = log.open_segment
+    if segment is None or segment.file is None or not segment.size:
+        return None
+    settings = log.settings
+    chunk = min(max(segment.size, settings.allocation_min), settings.allocation_max)
+    position = max(segment.allocated_size, segment.size)
+    size = min(chunk, settings.segment_size - position)
+    if segment.allocated_size - segment.size > chunk // 2 or size <= 0:
+        return None
+    file = segment.file
+
+    def run() -> None:
+        try:
+            file.allocate(position, size)
+        except OSError as error:
+            raise storage_failure("allocation", file.path, error) from error
+
+    def complete() -> None:
+        segment.allocated_size = max(segment.allocated_size, position + size)
+
+    # Allocation only saves time: if the disk has no room for it, the sends themselves will say so.
+    return Job("allocation", run, complete, lambda _failure: complete())
+
+
+def _plan_writeback(log: PartitionLog) -> Job | None:
+    segment = log.open_segment
+    if segment is None or segment.file is None:
+        return None
+    file, start, end = segment.file, segment.writeback_size, segment.size
+    if end - start < log.settings.writeback_size:
+        return None
+
+    def complete() -> None:
+        segment.writeback_size = end
+
+    return _job(log, "write-back", lambda: file.start_writeback(start, end - start), complete)
+
+
+def _plan_index_flush(log: PartitionLog) -> Job | None:
+    segment = log.open_segment
+    if segment is None or segment.index.full_block_count < _INDEX_FLUSH_BLOCK_COUNT:
+        return None
+    position, blocks = segment.index.unflushed()
+    path = index_path(log.directory, segment.base_offset)
+    written: list[File] = []
+
+    def complete() -> None:
+        drops_entries = log.settings.index_cache is IndexCache.NONE
+        segment.index.note_flushed(len(blocks) // BLOCK_SIZE, written[0] if drops_entries else None)
+
+    return _job(
+        log,
+        "index flush",
+        lambda: written.append(write_index_file(log.file_system, path, position, blocks)),
+        complete,
+    )
+
+
+# --- files that hold mostly history ---
+
+
+def _plan_ledger_rewrite(log: PartitionLog) -> Job | None:
+    if not log.ledger.is_wasteful:
+        return None
+    return _job(log, "ledger rewrite", lambda: log.ledger.rewrite(log.ledger.snapshot()), lambda: None)
+
+
+def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
+    offsets = log.offsets
+    if not offsets.is_wasteful:
+        return None
+    data = offsets.begin_rewrite()
+    written: list[File] = []
+
+    def complete() -> None:
+        if offsets.finish_rewrite(written[0]):
+            log.is_directory_unsynced = True
+
+    def fail(failure: StorageFailure) -> None:
+        offsets.abandon_rewrite()
+        _fail_unless_full(log, failure)
+
+    return Job("offsets rewrite", lambda: written.append(offsets.write_replacement(data)), complete, fail)
+
+
+# --- removing messages ---
+
+
+def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
+    """Delete the sealed segments that lie wholly below ``before_offset``; None if there is none."""
+    log.check_writable()
+    gone = [
+        segment
+        for segment in log.segments
+        if segment.state is SegmentState.SEALED and segment.end_offset <= before_offset
+    ]
+    if not gone:
+        return None
+    kept = log.segments[len(gone) :]
+    start_offset = kept[0].base_offset if kept else log.next_offset
+    return _removal(log, "trim", gone, kept, start_offset)
+
+
+def plan_purge(log: PartitionLog) -> Job:
+    """Delete every message and every stored offset; numbering goes on. No append or store until it is completed."""
+    log.check_writable()
+    epoch = log.ledger.state.numbers.epoch + 1
+    job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
+    old_offsets = log.offsets
+    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
+
+    def run() -> None:
+        job.run()
+        try:
+            new_offsets.clear(epoch)
+        except OSError as error:
+            raise storage_failure("write", log.directory / OFFSETS, error) from error
+
+    def complete() -> None:
+        old_offsets.close()
+        log.offsets = new_offsets
+        log.synced_facts = None
+        log.marks.sync(log.marks.written)
+        job.complete()
+
+    return Job("purge", run, complete, job.fail)
+
+
+def _removal(
+    log: PartitionLog,
+    name: str,
+    gone: list[Segment],
+    kept: tuple[Segment, ...],
+    start_offset: int,
+    epoch: int | None = None,
+) -> Job:
+    # Readers stop seeing the messages now; a crash before the ledger knows brings them back, whole.
+    log.segments = kept
+    log.start_offset = start_offset
+    new_epoch = log.ledger.state.numbers.epoch if epoch is None else epoch
+
+    def run() -> None:
+        # First the new start, durably: files that a power cut brings back are below it, and are deleted again.
+        log.ledger.append(log.ledger.note(start_offset=start_offset, epoch=new_epoch), sync=True)
+        try:
+            for segment in gone:
+                unlink_if_there(log.file_system, log_path(log.directory, segment.base_offset))
+                unlink_if_there(log.file_system, index_path(log.directory, segment.base_offset))
+        except OSError as error:
+            raise storage_failure("removal", log.directory, error) from error
+        sync_directory(log.file_system, log.directory)
+
+    def complete() -> None:
+        log.writes.segment_deleted_count += len(gone)
+        for segment in gone:
+            segment.file = None
+
+    def fail(failure: StorageFailure) -> None:
+        log.fail(str(failure), is_sync=failure.operation == "sync")
+
+    return Job(name, run, complete, fail)
+
+
+# --- stopping ---
+
+
+def close(log: PartitionLog) -> None:
+    """Stop cleanly: everything synced, nothing allocated ahead, and a recovery point at the very end.
+
+    Blocks. On a partition that takes no more writes it only lets go of the files.
+    """
+    while (job := plan_upkeep(log)) is not None:
+        perform(job)
+    if (job := plan_sync(log)) is not None:
+        perform(job)
+    segment = log.open_segment
+    if log.failure is None and segment is not None and segment.file is not None:
+        try:
+            _leave_open_segment(log, segment, segment.file)
+        except StorageFailure as failure:
+            log.fail(str(failure), is_sync=failure.operation == "sync")
+    log.release_files()
+
+
+def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None:
+    try:
+        file.truncate(segment.size)
+    except OSError as error:
+        raise storage_failure("truncation", file.path, error) from error
+    sync_file(file)
+    position, blocks = segment.index.unflushed(covered_size=segment.size)
+    write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
+    sync_directory(log.file_system, log.directory)
+    facts = segment.facts()
+    log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
