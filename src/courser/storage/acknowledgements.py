@@ -38,9 +38,19 @@ class Acknowledgements(Generic[Waiter]):
         return len(self._waiting)
 
     def written(self, mark: Mark, waiter: Waiter, now: int) -> None:
-        """A send has been written, up to ``mark``. Ask ``releasable`` whether it has to wait."""
+        """A send has been written, up to ``mark``. ``releasable`` gives it back, perhaps at once."""
         if self._unsynced_since is None:
             self._unsynced_since = now
+        self._waiting.append(_Waiting(mark, waiter))
+
+    def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
+        """A send has been written, up to ``mark``. Return whether it may be acknowledged at once."""
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        return not self._waiting and self._may_release(mark, synced, now)
+
+    def wait(self, mark: Mark, waiter: Waiter) -> None:
+        """``admits`` said no: keep the send until ``releasable`` gives it back."""
         self._waiting.append(_Waiting(mark, waiter))
 
     def sync_began(self) -> None:

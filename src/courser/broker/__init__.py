@@ -1,0 +1,1 @@
+"""Behaviour: what an event loop does with the storage. Awaits, but opens no socket."""

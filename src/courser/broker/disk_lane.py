@@ -1,0 +1,102 @@
+"""Disk work off the event loop: one job at a time, planned and completed on the loop, run in a pool."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from courser.errors import CourserError, StorageFailure
+from courser.storage.jobs import Job
+
+Plan = Callable[[], Job | None]
+
+
+class DiskLane:
+    """Runs jobs one after another. Jobs that somebody waits for come before those that are merely due.
+
+    A job is planned when its turn comes, not when it is asked for: by then a neighbour may have done its work.
+    """
+
+    def __init__(self, pool: Executor, *, plan_next: Plan, on_done: Callable[[], None]) -> None:
+        self._pool = pool
+        self._plan_next = plan_next
+        self._on_done = on_done
+        self._asked: deque[tuple[Plan, asyncio.Future[None]]] = deque()
+        self._is_busy = False
+        self._idle: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Something may be due. It begins after all that is ready to run on the loop: one sync serves many sends."""
+        if not self._is_busy:
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    async def do(self, plan: Plan) -> None:
+        """Have one job done. Raises its ``StorageFailure``."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append((plan, done))
+        self.wake()
+        await done
+
+    async def drain(self) -> None:
+        """Wait until nothing is under way or due."""
+        self.wake()
+        if self._idle is None:
+            self._idle = asyncio.get_running_loop().create_future()
+        await self._idle
+
+    def _next(self) -> None:
+        while self._asked:
+            plan, done = self._asked.popleft()
+            try:
+                job = plan()
+            except CourserError as error:
+                _reject(done, error)
+                continue
+            if job is not None:
+                self._start(job, done)
+                return
+            _resolve(done)
+        job = self._plan_next()
+        if job is not None:
+            self._start(job, None)
+            return
+        self._is_busy = False
+        if self._idle is not None:
+            _resolve(self._idle)
+            self._idle = None
+
+    def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
+        running = asyncio.get_running_loop().run_in_executor(self._pool, job.run)
+        running.add_done_callback(lambda future: self._finish(job, done, future))
+
+    def _finish(self, job: Job, done: asyncio.Future[None] | None, running: "asyncio.Future[None]") -> None:
+        error = running.exception()
+        try:
+            if error is None:
+                job.complete()
+            else:
+                job.fail(_as_failure(job, error))
+            self._on_done()
+        finally:
+            if done is not None:
+                _resolve(done) if error is None else _reject(done, error)
+            self._next()
+
+
+def _as_failure(job: Job, error: BaseException) -> StorageFailure:
+    """A job raises storage failures. Anything else is a defect: the disk is then as unsure as after a failed sync."""
+    if isinstance(error, StorageFailure):
+        return error
+    return StorageFailure("sync", Path(job.name), OSError(repr(error)))
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _reject(future: "asyncio.Future[None]", error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,188 @@
+"""One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
+
+Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small positional writes and reads from the
+kernel's cache are done on the spot: a hop to the pool would cost more. All that waits for the disk goes to two lanes,
+one for syncs and one for upkeep, so that a send never waits behind the sealing of a segment.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+from functools import partial
+
+from courser.broker.disk_lane import DiskLane
+from courser.errors import PartitionReadOnly
+from courser.model.clock import Clock
+from courser.model.durability import Durability
+from courser.records.batch import Batch
+from courser.records.stored_header import NO_PRODUCER
+from courser.storage import upkeep
+from courser.storage.acknowledgements import Acknowledgements
+from courser.storage.jobs import Job
+from courser.storage.offset_table import ConsumerKey
+from courser.storage.partition_log import Appended, PartitionLog
+from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.syncing import plan_sync
+
+_UPKEEP_SIZE = 512 * 1024
+"""Bytes appended between two looks at what upkeep is due: half of the smallest allocation."""
+
+
+class Partition:
+    """Messages of one partition. Use from one event loop; ``close`` before dropping it."""
+
+    def __init__(self, log: PartitionLog, pool: Executor, clock: Clock) -> None:
+        self.log = log
+        self._pool = pool
+        self._clock = clock
+        self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
+        self._syncs = DiskLane(pool, plan_next=self._plan_due_sync, on_done=self._release)
+        self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
+        self._upkeep_at_size = 0
+        self._segment_count = len(log.segments)
+        self._timer: asyncio.TimerHandle | None = None
+        self._purge: asyncio.Event | None = None
+        self.sync_count = 0
+
+    # --- sends ---
+
+    async def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0) -> Appended:
+        """Append a batch. Returns when it may be acknowledged at the partition's durability level.
+
+        Raises:
+            DiskFull: nothing was kept.
+            PartitionReadOnly: it may or may not be kept; it was not acknowledged.
+        """
+        log = self.log
+        if self._purge is not None:
+            await self._wait_for_purge()
+        while log.needs_reservation(batch.count):
+            log.check_writable()
+            await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
+        appended = log.append(batch, producer=producer, sequence=sequence)
+        if log.marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
+            self._upkeep_at_size = log.marks.written.size + _UPKEEP_SIZE
+            self._segment_count = len(log.segments)
+            self._upkeep.wake()
+        marks, now = log.marks, self._clock.monotonic()
+        if self._acknowledgements.admits(marks.written, marks.synced, now):
+            self._wake_due_sync(now)
+            return appended
+        waiter = asyncio.get_running_loop().create_future()
+        self._acknowledgements.wait(marks.written, waiter)
+        self._syncs.wake()
+        await waiter
+        return appended
+
+    def _wake_due_sync(self, now: int) -> None:
+        if self._is_sync_due(now):
+            self._syncs.wake()
+        elif self._timer is None and (due := self._acknowledgements.sync_due_at()) is not None:
+            self._timer = asyncio.get_running_loop().call_later((due - now) / 1_000_000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake_due_sync(self._clock.monotonic())
+
+    def _is_sync_due(self, now: int) -> bool:
+        marks = self.log.marks
+        if marks.written.size - marks.synced.size >= self.log.settings.recovery_point_size:
+            return True
+        return self._acknowledgements.is_sync_due(marks.synced, marks.written, now)
+
+    def _plan_due_sync(self) -> Job | None:
+        return self._plan_sync() if self._is_sync_due(self._clock.monotonic()) else None
+
+    def _plan_sync(self) -> Job | None:
+        job = plan_sync(self.log)
+        if job is not None:
+            self._acknowledgements.sync_began()
+            self.sync_count += 1
+        return job
+
+    def _release(self) -> None:
+        """Acknowledge what may be acknowledged; after a failure, fail all that wait."""
+        log = self.log
+        if log.failure is not None:
+            for waiter in self._acknowledgements.drain():
+                if not waiter.done():
+                    waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
+            self._upkeep.wake()
+            return
+        for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- polls ---
+
+    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+        try:
+            return self.log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
+        except BlockingIOError:
+            read = partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+
+    async def offset_at_time(self, timestamp: int) -> int:
+        """The first offset whose message is not older than ``timestamp``."""
+        try:
+            return self.log.offset_at_time(timestamp, wait=False)
+        except BlockingIOError:
+            find = partial(self.log.offset_at_time, timestamp)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, find)
+
+    # --- stored offsets ---
+
+    async def store_offset(self, key: ConsumerKey, offset: int, *, persisted: bool = False) -> None:
+        """Remember how far a consumer got: written on return, and synced if it moves back or ``persisted`` asks."""
+        await self._wait_for_purge()
+        if self.log.store_offset(key, offset) or persisted:
+            await self.sync()
+        elif self.log.offsets.is_wasteful:
+            self._upkeep.wake()
+
+    async def delete_offset(self, key: ConsumerKey) -> None:
+        """Forget a consumer, durably."""
+        await self._wait_for_purge()
+        self.log.delete_offset(key)
+        await self.sync()
+
+    # --- the rest ---
+
+    async def sync(self) -> None:
+        """Make all that was written before this call durable."""
+        await self._syncs.do(self._plan_sync)
+        self.log.check_writable()
+
+    async def trim(self, before_offset: int) -> None:
+        """Delete the sealed segments wholly below ``before_offset``. The new start is durable on return."""
+        await self._upkeep.do(partial(upkeep.plan_trim, self.log, before_offset))
+
+    async def purge(self) -> None:
+        """Delete all messages and stored offsets, durably; numbering goes on. Sends and stores wait meanwhile."""
+        await self._wait_for_purge()
+        self._purge = asyncio.Event()
+        try:
+            await self.sync()
+            await self._upkeep.do(partial(upkeep.plan_purge, self.log))
+        finally:
+            self._purge.set()
+            self._purge = None
+
+    async def _wait_for_purge(self) -> None:
+        while self._purge is not None:
+            await self._purge.wait()
+
+    async def close(self) -> bool:
+        """Sync everything and let go of it. Return whether this partition stopped cleanly."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._syncs.drain()
+        await self._upkeep.drain()
+        await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
+        self._release()
+        return self.log.failure is None
+
+    @property
+    def durability(self) -> Durability:
+        """The level at which sends are acknowledged."""
+        return self.log.settings.durability.level

@@ -1,0 +1,71 @@
+"""A data directory in use by this process: locked, its last stop known, its partitions opened one by one.
+
+The order of a start: check the format, take the lock, learn how the last session ended, open every partition, then
+``begin``. Nothing is appended before ``begin``; a start that dies earlier is repeated with the same facts.
+"""
+
+from pathlib import Path
+
+from courser.model.clock import Clock
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.durable_files import sync_directory
+from courser.storage.files import FileSystem
+from courser.storage.local_clock import SystemClock
+from courser.storage.local_files import DirectoryLock, LocalFileSystem, lock_directory
+from courser.storage.partition_log import PartitionLog
+from courser.storage.recovery_cases import StopKind
+from courser.storage.session import begin_session, check_format, end_session, how_it_stopped
+from courser.storage.settings import LogSettings
+
+
+class DataDirectory:
+    """Where a server keeps everything. One per process and path."""
+
+    def __init__(self, path: Path, file_system: FileSystem, lock: DirectoryLock, stop: StopKind, clock: Clock) -> None:
+        self.path = path
+        self.file_system = file_system
+        self.clock = clock
+        self.stop = stop
+        """How the last session ended."""
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path) -> "DataDirectory":
+        """Take the directory, making it if there is none.
+
+        Raises:
+            StartRefused: another process has it, or a newer version wrote it.
+        """
+        file_system = LocalFileSystem()
+        if not path.exists():
+            path.mkdir(0o700, parents=True)
+            sync_directory(file_system, path.parent)
+        # Before the lock, which writes: a directory of a newer version is left exactly as it is.
+        check_format(file_system, path)
+        lock = lock_directory(path)
+        return cls(path, file_system, lock, how_it_stopped(file_system, path), SystemClock())
+
+    def create_partition(self, directory: Path, identity: PartitionIdentity, settings: LogSettings) -> PartitionLog:
+        """Make a new partition below this directory and open it. Durable on return."""
+        PartitionLog.create(self.file_system, directory, identity, below=self.path)
+        # Whatever happened to the others, this one is new: it has nothing to recover.
+        return self._open(directory, identity, settings, StopKind.CLEAN)
+
+    def open_partition(self, directory: Path, identity: PartitionIdentity, settings: LogSettings) -> PartitionLog:
+        """Open a partition that is there, and put in order what the last session left of it."""
+        return self._open(directory, identity, settings, self.stop)
+
+    def _open(
+        self, directory: Path, identity: PartitionIdentity, settings: LogSettings, stop: StopKind
+    ) -> PartitionLog:
+        return PartitionLog.open(self.file_system, directory, identity, settings=settings, clock=self.clock, stop=stop)
+
+    def begin(self) -> None:
+        """All partitions are open: appends may begin."""
+        begin_session(self.file_system, self.path)
+
+    def close(self, *, is_clean: bool) -> None:
+        """Give the directory back. ``is_clean`` only if every partition was closed without a failure."""
+        if is_clean:
+            end_session(self.file_system, self.path)
+        self._lock.close()
