@@ -88,18 +88,22 @@ class Collector:
         "_block",
         "_end",
         "_pieces",
-        "_size_max",
         "_start",
         "count_left",
         "first_offset",
+        "is_full",
         "message_count",
         "size",
+        "size_left",
         "skipped",
     )
 
     def __init__(self, count: int, size_max: int) -> None:
         self.count_left = count
-        self._size_max = size_max
+        self.size_left = size_max
+        """Bytes that may still be added."""
+        self.is_full = count <= 0
+        """Whether nothing more is wanted. The first message is always wanted, however large."""
         self.size = 0
         self.message_count = 0
         self.first_offset: int | None = None
@@ -108,16 +112,6 @@ class Collector:
         self._block: memoryview | None = None
         self._start = self._end = 0
 
-    @property
-    def size_left(self) -> int:
-        """Bytes that may still be added."""
-        return self._size_max - self.size
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more is wanted. The first message is always wanted, however large."""
-        return self.count_left <= 0 or (self.message_count > 0 and self.size_left <= 0)
-
     def add(self, block: memoryview, start: int, end: int, *, first_offset: int, message_count: int) -> None:
         """Take the batch record at ``block[start:end]``. Neighbours become one piece."""
         if self.first_offset is None:
@@ -125,6 +119,8 @@ class Collector:
         self.message_count += message_count
         self.count_left -= message_count
         self.size += end - start
+        self.size_left -= end - start
+        self.is_full = self.count_left <= 0 or self.size_left <= 0
         if block is self._block and start == self._end:
             self._end = end
             return

@@ -70,7 +70,7 @@ class SegmentReader:
         self._file_of = file_of
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
-        self._verified: dict[tuple[int, int], None] = {}
+        self._verified: dict[tuple[int, int], StoredHeader] = {}
         self._cursors: dict[int, tuple[int, int]] = {}
         self.counters = ReadCounters()
 
@@ -87,7 +87,7 @@ class SegmentReader:
         position = self._position_of(segment, offset, wait=wait)
         while position < limit and offset < end_offset and not collector.is_full:
             try:
-                if (segment.base_offset, position) in self._verified:
+                if self._wants_part(segment.base_offset, position, offset, collector):
                     position, offset = self._read_inside(
                         loader, segment, position, offset, end_offset, collector, wait=wait
                     )
@@ -101,6 +101,15 @@ class SegmentReader:
         self.counters.size += loader.size_read
         self._remember_cursor(offset, segment.base_offset, position)
         return offset
+
+    def _wants_part(self, base_offset: int, position: int, offset: int, collector: Collector) -> bool:
+        """Whether only a part is wanted of a large batch that was hashed before. A whole one is hashed every time."""
+        batch = self._verified.get((base_offset, position))
+        return batch is not None and (
+            offset > batch.base_offset
+            or collector.count_left < batch.message_count
+            or collector.size_left < batch.stored_length
+        )
 
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> int:
         """A batch at or before the one that holds ``offset``."""
@@ -117,26 +126,25 @@ class SegmentReader:
         guess = min(collector.size_left, collector.count_left * segment.average_message_size)
         header, block, at = loader.load(position, guess)
         if header.stored_length >= _LARGE_BATCH_SIZE:
-            self._remember_verified(segment.base_offset, position)
-        if header.end_offset <= offset:
+            self._remember_verified(segment.base_offset, position, header)
+        count, size = header.message_count, header.stored_length
+        batch_end_offset = header.base_offset + count
+        if batch_end_offset <= offset:
             # Led here by the index: the message lies further on.
-            return position + header.stored_length, offset
+            return position + size, offset
         if header.base_offset > offset:
             raise BadBatch(f"the batch begins at offset {header.base_offset} where {offset} is expected")
-        is_whole = (
+        if (
             header.base_offset == offset
-            and header.end_offset <= end_offset
-            and header.message_count <= collector.count_left
-            and header.stored_length <= collector.size_left
-        )
-        if is_whole:
+            and batch_end_offset <= end_offset
+            and count <= collector.count_left
+            and size <= collector.size_left
+        ):
             blank_extension(block, at)
-            end = at + header.stored_length
-            collector.add(block, at, end, first_offset=offset, message_count=header.message_count)
-            return position + header.stored_length, header.end_offset
-        body_start, body_end = at + BATCH_HEADER_SIZE, at + header.stored_length
-        offset = _add_frames(header, block, body_start, body_end, 0, offset, end_offset, collector)
-        return (position + header.stored_length if offset == header.end_offset else position), offset
+            collector.add(block, at, at + size, first_offset=offset, message_count=count)
+            return position + size, batch_end_offset
+        offset = _add_frames(header, block, at + BATCH_HEADER_SIZE, at + size, 0, offset, end_offset, collector)
+        return (position + size if offset == batch_end_offset else position), offset
 
     def _read_inside(
         self,
@@ -255,10 +263,10 @@ class SegmentReader:
             self._cursors = {}
         self._cursors[offset] = (base_offset, position)
 
-    def _remember_verified(self, base_offset: int, position: int) -> None:
+    def _remember_verified(self, base_offset: int, position: int, header: StoredHeader) -> None:
         if len(self._verified) >= _VERIFIED_COUNT_MAX:
             self._verified = {}
-        self._verified[base_offset, position] = None
+        self._verified[base_offset, position] = header
 
     def _forget_verified(self, base_offset: int, position: int) -> None:
         self._verified.pop((base_offset, position), None)
@@ -291,8 +299,8 @@ def _add_frames(
     if count == 0 and collector.message_count == 0:
         start, end, count = choose(header.frame_size, body, first - number, 1, len(body))
     if count == 0:
-        if collector.message_count:
-            collector.count_left = 0
+        # What is left of the limit is too small for the next message; the first one is given whatever its size.
+        collector.is_full = collector.message_count > 0
         return offset
     record_start = body_start + start - BATCH_HEADER_SIZE
     block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
