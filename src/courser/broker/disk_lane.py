@@ -25,6 +25,7 @@ class DiskLane:
         self._asked: deque[tuple[Plan, asyncio.Future[None]]] = deque()
         self._is_busy = False
         self._idle: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Something may be due. It begins after all that is ready to run on the loop: one sync serves many sends."""
@@ -58,7 +59,7 @@ class DiskLane:
                 self._start(job, done)
                 return
             _resolve(done)
-        job = self._plan_next()
+        job = self._plan_next() if self._retry is None else None
         if job is not None:
             self._start(job, None)
             return
@@ -66,6 +67,20 @@ class DiskLane:
         if self._idle is not None:
             _resolve(self._idle)
             self._idle = None
+
+    def _pause(self) -> None:
+        """Work that is merely due and cannot be done, on a full disk say, waits: it would fail again at once."""
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._resume)
+
+    def _resume(self) -> None:
+        self._retry = None
+        self.wake()
+
+    def close(self) -> None:
+        """Do not try again what failed."""
+        if self._retry is not None:
+            self._retry.cancel()
 
     def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
         running = asyncio.get_running_loop().run_in_executor(self._pool, job.run)
@@ -78,11 +93,17 @@ class DiskLane:
                 job.complete()
             else:
                 job.fail(_as_failure(job, error))
+                if done is None:
+                    self._pause()
             self._on_done()
         finally:
             if done is not None:
                 _resolve(done) if error is None else _reject(done, error)
             self._next()
+
+
+_RETRY_DELAY = 1.0
+"""Seconds before work that failed and is still due is tried again: a full disk does not empty itself in less."""
 
 
 def _as_failure(job: Job, error: BaseException) -> StorageFailure:

@@ -95,7 +95,7 @@ class Partition:
     def _plan_sync(self) -> Job | None:
         job = plan_sync(self.log)
         if job is not None:
-            self._acknowledgements.sync_began()
+            self._acknowledgements.sync_began(self.log.marks.written)
             self.sync_count += 1
         return job
 
@@ -176,8 +176,9 @@ class Partition:
         """Sync everything and let go of it. Return whether this partition stopped cleanly."""
         if self._timer is not None:
             self._timer.cancel()
-        await self._syncs.drain()
-        await self._upkeep.drain()
+        for lane in (self._syncs, self._upkeep):
+            await lane.drain()
+            lane.close()
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         self._release()
         return self.log.failure is None

@@ -32,7 +32,11 @@ class Acknowledgements(Generic[Waiter]):
         self.policy = policy
         self._waiting: deque[_Waiting[Waiter]] = deque()
         self._unsynced_since: int | None = None
-        """When the oldest write that is not synced was made."""
+        """When the oldest write was made that no sync has begun for."""
+        self._syncing_since: int | None = None
+        """The same for the sync that is under way, ..."""
+        self._syncing_to: Mark | None = None
+        """... which is done when the synced mark gets here."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -53,8 +57,9 @@ class Acknowledgements(Generic[Waiter]):
         """``admits`` said no: keep the send until ``releasable`` gives it back."""
         self._waiting.append(_Waiting(mark, waiter))
 
-    def sync_began(self) -> None:
-        """A sync of everything written so far begins: what is written from now on needs the next one."""
+    def sync_began(self, written: Mark) -> None:
+        """A sync of everything up to ``written`` begins: what is written from now on needs the next one."""
+        self._syncing_since, self._syncing_to = self._unsynced_since, written
         self._unsynced_since = None
 
     def releasable(self, synced: Mark, now: int) -> list[Waiter]:
@@ -73,11 +78,14 @@ class Acknowledgements(Generic[Waiter]):
         return (
             mark.message_count - synced.message_count <= policy.message_count_max
             and mark.size - synced.size <= policy.size_max
-            and not self._is_overdue(now)
+            and not self._is_overdue(synced, now)
         )
 
-    def _is_overdue(self, now: int) -> bool:
-        return self._unsynced_since is not None and now - self._unsynced_since > 2 * self.policy.interval
+    def _is_overdue(self, synced: Mark, now: int) -> bool:
+        """Whether the disk is so slow that messages older than two intervals are still not synced."""
+        is_syncing = self._syncing_to is not None and synced.offset < self._syncing_to.offset
+        since = self._syncing_since if is_syncing and self._syncing_since is not None else self._unsynced_since
+        return since is not None and now - since > 2 * self.policy.interval
 
     def is_sync_due(self, synced: Mark, written: Mark, now: int) -> bool:
         """Whether a sync should begin now."""

@@ -21,11 +21,12 @@ class Job:
     fail: Callable[[StorageFailure], None]
 
 
-def perform(job: Job) -> None:
-    """Do a job on the spot: for tools and tests, and for servers that stop."""
+def perform(job: Job) -> bool:
+    """Do a job on the spot and say whether it worked: for tools and tests, and for servers that stop."""
     try:
         job.run()
     except StorageFailure as failure:
         job.fail(failure)
-    else:
-        job.complete()
+        return False
+    job.complete()
+    return True

@@ -318,8 +318,9 @@ def close(log: PartitionLog) -> None:
 
     Blocks. On a partition that takes no more writes it only lets go of the files.
     """
-    while (job := plan_upkeep(log)) is not None:
-        perform(job)
+    # A job that fails would be planned again: on a full disk the rest is left to the next start.
+    while (job := plan_upkeep(log)) is not None and perform(job):
+        pass
     if (job := plan_sync(log)) is not None:
         perform(job)
     segment = log.open_segment
