@@ -23,6 +23,8 @@ from courser.records.frames import (
     wrong_frame_checksums,
 )
 
+_CHECKSUMMED = struct.Struct("<QQQQQI")
+"""The wire fields that the batch checksum covers, in its order."""
 _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
@@ -50,6 +52,20 @@ def batch_checksum(header: Buffer, checksums: Buffer) -> int:
     head = header[: layout.BATCH_CHECKSUM_POSITION]
     count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
     return xxh3(b"".join((head, count, checksums)))
+
+
+def checksum_of_wire_fields(
+    partition_id: int,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    batch_length: int,
+    count: int,
+    checksums: Buffer,
+) -> int:
+    """The batch checksum of a header that is not written yet."""
+    fields = _CHECKSUMMED.pack(partition_id, base_offset, base_timestamp, origin_timestamp, batch_length, count)
+    return xxh3(fields + checksums)
 
 
 def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
@@ -86,10 +102,17 @@ def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
 
 
 def _check_frame_fields(body: memoryview, frames: FrameLayout) -> None:
-    if frame_fields(body, frames, layout.FRAME_RESERVED_POSITION, "<u8").any():
+    if frames.count == 1:
+        # The arrays below cost more than a small send as a whole.
+        _, _, offset_delta, _, _, _, reserved = layout.FRAME_HEADER.unpack_from(body)
+        has_reserved, is_numbered = reserved != 0, offset_delta == 0
+    else:
+        has_reserved = bool(frame_fields(body, frames, layout.FRAME_RESERVED_POSITION, "<u8").any())
+        deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
+        is_numbered = np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32))
+    if has_reserved:
         raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
-    deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
-    if not np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32)):
+    if not is_numbered:
         raise InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
 
 
@@ -157,8 +180,7 @@ def wire_header(
     """A 256-byte header with its batch checksum, the extension blank."""
     header = bytearray(layout.BATCH_HEADER_SIZE)
     fields = (partition_id, base_offset, base_timestamp, origin_timestamp, batch_length)
-    layout.WIRE_HEADER.pack_into(header, 0, *fields, 0, count)
-    layout.WIRE_HEADER.pack_into(header, 0, *fields, batch_checksum(header, checksums), count)
+    layout.WIRE_HEADER.pack_into(header, 0, *fields, checksum_of_wire_fields(*fields, count, checksums), count)
     return header
 
 

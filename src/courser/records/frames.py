@@ -15,6 +15,8 @@ from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.checksum import xxh3
 
+_ONE_START = np.zeros(1, np.int64)
+_ONE_START.setflags(write=False)
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 
 
@@ -62,6 +64,8 @@ def layout_of(body: memoryview, count: int) -> FrameLayout:
 def uniform_layout(count: int, frame_size: int) -> FrameLayout:
     """The layout of ``count`` frames of one size."""
     size = count * frame_size
+    if count == 1:
+        return FrameLayout(1, frame_size, _ONE_START, size)
     return FrameLayout(count, frame_size, np.arange(0, size, frame_size, dtype=np.int64), size)
 
 
@@ -71,6 +75,8 @@ def uniform_frame_size(body: memoryview, count: int) -> int:
     frame_size: int = layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
     if frame_size * count != len(body):
         return 0
+    if count == 1:
+        return frame_size
     # Both lengths are compared at once: a frame of the same size with another split is not a uniform frame.
     lengths = np.ndarray((count,), "<u8", body, layout.FRAME_LENGTHS_POSITION, (frame_size,))
     return frame_size if bool((lengths == lengths[0]).all()) else 0
@@ -120,6 +126,8 @@ def frame_fields(body: memoryview, frames: FrameLayout, position: int, dtype: st
 
 def checksum_fields(body: memoryview, frames: FrameLayout) -> bytes:
     """The checksum fields of all frames in order: what the batch checksum covers."""
+    if frames.count == 1:
+        return bytes(body[: layout.FRAME_ID_POSITION])
     return frame_fields(body, frames, layout.FRAME_CHECKSUM_POSITION, "<u8").tobytes()
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from courser.model.buffers import Buffer
 from courser.records import layout
-from courser.records.batch import Batch, batch_checksum, wire_header
+from courser.records.batch import Batch, batch_checksum, checksum_of_wire_fields, wire_header
 from courser.records.checksum import xxh3
 from courser.records.frames import FrameLayout, frame_fields, layout_of, uniform_layout
 
@@ -62,7 +62,7 @@ class StoredHeader(NamedTuple):
         return self.base_offset + self.message_count
 
 
-_pack_into = layout.STORED_HEADER.pack_into
+_NO_CODEC = int(layout.Codec.NONE)
 _unpack_from = layout.STORED_HEADER.unpack_from
 
 
@@ -74,40 +74,30 @@ def stamp(
     base_timestamp: int,
     producer: bytes = NO_PRODUCER,
     sequence: int = 0,
-) -> bytearray:
+) -> bytes:
     """The 256 bytes that go in front of ``batch.body`` on disk."""
-    header = wire_header(
-        identity.partition_id,
-        base_offset,
-        base_timestamp,
-        batch.origin_timestamp,
-        batch.size,
-        batch.count,
-        batch.checksums,
-    )
-    wire = layout.WIRE_HEADER.unpack_from(header)
-    _pack_into(
-        header,
-        0,
+    size = batch.size
+    wire = (identity.partition_id, base_offset, base_timestamp, batch.origin_timestamp, size)
+    header = layout.STORED_HEADER.pack(
         *wire,
+        checksum_of_wire_fields(*wire, batch.count, batch.checksums),
+        batch.count,
         layout.MAGIC,
         layout.FORMAT_VERSION,
-        layout.Codec.NONE,
+        _NO_CODEC,
         0,
         batch.frames.frame_size,
         0,
         0,
-        batch.size,
+        size,
         identity.topic_uuid,
         identity.incarnation,
         producer,
         sequence,
         xxh3(batch.body),
         0,
-    )
-    checksum = xxh3(memoryview(header)[: layout.HEADER_CHECKSUM_POSITION])
-    header[layout.HEADER_CHECKSUM_POSITION :] = checksum.to_bytes(8, "little")
-    return header
+    )[: layout.HEADER_CHECKSUM_POSITION]
+    return header + xxh3(header).to_bytes(8, "little")
 
 
 def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:

@@ -124,7 +124,7 @@ def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:
     Raises:
         OSError: some bytes may have been written before it; the caller cuts the file back.
     """
-    size = sum(len(buffer) for buffer in buffers)
+    size = sum(map(len, buffers))
     written = file.write_at(position, buffers)
     if written == size:
         return size

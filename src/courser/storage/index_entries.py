@@ -68,7 +68,7 @@ class IndexEntries:
         """Take note of a batch that lies at ``position``, behind all that was added before."""
         first_frame = position + BATCH_HEADER_SIZE
         first_cell = first_frame // interval
-        if (first_frame + frames.size - FRAME_HEADER_SIZE) // interval == first_cell:
+        if frames.count == 1 or (first_frame + frames.size - FRAME_HEADER_SIZE) // interval == first_cell:
             # A batch inside one cell, the common case of small sends: no arrays for a single number.
             if first_cell != self._last_cell:
                 self._offsets.append(base_offset - self._base_offset)

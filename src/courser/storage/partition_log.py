@@ -9,6 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -33,8 +34,7 @@ from courser.storage.watermarks import Watermarks
 _base_offset = attrgetter("base_offset")
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch went."""
 
     base_offset: int

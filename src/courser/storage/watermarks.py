@@ -1,11 +1,10 @@
 """How far a partition has got: three marks, one order, one place that moves them."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A point in the life of a partition."""
+class Mark(NamedTuple):
+    """A point in the life of a partition. One is made per append, hence no dataclass."""
 
     offset: int
     """The next message's."""
@@ -29,7 +28,7 @@ class Watermarks:
 
     def accept(self, message_count: int, size: int) -> None:
         """Offsets are given to the next ``message_count`` messages."""
-        assert self.accepted == self.written, "one append at a time"
+        assert self.accepted is self.written, "one append at a time"
         mark = self.accepted
         self.accepted = Mark(mark.offset + message_count, mark.message_count + message_count, mark.size + size)
 
