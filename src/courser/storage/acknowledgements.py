@@ -10,7 +10,6 @@ So at ``bounded`` a power cut takes at most N messages, S bytes, or what was sen
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from courser.model.durability import Durability, DurabilityPolicy
@@ -19,18 +18,12 @@ from courser.storage.watermarks import Mark
 Waiter = TypeVar("Waiter")
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting(Generic[Waiter]):
-    mark: Mark
-    waiter: Waiter
-
-
 class Acknowledgements(Generic[Waiter]):
     """Sends in the order of their offsets, waiting for their acknowledgement. Times are monotonic microseconds."""
 
     def __init__(self, policy: DurabilityPolicy) -> None:
         self.policy = policy
-        self._waiting: deque[_Waiting[Waiter]] = deque()
+        self._waiting: deque[tuple[Mark, Waiter]] = deque()
         self._unsynced_since: int | None = None
         """When the oldest write was made that no sync has begun for."""
         self._syncing_since: int | None = None
@@ -45,7 +38,7 @@ class Acknowledgements(Generic[Waiter]):
         """A send has been written, up to ``mark``. ``releasable`` gives it back, perhaps at once."""
         if self._unsynced_since is None:
             self._unsynced_since = now
-        self._waiting.append(_Waiting(mark, waiter))
+        self._waiting.append((mark, waiter))
 
     def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
         """A send has been written, up to ``mark``. Return whether it may be acknowledged at once."""
@@ -55,7 +48,7 @@ class Acknowledgements(Generic[Waiter]):
 
     def wait(self, mark: Mark, waiter: Waiter) -> None:
         """``admits`` said no: keep the send until ``releasable`` gives it back."""
-        self._waiting.append(_Waiting(mark, waiter))
+        self._waiting.append((mark, waiter))
 
     def sync_began(self, written: Mark) -> None:
         """A sync of everything up to ``written`` begins: what is written from now on needs the next one."""
@@ -65,8 +58,8 @@ class Acknowledgements(Generic[Waiter]):
     def releasable(self, synced: Mark, now: int) -> list[Waiter]:
         """Take out the sends that may be acknowledged now, oldest first."""
         released = []
-        while self._waiting and self._may_release(self._waiting[0].mark, synced, now):
-            released.append(self._waiting.popleft().waiter)
+        while self._waiting and self._may_release(self._waiting[0][0], synced, now):
+            released.append(self._waiting.popleft()[1])
         return released
 
     def _may_release(self, mark: Mark, synced: Mark, now: int) -> bool:
@@ -107,6 +100,6 @@ class Acknowledgements(Generic[Waiter]):
 
     def drain(self) -> list[Waiter]:
         """Take out all that wait: the sync failed, and none of them may be acknowledged."""
-        waiters = [waiting.waiter for waiting in self._waiting]
+        waiters = [waiter for _, waiter in self._waiting]
         self._waiting.clear()
         return waiters

@@ -179,11 +179,12 @@ class PartitionLog:
             StorageFailure: the disk refused; nothing more is taken until a restart.
         """
         self.check_writable()
-        assert not self.needs_reservation(batch.count), "reserve first"
+        count, size, marks = batch.count, batch.size, self.marks
+        assert not self.needs_reservation(count), "reserve first"
         # The clock may jump back; the time of a partition does not.
         timestamp = max(self._clock.now(), self._last_timestamp)
-        segment, file = self._segment_for(batch.size, timestamp)
-        base_offset = self.marks.written.offset
+        segment, file = self._segment_for(size, timestamp)
+        base_offset, position = marks.written.offset, segment.size
         header = stamp(
             batch,
             self.identity,
@@ -192,23 +193,18 @@ class PartitionLog:
             producer=producer,
             sequence=sequence,
         )
-        self.marks.accept(batch.count, batch.size)
+        marks.accept(count, size)
         try:
-            write_all(file, segment.size, (header, batch.body))
+            write_all(file, position, (header, batch.body))
         except OSError as error:
             raise self._undo(segment, file, error) from error
         segment.note_batch(
-            base_offset=base_offset,
-            count=batch.count,
-            position=segment.size,
-            size=batch.size,
-            timestamp=timestamp,
-            frames=batch.frames,
+            base_offset=base_offset, count=count, position=position, size=size, timestamp=timestamp, frames=batch.frames
         )
         self._last_timestamp = timestamp
-        self.writes.size += batch.size
-        self.marks.write()
-        return Appended(base_offset, batch.count, timestamp)
+        self.writes.size += size
+        marks.write()
+        return Appended(base_offset, count, timestamp)
 
     def check_writable(self) -> None:
         """Raise ``PartitionReadOnly`` after a failure."""
