@@ -8,6 +8,9 @@ so no flipped bit goes unnoticed. Both are checked on every read.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.batch import Batch, batch_checksum, checksum_of_wire_fields, wire_header
@@ -135,10 +138,21 @@ def check_body(header: StoredHeader, body: Buffer) -> None:
 
 
 def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
-    """Where the frames of a body that passed ``check_body`` begin."""
-    if header.frame_size:
-        return uniform_layout(header.message_count, header.frame_size)
-    return layout_of(body, header.message_count)
+    """Where the frames of a body that passed ``check_body`` begin.
+
+    Raises:
+        BadBatch: the frames are not what the header says, with the right hash: somebody wrote it so.
+    """
+    try:
+        frames = layout_of(body, header.message_count)
+    except InvalidBatch as error:
+        raise BadBatch(error.reason) from error
+    if frames.frame_size != header.frame_size and header.frame_size:
+        raise BadBatch(f"the frames do not have {header.frame_size} bytes each")
+    deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
+    if not np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32)):
+        raise BadBatch("the offsets inside do not go up by one")
+    return frames
 
 
 def blank_extension(data: memoryview, position: int) -> None:

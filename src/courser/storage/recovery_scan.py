@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.records.layout import BATCH_HEADER_SIZE
-from courser.records.stored_header import BadBatch, PartitionIdentity, frames_of, read_header
+from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
 from courser.storage.durable_files import sync_file
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.ledger import DamagedRange, SegmentFacts
@@ -82,7 +82,7 @@ def _add(segment: Segment, batch: GoodBatch) -> None:
         position=batch.position,
         size=header.stored_length,
         timestamp=header.base_timestamp,
-        frames=frames_of(header, batch.body),
+        frames=batch.frames,
     )
 
 
@@ -126,5 +126,5 @@ def _restore_index(file_system: FileSystem, file: File, segment: Segment, identi
                 base_offset=found.header.base_offset,
                 position=found.position,
                 timestamp=found.header.base_timestamp,
-                frames=frames_of(found.header, found.body),
+                frames=found.frames,
             )

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from courser.records import layout
-from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
+from courser.records.frames import FrameLayout
+from courser.records.stored_header import (
+    BadBatch,
+    PartitionIdentity,
+    StoredHeader,
+    check_body,
+    frames_of,
+    read_header,
+)
 from courser.storage.files import File, read_into
 
 _WINDOW_SIZE = 4 * 1024 * 1024
@@ -25,6 +33,7 @@ class GoodBatch:
     header: StoredHeader
     body: memoryview
     """Valid until the next step of the scan."""
+    frames: FrameLayout
 
     @property
     def end_position(self) -> int:
@@ -131,7 +140,7 @@ def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: 
         raise BadBatch("the file ends inside the batch")
     body = whole[layout.BATCH_HEADER_SIZE :]
     check_body(header, body)
-    return GoodBatch(position, header, body)
+    return GoodBatch(position, header, body, frames_of(header, body))
 
 
 def _find_batch(window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int) -> GoodBatch | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from courser.errors import StorageFailure
-from courser.records.stored_header import PartitionIdentity, frames_of
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.index_file import BLOCK_SIZE, BadIndex
@@ -72,7 +72,7 @@ class SealedFiles:
                     base_offset=found.header.base_offset,
                     position=found.position,
                     timestamp=found.header.base_timestamp,
-                    frames=frames_of(found.header, found.body),
+                    frames=found.frames,
                 )
         file = self._write_index(segment, index)
         if file is not None and self._settings.index_cache is not IndexCache.ALL:
