@@ -15,6 +15,10 @@ from tests.children.plan import Plan, identity_of_partition
 _ENDLESS = 1 << 62
 
 
+class PromiseBroken(AssertionError):
+    """The server did not keep its word. The negative controls wait for this one, and for no other failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """A batch that was acknowledged, or seen by a reader."""
@@ -61,6 +65,12 @@ class Evidence:
 
     def take(self, words: list[str]) -> None:
         """One line of a child."""
+        try:
+            self._take(words)
+        except AssertionError as error:
+            raise PromiseBroken(str(error)) from error
+
+    def _take(self, words: list[str]) -> None:
         match words:
             case ["ack", number, base_offset, count, run, sequence]:
                 self._take_ack(
@@ -180,10 +190,13 @@ def judge(evidence: Evidence, found: dict[int, Found], *, after_kill: bool) -> V
     """Check all that holds after any crash, and count what was lost. What is found becomes the evidence."""
     verdict = Verdict()
     for number, partition in evidence.partitions.items():
-        if partition.is_created:
-            assert number in found, f"partition {number} is gone"
-        if number in found:
-            verdict.add(_judge_partition(number, partition, found[number], after_kill=after_kill))
+        try:
+            if partition.is_created:
+                assert number in found, f"partition {number} is gone"
+            if number in found:
+                verdict.add(_judge_partition(number, partition, found[number], after_kill=after_kill))
+        except AssertionError as error:
+            raise PromiseBroken(str(error)) from error
     return verdict
 
 
