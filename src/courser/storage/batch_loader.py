@@ -43,6 +43,8 @@ class BatchLoader:
             else:
                 self._complete(header.stored_length)
         end = at + header.stored_length
+        if end > len(self._block):
+            raise BadBatch("the file ends inside the batch")
         check_body(header, self._block[at + BATCH_HEADER_SIZE : end])
         return header, self._block, at
 
@@ -59,7 +61,14 @@ class BatchLoader:
         if size < BATCH_HEADER_SIZE:
             raise BadBatch(f"{size} bytes are less than a batch header")
         block = self._buffer.take(size)
-        self._read(position, block)
+        filled = read_into(self._file, position, block, wait=self._wait)
+        if filled < BATCH_HEADER_SIZE:
+            raise BadBatch("the file ends before the log should")
+        if filled < size:
+            # The batches that are there are good all the same.
+            self._buffer.give_back(size - filled)
+            block = block[:filled]
+        self.size_read += filled
         self._block, self._position = block, position
 
     def _complete(self, size: int) -> None:

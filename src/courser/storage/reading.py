@@ -84,20 +84,29 @@ class SegmentReader:
         """
         limit = segment.size
         loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait=wait)
-        position = self._position_of(segment, offset, wait=wait)
+        position, anchor = self._position_of(segment, offset, wait=wait)
         while position < limit and offset < end_offset and not collector.is_full:
             try:
                 if self._wants_part(segment.base_offset, position, offset, collector):
-                    position, offset = self._read_inside(
-                        loader, segment, position, offset, end_offset, collector, wait=wait
+                    position, anchor, offset = self._read_inside(
+                        loader, segment, position, anchor, offset, end_offset, collector, wait=wait
                     )
                 else:
-                    position, offset = self._read_whole(loader, segment, position, offset, end_offset, collector)
+                    position, anchor, offset = self._read_whole(
+                        loader, segment, position, anchor, offset, end_offset, collector
+                    )
             except BadBatch:
                 if collector.message_count:
                     # Damage is only ever met at the beginning of a read, where it can be told apart from data.
                     break
-                position, offset = self._pass_damage(segment, position, limit, offset, collector)
+                position, anchor, offset = self._pass_damage(
+                    segment, position, limit, anchor, offset, collector, wait=wait
+                )
+        if position >= limit and not collector.message_count:
+            # The file is shorter than it was: what should follow is gone.
+            end_offset = min(end_offset, segment.end_offset)
+            collector.skip(offset, end_offset, SkipReason.LOST)
+            offset = max(offset, end_offset)
         self.counters.size += loader.size_read
         self._remember_cursor(offset, segment.base_offset, position)
         return offset
@@ -111,29 +120,36 @@ class SegmentReader:
             or collector.size_left < batch.stored_length
         )
 
-    def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> int:
-        """A batch at or before the one that holds ``offset``."""
+    def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
+        """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold."""
         base_offset, position = self._cursors.get(offset, (-1, 0))
         if base_offset == segment.base_offset:
-            return position
+            return position, offset
         entry = self._entry_at(segment, offset, wait=wait)
-        return entry.batch_position if entry is not None else 0
+        return (entry.batch_position, entry.offset) if entry is not None else (0, segment.base_offset)
 
     def _read_whole(
-        self, loader: BatchLoader, segment: Segment, position: int, offset: int, end_offset: int, collector: Collector
-    ) -> tuple[int, int]:
-        """Take from the batch at ``position``. Return the batch and the offset to go on with."""
+        self,
+        loader: BatchLoader,
+        segment: Segment,
+        position: int,
+        anchor: int,
+        offset: int,
+        end_offset: int,
+        collector: Collector,
+    ) -> tuple[int, int, int]:
+        """Take from the batch at ``position``. Return the batch to go on with, its anchor, and the offset."""
         guess = min(collector.size_left, collector.count_left * segment.average_message_size)
         header, block, at = loader.load(position, guess)
-        if header.stored_length >= _LARGE_BATCH_SIZE:
-            self._remember_verified(segment.base_offset, position, header)
         count, size = header.message_count, header.stored_length
         batch_end_offset = header.base_offset + count
+        if not header.base_offset <= anchor < batch_end_offset:
+            raise BadBatch(f"the batch begins at offset {header.base_offset} where {anchor} is expected")
+        if size >= _LARGE_BATCH_SIZE:
+            self._remember_verified(segment.base_offset, position, header)
         if batch_end_offset <= offset:
             # Led here by the index: the message lies further on.
-            return position + size, offset
-        if header.base_offset > offset:
-            raise BadBatch(f"the batch begins at offset {header.base_offset} where {offset} is expected")
+            return position + size, batch_end_offset, offset
         if (
             header.base_offset == offset
             and batch_end_offset <= end_offset
@@ -142,21 +158,22 @@ class SegmentReader:
         ):
             blank_extension(block, at)
             collector.add(block, at, at + size, first_offset=offset, message_count=count)
-            return position + size, batch_end_offset
+            return position + size, batch_end_offset, batch_end_offset
         offset = _add_frames(header, block, at + BATCH_HEADER_SIZE, at + size, 0, offset, end_offset, collector)
-        return (position + size if offset == batch_end_offset else position), offset
+        return (position + size if offset == batch_end_offset else position), offset, offset
 
     def _read_inside(
         self,
         loader: BatchLoader,
         segment: Segment,
         position: int,
+        anchor: int,
         offset: int,
         end_offset: int,
         collector: Collector,
         *,
         wait: bool,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, int]:
         """Take from a large batch that was checked before: its header, and only the frames that are wanted."""
         entry = self._entry_at(segment, offset, wait=wait)
         batch_body = position + BATCH_HEADER_SIZE
@@ -171,18 +188,18 @@ class SegmentReader:
             batch_end = position + header.stored_length
             body_end = BATCH_HEADER_SIZE + min(end, batch_end) - start
             number = start_offset - header.base_offset if start_offset >= 0 else 0
+            if not header.base_offset <= anchor < header.end_offset:
+                raise BadBatch(f"the batch begins at offset {header.base_offset} where {anchor} is expected")
             if header.end_offset <= offset:
-                return batch_end, offset
-            if header.base_offset > offset:
-                raise BadBatch(f"the batch begins at offset {header.base_offset} where {offset} is expected")
+                return batch_end, header.end_offset, offset
             if not self._is_frame(block, number):
                 # The log is right and the index is not: never the other way round.
                 self._forget_verified(segment.base_offset, position)
                 self._replace_index(segment, wait=wait)
-                return position, offset
+                return position, anchor, offset
             new_offset = _add_frames(header, block, BATCH_HEADER_SIZE, body_end, number, offset, end_offset, collector)
             if new_offset > offset or collector.is_full:
-                return (batch_end if new_offset == header.end_offset else position), new_offset
+                return (batch_end if new_offset == header.end_offset else position), new_offset, new_offset
             if end >= batch_end:
                 raise BadBatch("the frames do not fill their batch")
             # One message larger than what was read: it is always given, so read more.
@@ -194,21 +211,24 @@ class SegmentReader:
         return number >= 0 and int.from_bytes(delta, "little") == number
 
     def _pass_damage(
-        self, segment: Segment, position: int, limit: int, offset: int, collector: Collector
-    ) -> tuple[int, int]:
+        self, segment: Segment, position: int, limit: int, anchor: int, offset: int, collector: Collector, *, wait: bool
+    ) -> tuple[int, int, int]:
         """Go to the next good batch behind a bad one, and remember the way."""
         known = next((damage for damage in segment.damages if damage.position == position), None)
         if known is None:
+            if not wait:
+                raise BlockingIOError
             self.counters.checksum_failure_count += 1
             file = self._file_of(segment)
-            found = find_batch(file, self._identity, start=position, end=limit, offset=offset)
+            # Not from the wanted offset on: the bad batch may lie before the one that holds it.
+            found = find_batch(file, self._identity, start=position, end=limit, offset=anchor)
             next_position, next_offset = (
                 (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
             )
-            known = DamagedRange(segment.base_offset, position, next_position, offset, next_offset)
+            known = DamagedRange(segment.base_offset, position, next_position, anchor, next_offset)
             segment.damages = (*segment.damages, known)
         collector.skip(offset, max(known.end_offset, offset), SkipReason.DAMAGED)
-        return known.end_position, max(known.end_offset, offset)
+        return known.end_position, known.end_offset, max(known.end_offset, offset)
 
     # --- the index ---
 
