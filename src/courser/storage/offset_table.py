@@ -45,6 +45,8 @@ _CHECKSUM_SIZE = 8
 _DELETED = 1
 _KEY_SIZE_MAX = 256
 
+TORN_END = "the file ends with a record that was not finished"
+"""The problem that a kill leaves, and no other."""
 CONSUMER_COUNT_MAX = 10_000
 """Consumers and groups that one partition remembers: a bound on memory (about 2 MiB) and on the file."""
 _REWRITE_SIZE = 256 * 1024
@@ -116,6 +118,8 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
             offsets.pop(key, None)
         else:
             offsets[key] = offset
+    if problems and problems[-1][0] >= good_end:
+        problems[-1] = (problems[-1][0], TORN_END)
     return OffsetsReading(offsets, good_end, tuple(problems))
 
 

@@ -20,7 +20,7 @@ from courser.storage.ledger import (
     Progress,
     read_ledger,
 )
-from courser.storage.offset_table import OffsetTable
+from courser.storage.offset_table import TORN_END, OffsetTable
 from courser.storage.paths import (
     INDEX_SUFFIX,
     LEDGER,
@@ -107,7 +107,13 @@ class _Recovery:
         next_offset = self._number_on(reading)
         offsets, problems = OffsetTable.load(self._file_system, self._directory / OFFSETS, reading.state.numbers.epoch)
         for position, reason in problems:
-            self._note(Oddity.OFFSETS_DAMAGED, self._directory / OFFSETS, reason, position=position)
+            # A power cut takes any record that was not synced, a kill only the last one; the header always is.
+            is_lost = self._stop is StopKind.CRASHED and position > 0
+            is_torn = self._stop is StopKind.KILLED and reason == TORN_END
+            is_damage = not (is_lost or is_torn)
+            self._note(
+                Oddity.OFFSETS_DAMAGED, self._directory / OFFSETS, reason, position=position, is_damage=is_damage
+            )
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
