@@ -1,0 +1,34 @@
+"""What is drawn on a terminal: tables and the progress bar. The only module that imports rich."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from courser.cli.cells import Column
+
+
+def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
+    """A table on stdout. Rich itself honours NO_COLOR and dumb terminals."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.title.upper(), justify="right" if column.is_number else "left", overflow="fold")
+    for line, is_alarming in zip(lines, alarms, strict=True):
+        # Text, not strings: a payload in square brackets is no markup.
+        table.add_row(*map(Text, line), style="red" if is_alarming else None)
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(table)
+
+
+@contextmanager
+def progress_bar(text: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr that counts bytes; it is gone when the work is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    # Rich must keep its hands off stdout: data may be on its way into a pipe.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
+        task = progress.add_task(text, total=max(size, 1))
+        yield lambda count: progress.advance(task, count)

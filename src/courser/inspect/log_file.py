@@ -1,0 +1,263 @@
+"""The batches and messages of one log file, whoever it belongs to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from courser.errors import InvalidBatch
+from courser.inspect.batch_check import BatchCheck, check_batch
+from courser.inspect.identity import NOBODY, find_first_header, identity_of
+from courser.records import layout
+from courser.records.frames import Frame, iterate_frames
+from courser.records.stored_header import NO_PRODUCER, PartitionIdentity
+from courser.records.user_headers import iterate_user_headers
+from courser.storage.files import FileSystem
+from courser.storage.paths import LOG_SUFFIX, base_offset_of
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The file as a whole."""
+
+    path: Path
+    size: int
+    identity: PartitionIdentity | None
+    """From the first header that is not damaged; None if there is none."""
+    base_offset: int
+    base_offset_source: str
+    """``file name``, ``first batch`` or ``unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A batch whose header and body hashes are right."""
+
+    position: int
+    size: int
+    base_offset: int
+    end_offset: int
+    message_count: int
+    timestamp: int
+    origin_timestamp: int
+    codec: str
+    encryption_key_id: int
+    frame_size: int
+    producer: str | None
+    sequence: int | None
+    batch_checksum: str
+    body_hash: str
+    checksums: str
+    """``ok``, or what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One message."""
+
+    position: int
+    size: int
+    offset: int
+    id: str
+    origin_timestamp: int
+    timestamp: int
+    payload_size: int
+    payload: str
+    payload_encoding: str
+    """``text`` or ``hex``."""
+    payload_is_cut: bool
+    header_count: int | None
+    """None if the block of user headers is of no known form (encrypted, perhaps)."""
+    header_size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class DamageRow:
+    """Bytes that are no good batch of this file."""
+
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int | None
+    """None if no good batch follows."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroTailRow:
+    """Zeros to the end: allocated ahead, or never written."""
+
+    position: int
+    end_position: int
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """What was met, the rows that were not shown included."""
+
+    batch_count: int = 0
+    message_count: int = 0
+    damage_count: int = 0
+    damaged_size: int = 0
+    zero_size: int = 0
+    next_offset: int = 0
+
+
+LogRow = BatchRow | MessageRow | DamageRow | ZeroTailRow
+
+
+class LogInspection:
+    """Reads one log file. ``rows`` once, then ``summary``."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self._file = file_system.open(path)
+        # A file that grows is read up to the size that it has now.
+        size = self._file.size()
+        first = find_first_header(self._file, size)
+        base_offset = base_offset_of(path.name, LOG_SUFFIX)
+        source = "file name"
+        if base_offset is None:
+            base_offset, source = (first[1].base_offset, "first batch") if first is not None else (0, "unknown")
+        identity = identity_of(first[1]) if first is not None else None
+        self.head = LogHead(path, size, identity, base_offset, source)
+        self.summary = LogSummary(next_offset=base_offset)
+
+    def rows(
+        self, *, messages: bool = False, from_offset: int = 0, limit: int | None = None, payload_size: int = 48
+    ) -> Iterator[LogRow]:
+        """Every batch from ``from_offset`` on, with ``messages`` each followed by its messages; damage in between.
+
+        ``limit`` counts batches or, with ``messages``, messages.
+        """
+        left = limit
+        for found in self._scan():
+            match found:
+                case DamageRow():
+                    if found.end_offset is None or found.end_offset > from_offset:
+                        yield found
+                case ZeroTail():
+                    yield ZeroTailRow(found.position, found.end_position)
+                case GoodBatch():
+                    if found.header.end_offset <= from_offset:
+                        continue
+                    if left is not None and left <= 0:
+                        return
+                    check = check_batch(found)
+                    yield _batch_row(found, check)
+                    if not messages:
+                        left = left - 1 if left is not None else None
+                    elif check.frames is not None:
+                        for row in _message_rows(found, check, from_offset, left, payload_size):
+                            left = left - 1 if left is not None else None
+                            yield row
+
+    def _scan(self) -> Iterator[GoodBatch | DamageRow | ZeroTail]:
+        """The scan, counted, and every bad range with the offsets that are missing with it."""
+        head, summary = self.head, self.summary
+        bad: BadRange | None = None
+        identity = head.identity or NOBODY
+        for found in scan(self._file, identity, start=0, end=head.size, offset=head.base_offset):
+            match found:
+                case BadRange():
+                    summary.damage_count += 1
+                    summary.damaged_size += found.end_position - found.position
+                    if found.is_last:
+                        yield _damage_row(found, summary.next_offset, None)
+                    else:
+                        bad = found
+                case ZeroTail():
+                    summary.zero_size = found.end_position - found.position
+                    yield found
+                case GoodBatch():
+                    if bad is not None:
+                        yield _damage_row(bad, summary.next_offset, found.header.base_offset)
+                        bad = None
+                    summary.batch_count += 1
+                    summary.message_count += found.header.message_count
+                    summary.next_offset = found.header.end_offset
+                    yield found
+
+
+def _damage_row(bad: BadRange, first_offset: int, end_offset: int | None) -> DamageRow:
+    return DamageRow(bad.position, bad.end_position, first_offset, end_offset, bad.reason)
+
+
+def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
+    header = batch.header
+    has_producer = header.producer != NO_PRODUCER
+    problems = list(check.problems)
+    if check.lying_frames:
+        problems.append(f"{len(check.lying_frames)} messages were sent with a wrong checksum")
+    return BatchRow(
+        position=batch.position,
+        size=header.stored_length,
+        base_offset=header.base_offset,
+        end_offset=header.end_offset,
+        message_count=header.message_count,
+        timestamp=header.base_timestamp,
+        origin_timestamp=header.origin_timestamp,
+        codec=layout.Codec(header.codec).name.lower(),
+        encryption_key_id=header.encryption_key_id,
+        frame_size=header.frame_size,
+        producer=header.producer.hex() if has_producer else None,
+        sequence=header.sequence if has_producer else None,
+        batch_checksum=f"{header.batch_checksum:016x}",
+        body_hash=f"{header.body_hash:016x}",
+        checksums="; ".join(problems) or "ok",
+    )
+
+
+def _message_rows(
+    batch: GoodBatch, check: BatchCheck, from_offset: int, limit: int | None, payload_size: int
+) -> Iterator[MessageRow]:
+    header = batch.header
+    lying = set(check.lying_frames)
+    position = batch.position + layout.BATCH_HEADER_SIZE
+    for number, frame in enumerate(iterate_frames(batch.body, header.message_count)):
+        size = layout.FRAME_HEADER_SIZE + len(frame.payload) + len(frame.user_headers)
+        offset = header.base_offset + number
+        if offset >= from_offset:
+            if limit is not None and limit <= 0:
+                return
+            limit = limit - 1 if limit is not None else None
+            is_cut = len(frame.payload) > payload_size
+            payload, encoding = preview(bytes(frame.payload[:payload_size]), is_cut=is_cut)
+            yield MessageRow(
+                position=position,
+                size=size,
+                offset=offset,
+                id=str(UUID(int=frame.message_id)),
+                origin_timestamp=header.origin_timestamp + frame.timestamp_delta,
+                timestamp=header.base_timestamp,
+                payload_size=len(frame.payload),
+                payload=payload,
+                payload_encoding=encoding,
+                payload_is_cut=is_cut,
+                header_count=_header_count(frame),
+                header_size=len(frame.user_headers),
+                checksum="wrong, as the client sent it" if number in lying else "ok",
+            )
+        position += size
+
+
+def preview(data: bytes, *, is_cut: bool) -> tuple[str, str]:
+    """Bytes as text if a person can read them, else as hex; and which of the two."""
+    # What was cut may end inside a character of up to four bytes.
+    for missing in range(4 if is_cut else 1):
+        try:
+            text = data[: max(len(data) - missing, 0)].decode()
+        except UnicodeDecodeError:
+            continue
+        if all(letter.isprintable() or letter in "\t\r\n" for letter in text) and bool(text) == bool(data):
+            return text, "text"
+        break
+    return data.hex(), "hex"
+
+
+def _header_count(frame: Frame) -> int | None:
+    try:
+        return sum(1 for _ in iterate_user_headers(frame.user_headers))
+    except InvalidBatch:
+        return None

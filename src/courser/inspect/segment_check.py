@@ -1,0 +1,233 @@
+"""One segment: every batch, every message, and its index."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.inspect.batch_check import check_batch
+from courser.inspect.findings import Finding, Severity
+from courser.inspect.index_check import IndexCheck
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import File, FileSystem
+from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.paths import index_path, log_path
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What the rest of the partition says of a segment."""
+
+    base_offset: int
+    sealed: SegmentFacts | None = None
+    synced: SegmentFacts | None = None
+    """The recovery point, if it lies in this segment."""
+    is_settled: Callable[[], bool] = lambda: False
+    """Whether no crash explains a torn end: all of it was synced, or the server stopped cleanly. Asked late."""
+    next_base_offset: int | None = None
+    """Where the next segment begins."""
+    last_timestamp: int = 0
+    """Of the segment before it."""
+    known_damages: tuple[DamagedRange, ...] = ()
+
+
+@dataclass(slots=True)
+class SegmentResult:
+    """What the check counted."""
+
+    end_offset: int
+    good_size: int = 0
+    """Bytes up to the end of the last good batch."""
+    batch_count: int = 0
+    message_count: int = 0
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+    is_whole: bool = True
+    """Whether every byte was a good batch, or zeros behind the last."""
+    ends_in_damage: bool = False
+    """Whether ``end_offset`` is only where the good part ends."""
+
+
+class SegmentCheck:
+    """Checks one segment up to the size that it has when it is opened. ``findings`` once, then ``result``.
+
+    Raises:
+        FileNotFoundError: the log is gone.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        identity: PartitionIdentity,
+        expected: Expectation,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self._path = log_path(directory, expected.base_offset)
+        self._identity = identity
+        self._expected = expected
+        self._on_progress = on_progress
+        self._file_system = file_system
+        self._file: File = file_system.open(self._path)
+        self._size = self._file.size()
+        index = index_path(directory, expected.base_offset)
+        is_sealed = expected.sealed is not None
+        self._index = IndexCheck(file_system, index, identity, expected.base_offset, is_sealed=is_sealed)
+        self.result = SegmentResult(expected.base_offset, last_timestamp=expected.last_timestamp)
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything that is wrong with the segment."""
+        sealed = self._expected.sealed
+        reported = 0
+        end = self._size if sealed is None else min(self._size, sealed.size)
+        pending: BadRange | None = None
+        for found in self._scan(end):
+            match found:
+                case GoodBatch():
+                    if pending is not None:
+                        yield self._damage(pending, self.result.end_offset, found.header.base_offset)
+                        pending = None
+                    yield from self._check_batch(found)
+                    self._on_progress(found.end_position - reported)
+                    reported = found.end_position
+                case BadRange() if not found.is_last:
+                    pending = found
+                    self.result.is_whole = False
+                case BadRange() | ZeroTail():
+                    yield from self._check_end(found)
+        yield from self._check_size()
+        yield from self._check_facts()
+        if self._index.size or self._is_still_there():
+            sealed_size = sealed.size if sealed is not None else None
+            yield from self._index.findings(sealed_size=sealed_size, is_log_whole=self.result.is_whole)
+        self._on_progress(self._size - reported + self._index.size)
+
+    def _scan(self, end: int) -> Iterator[GoodBatch | BadRange | ZeroTail]:
+        """The scan; bad bytes of a segment that may be growing are looked at twice before they are believed.
+
+        The first look may have met a batch that was being written, and good batches behind it a moment later.
+        """
+        start, offset, suspect = 0, self._expected.base_offset, -1
+        while start < end:
+            restart = False
+            for found in scan(self._file, self._identity, start=start, end=end, offset=offset):
+                if isinstance(found, BadRange) and self._expected.sealed is None and found.position != suspect:
+                    start = suspect = found.position
+                    restart = True
+                    break
+                yield found
+                if isinstance(found, GoodBatch):
+                    offset = found.header.end_offset
+            if not restart:
+                return
+
+    def _is_still_there(self) -> bool:
+        """Whether retention has left the segment alone since it was opened."""
+        try:
+            self._file_system.open(self._path).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _check_batch(self, batch: GoodBatch) -> Iterator[Finding]:
+        header, result = batch.header, self.result
+        bounds = (batch.position, batch.end_position, header.base_offset, header.end_offset)
+        check = check_batch(batch)
+        for problem in check.problems:
+            yield Finding(Severity.DAMAGE, "log", self._path, problem, *bounds)
+            result.is_whole = False
+        if check.lying_frames:
+            first = header.base_offset + check.lying_frames[0]
+            count = len(check.lying_frames)
+            text = f"{count} messages from offset {first} on have a wrong checksum: the client sent it so"
+            yield Finding(Severity.WARNING, "frames", self._path, text, *bounds)
+        if header.base_timestamp < result.last_timestamp:
+            text = f"time goes back from {result.last_timestamp} to {header.base_timestamp}"
+            yield Finding(Severity.DAMAGE, "times", self._path, text, *bounds)
+        if check.frames is not None:
+            self._index.observe(batch, check.frames)
+        if not result.batch_count:
+            result.first_timestamp = header.base_timestamp
+        result.last_timestamp = max(header.base_timestamp, result.last_timestamp)
+        result.batch_count += 1
+        result.message_count += header.message_count
+        result.end_offset = header.end_offset
+        result.good_size = batch.end_position
+
+    def _check_end(self, found: BadRange | ZeroTail) -> Iterator[Finding]:
+        """What follows the last good batch: allocated ahead, torn, or damaged."""
+        expected, result = self._expected, self.result
+        if expected.sealed is not None:
+            if self._size < expected.sealed.size:
+                # The file was cut: that is one finding, not two.
+                return
+            synced_size = expected.sealed.size
+        else:
+            synced_size = expected.synced.size if expected.synced is not None else 0
+        is_zero = isinstance(found, ZeroTail)
+        if found.position < synced_size or (not is_zero and expected.is_settled()):
+            result.is_whole = False
+            result.ends_in_damage = True
+            if self._size < synced_size:
+                return
+            yield self._damage(found, result.end_offset, self._end_of_loss())
+        elif not is_zero:
+            text = f"incomplete tail, as a write under way or a kill leaves it: {_reason(found)}"
+            bounds = (found.position, found.end_position, result.end_offset, None)
+            yield Finding(Severity.NOTE, "log", self._path, text, *bounds)
+
+    def _end_of_loss(self) -> int | None:
+        """The offset behind those that are missing at the end of the segment."""
+        expected = self._expected
+        if expected.sealed is not None:
+            return expected.sealed.end_offset
+        if expected.next_base_offset is not None:
+            return expected.next_base_offset
+        synced = expected.synced
+        return synced.end_offset if synced is not None and synced.end_offset > self.result.end_offset else None
+
+    def _check_size(self) -> Iterator[Finding]:
+        facts = self._expected.sealed or self._expected.synced
+        if facts is None:
+            return
+        result = self.result
+        if self._size < facts.size:
+            result.is_whole = False
+            result.ends_in_damage = True
+            verb = "sealed" if self._expected.sealed is not None else "synced"
+            text = f"the file was cut: {self._size} bytes are left of {facts.size} that were {verb}"
+            bounds = (result.good_size, facts.size, result.end_offset, facts.end_offset)
+            yield Finding(Severity.DAMAGE, "log", self._path, text, *bounds)
+        elif self._expected.sealed is not None and self._size > facts.size:
+            text = f"{self._size - facts.size} bytes follow the {facts.size} that were sealed: reads ignore them"
+            yield Finding(Severity.DAMAGE, "log", self._path, text, facts.size, self._size)
+
+    def _check_facts(self) -> Iterator[Finding]:
+        """What the seal says against what is there."""
+        facts, result = self._expected.sealed, self.result
+        if facts is None or not result.is_whole:
+            return
+        pairs = (
+            ("end offset", facts.end_offset, result.end_offset),
+            ("number of messages", facts.message_count, result.message_count),
+            ("number of batches", facts.batch_count, result.batch_count),
+            ("first time", facts.first_timestamp, result.first_timestamp),
+            ("last time", facts.last_timestamp, result.last_timestamp),
+        )
+        for name, claimed, counted in pairs:
+            if claimed != counted:
+                text = f"the {name} of the seal is {claimed}, that of the log {counted}"
+                yield Finding(Severity.DAMAGE, "ledger", self._path, text)
+
+    def _damage(self, found: BadRange | ZeroTail, first_offset: int, end_offset: int | None) -> Finding:
+        bounds = (found.position, found.end_position, first_offset, end_offset)
+        known = any(
+            damage.position < found.end_position and found.position < damage.end_position
+            for damage in self._expected.known_damages
+        )
+        reason = _reason(found) + (" (known to the ledger, passed over by reads)" if known else "")
+        return Finding(Severity.DAMAGE, "log", self._path, reason, *bounds)
+
+
+def _reason(found: BadRange | ZeroTail) -> str:
+    return found.reason if isinstance(found, BadRange) else "nothing but zeros where batches were"

@@ -1,0 +1,214 @@
+"""The records of a ledger, of an offsets file and of a session file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.inspect.identity import NOBODY, read_whole
+from courser.inspect.stored_formats import (
+    decode_ledger_record,
+    ledger_record_identity,
+    offsets_epoch,
+    offsets_records,
+)
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
+from courser.storage.ledger import RECORD_SIZE, Event
+from courser.storage.offset_table import GRANULE, ConsumerKey, read_offsets
+from courser.storage.session import Session, decode_session
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead:
+    """The ledger as a whole."""
+
+    path: Path
+    size: int
+    identity: PartitionIdentity | None
+    """From the first good record."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRow:
+    """A good record of a ledger: the partition's numbers at that time and, perhaps, an event."""
+
+    position: int
+    sequence: int
+    event: str
+    """What the record reports, ``numbers`` if nothing but its numbers."""
+    start_offset: int
+    reserved_end: int
+    last_timestamp: int
+    epoch: int
+    details: Event | None
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordRow:
+    """Bytes that are no good record."""
+
+    position: int
+    end_position: int
+    reason: str
+
+
+class LedgerInspection:
+    """Reads one ledger."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self.data = read_whole(file_system.open(path))
+        self.head = LedgerHead(path, len(self.data), _ledger_identity(self.data))
+
+    def rows(self) -> Iterator[RecordRow | BadRecordRow]:
+        """Every record in its order."""
+        identity = self.head.identity or NOBODY
+        for position in range(0, len(self.data), RECORD_SIZE):
+            record = self.data[position : position + RECORD_SIZE]
+            end_position = position + len(record)
+            if len(record) < RECORD_SIZE:
+                yield BadRecordRow(position, end_position, "the file ends inside a record")
+                return
+            decoded = decode_ledger_record(record, identity)
+            if isinstance(decoded, str):
+                yield BadRecordRow(position, end_position, decoded)
+                continue
+            sequence, numbers, event = decoded
+            yield RecordRow(
+                position,
+                sequence,
+                event_name(event),
+                numbers.start_offset,
+                numbers.reserved_end,
+                numbers.last_timestamp,
+                numbers.epoch,
+                event,
+            )
+
+
+def event_name(event: Event | None) -> str:
+    """A word for what a record reports."""
+    words = {
+        "Sealed": "sealed",
+        "Progress": "recovery point",
+        "OffsetGap": "gap",
+        "DamagedRange": "damage",
+        "SyncFailure": "sync failure",
+        "NoneType": "numbers",
+    }
+    name = type(event).__name__
+    return words.get(name, name)
+
+
+def _ledger_identity(data: bytes) -> PartitionIdentity | None:
+    for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
+        identity = ledger_record_identity(data[position : position + RECORD_SIZE])
+        if identity is not None:
+            return identity
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsHead:
+    """The offsets file as a whole."""
+
+    path: Path
+    size: int
+    epoch: int | None
+    """Number of purges when the file was made; None if the header is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffsetRow:
+    """A good record: one store, or one delete."""
+
+    position: int
+    consumer: str
+    """``consumer`` or ``group``."""
+    identifier: str
+    """As text if it is readable, else as hex behind ``0x``."""
+    offset: int | None
+    """None if the record deletes the consumer."""
+    is_current: bool
+    """Whether no later record speaks of this consumer."""
+
+
+class OffsetsInspection:
+    """Reads one offsets file."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self.data = read_whole(file_system.open(path))
+        self._epoch = offsets_epoch(self.data)
+        reading = read_offsets(self.data, self._epoch or 0)
+        self._header_problem = next((reason for position, reason in reading.problems if position == 0), None)
+        if not self.data:
+            self._header_problem = "the file is empty"
+        self.head = OffsetsHead(path, len(self.data), None if self._header_problem else self._epoch)
+
+    def rows(self) -> Iterator[StoredOffsetRow | BadRecordRow]:
+        """Every record in its order, history included. Behind a damaged header they are shown, but do not count."""
+        if self._header_problem:
+            yield BadRecordRow(0, min(GRANULE, len(self.data)), self._header_problem)
+        records = list(offsets_records(memoryview(self.data)))
+        last = {record[0]: position for position, record in records if record is not None}
+        positions = [position for position, _ in records]
+        ends = [*positions[1:], len(self.data)]
+        for (position, record), end_position in zip(records, ends, strict=True):
+            if record is None:
+                yield BadRecordRow(position, end_position, "the record is damaged")
+                continue
+            key, offset, is_deleted, _ = record
+            yield StoredOffsetRow(
+                position,
+                key.kind.name.lower(),
+                identifier_text(key),
+                None if is_deleted else offset,
+                not self._header_problem and last[key] == position,
+            )
+
+
+def identifier_text(key: ConsumerKey) -> str:
+    """A consumer's identifier for people."""
+    try:
+        text = key.identifier.decode()
+    except UnicodeDecodeError:
+        return f"0x{key.identifier.hex()}"
+    return text if text.isprintable() else f"0x{key.identifier.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHead:
+    """The session file as a whole."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """What the last server left."""
+
+    directory_format: int
+    boot_id: str
+    mount_id: int
+    inode: int
+    is_clean: bool
+    """Whether it stopped cleanly; false also while it runs."""
+
+
+class SessionInspection:
+    """Reads one session file."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self.data = read_whole(file_system.open(path))
+        self.head = SessionHead(path, len(self.data))
+
+    def rows(self) -> Iterator[SessionRow | BadRecordRow]:
+        """The one record."""
+        session: Session | None = decode_session(self.data)
+        if session is None:
+            yield BadRecordRow(0, len(self.data), "the file is damaged: the next start counts as one after a power cut")
+            return
+        identity = session.identity
+        yield SessionRow(
+            session.directory_format, identity.boot_id.hex(), identity.mount_id, identity.inode, session.is_clean
+        )
