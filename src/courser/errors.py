@@ -38,6 +38,8 @@ class ErrorCode(IntEnum):
     TOO_MANY_CONSUMER_OFFSETS = 20005
     STORAGE_FAILURE = 20006
     START_REFUSED = 20007
+    METADATA_READ_ONLY = 20008
+    JOURNAL_FULL = 20009
 
 
 class CourserError(Exception):
@@ -140,6 +142,34 @@ class PartitionReadOnly(CourserError):
         return f"partition {self.path} takes no more writes until the server is restarted: {self.reason}"
 
 
+class MetadataReadOnly(CourserError):
+    """A failed sync of the journal: nothing about streams, topics or users can be changed until a restart."""
+
+    code = ErrorCode.METADATA_READ_ONLY
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} takes no more entries until the server is restarted: {self.reason}"
+
+
+class JournalFull(CourserError):
+    """The journal has no slot left, and the snapshot that would make room cannot be written."""
+
+    code = ErrorCode.JOURNAL_FULL
+
+    def __init__(self, path: Path, slot_count: int) -> None:
+        super().__init__(path, slot_count)
+        self.path = path
+        self.slot_count = slot_count
+
+    def __str__(self) -> str:
+        return f"{self.path} holds {self.slot_count} entries since the last snapshot, and no new snapshot can be made"
+
+
 class DamagedData(CourserError):
     """Bytes on disk that fail their checksum."""
 
@@ -171,3 +201,17 @@ class StartRefused(CourserError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; {self.remedy}"
+
+
+class MetadataDamaged(StartRefused):
+    """The journal or the snapshot is damaged in a way that no crash explains."""
+
+    def __init__(self, path: Path, position: int, reason: str) -> None:
+        super().__init__(
+            path,
+            f"damaged at byte {position}: {reason}",
+            "restore the metadata directory from a backup, or start once with recreate_missing_state to keep the intact "
+            "beginning and rebuild the rest from the descriptors beside the data",
+        )
+        self.position = position
+        self.damage = reason

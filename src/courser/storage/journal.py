@@ -1,0 +1,406 @@
+"""The metadata journal: entries of a 256-byte header and a body, each chained to the one before it.
+
+Pure bytes: what the bodies mean is the catalog's business. An entry counts once it is synced; only then may it be
+applied. The file holds the entries since the last snapshot and, after an interrupted drain, some older ones.
+
+The in-memory ring has a slot for every entry that no snapshot covers: slot = op mod slots. When it is full, nothing is
+appended until a snapshot has made room (``docs/formats/journal.md``).
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
+from courser.model.buffers import Buffer
+from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
+from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.paths import TEMPORARY_SUFFIX
+from courser.storage.quarantine import Quarantine
+from courser.storage.recovery_cases import StopKind
+
+ENTRY_HEADER_SIZE = 256
+_HEADER = struct.Struct(
+    "<"
+    "16s"  # checksum: XXH3-128 of the rest of the header
+    "16s"  # body_checksum: XXH3-128 of the body
+    "16s"  # parent: checksum of the entry before this one
+    "I"  # size: 256 + body
+    "4s"  # magic
+    "H"  # format_version
+    "H"  # kind of the command, for tools
+    "4x"
+    "Q"  # op
+    "Q"  # timestamp
+    "176x"  # reserved, zero
+)
+assert _HEADER.size == ENTRY_HEADER_SIZE
+_MAGIC = b"CRSJ"
+_MAGIC_POSITION = 52
+_VERSION = 1
+_CHECKSUM_SIZE = 16
+
+ENTRY_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes of one entry. A larger size field is damage: it must not decide how much memory is taken."""
+SLOT_COUNT = 1024
+"""Entries between two snapshots: bounds the cost of a start."""
+NO_PARENT = bytes(_CHECKSUM_SIZE)
+"""The parent of op 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as it is, or will be, in the file."""
+
+    op: int
+    timestamp: int
+    kind: int
+    parent: bytes
+    body: bytes
+    checksum: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return ENTRY_HEADER_SIZE + len(self.body)
+
+
+class BadEntry(Exception):
+    """Bytes that should be an entry and are not."""
+
+
+def make_entry(*, op: int, timestamp: int, kind: int, parent: bytes, body: bytes) -> tuple[Entry, bytes]:
+    """An entry and its bytes."""
+    size = ENTRY_HEADER_SIZE + len(body)
+    if size > ENTRY_SIZE_MAX:
+        raise ValueError(f"an entry of {size} bytes is larger than {ENTRY_SIZE_MAX}")
+    rest = _HEADER.pack(NO_PARENT, xxhash.xxh3_128_digest(body), parent, size, _MAGIC, _VERSION, kind, op, timestamp)[
+        _CHECKSUM_SIZE:
+    ]
+    checksum = xxhash.xxh3_128_digest(rest)
+    return Entry(op, timestamp, kind, parent, body, checksum), b"".join((checksum, rest, body))
+
+
+def decode_entry(data: Buffer, position: int, end: int) -> Entry:
+    """The entry at ``position`` of ``data``, whose valid part ends at ``end``. Raises ``BadEntry``."""
+    if position + ENTRY_HEADER_SIZE > end:
+        raise BadEntry(f"{end - position} bytes are less than an entry header")
+    checksum, body_checksum, parent, size, magic, version, kind, op, timestamp = _HEADER.unpack_from(data, position)
+    if magic != _MAGIC:
+        raise BadEntry("no entry begins here")
+    rest = memoryview(data)[position + _CHECKSUM_SIZE : position + ENTRY_HEADER_SIZE]
+    if xxhash.xxh3_128_digest(rest) != checksum:
+        raise BadEntry("the header checksum does not match")
+    if version != _VERSION:
+        raise BadEntry(f"entry format {version} is not known, only {_VERSION}")
+    if not ENTRY_HEADER_SIZE <= size <= ENTRY_SIZE_MAX:
+        raise BadEntry(f"a size of {size} bytes is impossible")
+    if position + size > end:
+        raise BadEntry(f"the entry of {size} bytes reaches beyond the end of the file")
+    body = bytes(memoryview(data)[position + ENTRY_HEADER_SIZE : position + size])
+    if xxhash.xxh3_128_digest(body) != body_checksum:
+        raise BadEntry("the body checksum does not match")
+    return Entry(op, timestamp, kind, parent, body, checksum)
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """Bytes at the end that are no entry, and no entry behind them."""
+
+    position: int
+    end: int
+    reason: str
+
+
+def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
+    """Every entry of a file with its position; at most one ``TornTail``, at the end.
+
+    Raises:
+        BadEntry: bad bytes with a good entry behind them; the message names the position.
+    """
+    position, end = 0, len(data)
+    while position < end:
+        try:
+            entry = decode_entry(data, position, end)
+        except BadEntry as error:
+            if _has_entry_behind(data, position + 1):
+                raise BadEntry(f"damage at byte {position}, with good entries behind it: {error}") from error
+            yield TornTail(position, end, str(error))
+            return
+        yield position, entry
+        position += entry.size
+
+
+def _has_entry_behind(data: Buffer, start: int) -> bool:
+    raw, end = bytes(data), len(data)
+    found = raw.find(_MAGIC, start + _MAGIC_POSITION)
+    while found >= 0:
+        try:
+            decode_entry(raw, found - _MAGIC_POSITION, end)
+        except BadEntry:
+            found = raw.find(_MAGIC, found + 1)
+            continue
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMark:
+    """Up to which entry a snapshot covers the journal."""
+
+    op: int
+    checksum: bytes
+    """Of that entry: the parent of the next one."""
+
+
+class Journal:
+    """The open journal. One caller at a time; ``append`` and ``drain`` block until the disk has answered."""
+
+    def __init__(
+        self, file_system: FileSystem, path: Path, file: File, *, snapshot: SnapshotMark | None, slot_count: int
+    ) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._file = file
+        self._snapshot = snapshot
+        self._slot_count = slot_count
+        self._slots: list[tuple[Entry, int] | None] = [None] * slot_count
+        self._size = 0
+        self._last: SnapshotMark | None = snapshot
+        self.failure: str | None = None
+        """Why nothing more is appended, or None."""
+
+    # --- opening ---
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        path: Path,
+        *,
+        snapshot: SnapshotMark | None,
+        stop: StopKind,
+        slot_count: int = SLOT_COUNT,
+    ) -> "Journal":
+        """Read the file, check every entry and the chain, cut a torn end (copied aside).
+
+        Raises:
+            MetadataDamaged: damage before the end, a gap, a broken chain, a conflicting duplicate, or bad bytes at the
+                end after a clean stop. Nothing was changed.
+        """
+        try:
+            file = file_system.open(path, writable=True)
+        except FileNotFoundError:
+            file = file_system.open(path, writable=True, create=True)
+            sync_file(file)
+            sync_directory(file_system, path.parent)
+        journal = cls(file_system, path, file, snapshot=snapshot, slot_count=slot_count)
+        journal._load(stop)
+        return journal
+
+    def _load(self, stop: StopKind) -> None:
+        size = self._file.size()
+        data = read_exactly(self._file, 0, size)
+        if data is None:
+            raise MetadataDamaged(self._path, 0, "the file is shorter than its size")
+        previous: Entry | None = None
+        try:
+            for found in scan_journal(data):
+                if isinstance(found, TornTail):
+                    self._cut_tail(found, stop)
+                    break
+                position, entry = found
+                if self._admit(entry, position, previous):
+                    previous = entry
+                self._size = position + entry.size
+        except BadEntry as error:
+            raise MetadataDamaged(self._path, self._size, str(error)) from error
+
+    def _admit(self, entry: Entry, position: int, previous: Entry | None) -> bool:
+        """Take an entry into the ring if it fits behind what is known; False for a repetition."""
+        if previous is not None and entry.op <= previous.op:
+            known = self.entry(entry.op) or (previous if previous.op == entry.op else None)
+            if known is not None and known.checksum == entry.checksum:
+                return False
+            raise MetadataDamaged(self._path, position, f"op {entry.op} comes twice, with different contents")
+        expected, parent = self._expected(previous)
+        if previous is None and self._snapshot is not None and entry.op <= self._snapshot.op:
+            # Left by a drain that was interrupted: the snapshot covers it. The chain behind it is still checked.
+            expected, parent = entry.op, entry.parent
+        if entry.op != expected:
+            raise MetadataDamaged(self._path, position, f"op {expected} is missing: op {entry.op} stands in its place")
+        if entry.parent != parent:
+            raise MetadataDamaged(self._path, position, f"op {entry.op} does not follow the entry before it")
+        if self._snapshot is not None and entry.op == self._snapshot.op and entry.checksum != self._snapshot.checksum:
+            raise MetadataDamaged(self._path, position, f"op {entry.op} is not the one that the snapshot was taken at")
+        if self._snapshot is None or entry.op > self._snapshot.op:
+            if self.remaining_count == 0:
+                raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
+            self._slots[entry.op % self._slot_count] = (entry, position)
+            self._last = SnapshotMark(entry.op, entry.checksum)
+        return True
+
+    def _expected(self, previous: Entry | None) -> tuple[int, bytes]:
+        if previous is not None:
+            return previous.op + 1, previous.checksum
+        if self._snapshot is not None:
+            return self._snapshot.op + 1, self._snapshot.checksum
+        return 0, NO_PARENT
+
+    def _cut_tail(self, tail: TornTail, stop: StopKind) -> None:
+        if stop is StopKind.CLEAN:
+            raise MetadataDamaged(self._path, tail.position, f"bad bytes at the end after a clean stop: {tail.reason}")
+        # The entry that was being appended when the process or the power went: nobody was told of it.
+        Quarantine(self._file_system, self._path.parent).copy(self._file, tail.position, tail.end)
+        self._file.truncate(tail.position)
+        sync_file(self._file)
+        self._size = tail.position
+
+    # --- facts ---
+
+    @property
+    def last(self) -> SnapshotMark | None:
+        """The newest entry, in the file or covered by the snapshot; None before the first."""
+        return self._last
+
+    @property
+    def next_op(self) -> int:
+        """The op of the next entry."""
+        return self._last.op + 1 if self._last is not None else 0
+
+    @property
+    def snapshot(self) -> SnapshotMark | None:
+        """How far the snapshot goes; None is "no snapshot", which is not op 0."""
+        return self._snapshot
+
+    @property
+    def remaining_count(self) -> int:
+        """Entries that may be appended before a snapshot is needed."""
+        first = self._snapshot.op + 1 if self._snapshot is not None else 0
+        return self._slot_count - (self.next_op - first)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self._size
+
+    def entry(self, op: int) -> Entry | None:
+        """An entry that no snapshot covers."""
+        slot = self._slots[op % self._slot_count]
+        return slot[0] if slot is not None and slot[0].op == op else None
+
+    def entries(self) -> list[Entry]:
+        """All entries that no snapshot covers, in order: what a start replays."""
+        first = self._snapshot.op + 1 if self._snapshot is not None else 0
+        found = (self.entry(op) for op in range(first, self.next_op))
+        return [entry for entry in found if entry is not None]
+
+    # --- appending ---
+
+    def make_next(self, *, timestamp: int, kind: int, body: bytes) -> tuple[Entry, bytes]:
+        """The next entry, to be given to ``append``.
+
+        Raises:
+            JournalFull: a snapshot must be taken first.
+        """
+        if self.failure is not None:
+            raise MetadataReadOnly(self._path, self.failure)
+        if self.remaining_count == 0:
+            raise JournalFull(self._path, self._slot_count)
+        parent = self._last.checksum if self._last is not None else NO_PARENT
+        return make_entry(op=self.next_op, timestamp=timestamp, kind=kind, parent=parent, body=body)
+
+    def append(self, entry: Entry, data: bytes) -> None:
+        """Write and sync an entry. On return it survives a power cut, and may be applied.
+
+        Raises:
+            DiskFull: nothing was kept.
+            StorageFailure: it may or may not be there after a restart; nothing more is taken until then.
+        """
+        assert entry.op == self.next_op, "one entry at a time"
+        try:
+            write_all(self._file, self._size, [data])
+        except OSError as error:
+            raise self._undo(storage_failure("write", self._path, error)) from error
+        try:
+            sync_file(self._file)
+        except StorageFailure as failure:
+            # A second sync might succeed without having done anything.
+            self.failure = str(failure)
+            raise
+        self._slots[entry.op % self._slot_count] = (entry, self._size)
+        self._size += len(data)
+        self._last = SnapshotMark(entry.op, entry.checksum)
+
+    def _undo(self, failure: StorageFailure) -> StorageFailure:
+        """Cut a half-written entry; the cut is synced, or it could come undone behind a later entry."""
+        try:
+            self._file.truncate(self._size)
+            sync_file(self._file)
+        except (OSError, StorageFailure) as error:
+            self.failure = f"a half-written entry could not be cut: {error}"
+            return failure
+        if not isinstance(failure, DiskFull):
+            self.failure = str(failure)
+        return failure
+
+    # --- making room ---
+
+    def drain(self, snapshot: SnapshotMark) -> None:
+        """Drop the entries that a snapshot covers, which must be durable already.
+
+        The live entries go to a new file, synced, which takes the place of the old one. A power cut in between leaves the
+        old file, whose covered entries the next start passes over.
+        """
+        if self._snapshot is not None and snapshot.op < self._snapshot.op:
+            raise ValueError(f"the snapshot cannot go back from op {self._snapshot.op} to op {snapshot.op}")
+        live = [slot for slot in self._slots if slot is not None and slot[0].op > snapshot.op]
+        live.sort(key=lambda slot: slot[0].op)
+        temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
+        pieces: list[Buffer] = []
+        for entry, position in live:
+            piece = read_exactly(self._file, position, entry.size)
+            if piece is None:
+                raise StorageFailure("read", self._path)
+            pieces.append(piece)
+        file = self._write_new(temporary, pieces)
+        try:
+            self._file_system.rename(temporary, self._path)
+        except OSError as error:
+            raise storage_failure("rename", self._path, error) from error
+        try:
+            sync_directory(self._file_system, self._path.parent)
+        except StorageFailure as failure:
+            # Entries would go to a file that a power cut may replace by the old one.
+            self.failure = str(failure)
+            raise
+        self._use(file, snapshot, live)
+
+    def _write_new(self, path: Path, pieces: list[Buffer]) -> File:
+        try:
+            unlink_if_there(self._file_system, path)
+            file = self._file_system.open(path, writable=True, create=True)
+            if pieces:
+                write_all(file, 0, [b"".join(pieces)])
+        except OSError as error:
+            raise storage_failure("write", path, error) from error
+        sync_file(file)
+        return file
+
+    def _use(self, file: File, snapshot: SnapshotMark, live: list[tuple[Entry, int]]) -> None:
+        self._file.close()
+        self._file = file
+        self._snapshot = snapshot
+        self._slots = [None] * self._slot_count
+        position = 0
+        for entry, _ in live:
+            self._slots[entry.op % self._slot_count] = (entry, position)
+            position += entry.size
+        self._size = position
+
+    def close(self) -> None:
+        """Let go of the file. Everything in it is synced already."""
+        self._file.close()

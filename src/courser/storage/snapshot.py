@@ -1,0 +1,163 @@
+"""The metadata snapshot: the whole state at one entry of the journal, replaced in one step.
+
+Pure bytes, like the journal. Header and body have a checksum each; the state's own hash is kept beside them, and the
+catalog compares it with the state that it read (``docs/formats/snapshot.md``).
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import xxhash
+
+from courser.errors import MetadataDamaged, StorageFailure
+from courser.storage.durable_files import unlink_if_there
+from courser.storage.files import FileSystem, read_exactly, write_all
+from courser.storage.journal import SnapshotMark
+from courser.storage.paths import TEMPORARY_SUFFIX
+
+HEADER_SIZE = 128
+_HEADER = struct.Struct(
+    "<"
+    "16s"  # checksum: XXH3-128 of the rest of the header
+    "16s"  # body_checksum: XXH3-128 of the body
+    "4s"  # magic
+    "H"  # format_version
+    "2x"
+    "Q"  # body_size
+    "Q"  # op that the state includes
+    "16s"  # entry_checksum of that op: the parent of the next one
+    "16s"  # state_hash
+    "Q"  # timestamp
+    "32x"  # reserved, zero
+)
+assert _HEADER.size == HEADER_SIZE
+_MAGIC = b"CRSN"
+_VERSION = 1
+_CHECKSUM_SIZE = 16
+
+SNAPSHOT_SIZE_MAX = 4 * 1024**3
+"""Bytes: a larger body size is damage."""
+_RENAME_TRY_COUNT = 3
+"""Tries of the rename alone; the file it renames is synced already."""
+
+
+class SnapshotStage(Enum):
+    """Where writing a snapshot failed."""
+
+    WRITE = "write"
+    SYNC = "sync"
+    RENAME = "rename"
+    DIRECTORY_SYNC = "directory sync"
+
+
+class SnapshotFailure(StorageFailure):
+    """A snapshot could not be made. The one before it is still there, unless the stage is the directory sync."""
+
+    def __init__(self, stage: SnapshotStage, path: Path, cause: OSError) -> None:
+        super().__init__(stage.value, path, cause)
+        self.stage = stage
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state after one entry of the journal."""
+
+    mark: SnapshotMark
+    state_hash: bytes
+    timestamp: int
+    body: bytes
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """The file's contents."""
+    rest = _HEADER.pack(
+        bytes(_CHECKSUM_SIZE),
+        xxhash.xxh3_128_digest(snapshot.body),
+        _MAGIC,
+        _VERSION,
+        len(snapshot.body),
+        snapshot.mark.op,
+        snapshot.mark.checksum,
+        snapshot.state_hash,
+        snapshot.timestamp,
+    )[_CHECKSUM_SIZE:]
+    return b"".join((xxhash.xxh3_128_digest(rest), rest, snapshot.body))
+
+
+def decode_snapshot(data: bytes | bytearray, path: Path) -> Snapshot:
+    """Take a file apart. Raises ``MetadataDamaged``."""
+    if len(data) < HEADER_SIZE:
+        raise MetadataDamaged(path, 0, f"{len(data)} bytes are less than a header")
+    checksum, body_checksum, magic, version, body_size, op, entry_checksum, state_hash, timestamp = _HEADER.unpack_from(
+        data
+    )
+    if magic != _MAGIC:
+        raise MetadataDamaged(path, 0, "it is no snapshot")
+    if xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != checksum:
+        raise MetadataDamaged(path, 0, "the header checksum does not match")
+    if version != _VERSION:
+        raise MetadataDamaged(path, 0, f"snapshot format {version} is not known, only {_VERSION}")
+    body = bytes(memoryview(data)[HEADER_SIZE:])
+    if len(body) != body_size:
+        raise MetadataDamaged(path, HEADER_SIZE, f"{len(body)} bytes follow the header instead of {body_size}")
+    if xxhash.xxh3_128_digest(body) != body_checksum:
+        raise MetadataDamaged(path, HEADER_SIZE, "the body checksum does not match")
+    return Snapshot(SnapshotMark(op, entry_checksum), state_hash, timestamp, body)
+
+
+def read_snapshot(file_system: FileSystem, path: Path) -> Snapshot | None:
+    """The snapshot, or None if there never was one. Raises ``MetadataDamaged``."""
+    try:
+        file = file_system.open(path)
+    except FileNotFoundError:
+        return None
+    size = file.size()
+    if size > SNAPSHOT_SIZE_MAX:
+        raise MetadataDamaged(path, 0, f"{size} bytes are more than a snapshot may have")
+    data = read_exactly(file, 0, size)
+    file.close()
+    if data is None:
+        raise MetadataDamaged(path, 0, "the file is shorter than its size")
+    return decode_snapshot(data, path)
+
+
+def write_snapshot(file_system: FileSystem, path: Path, snapshot: Snapshot) -> None:
+    """Replace the snapshot, durably. A power cut leaves the old one or the new one, whole.
+
+    Only the rename is tried again by itself. After a failed sync the data is given up: the caller starts over, with a
+    new file.
+
+    Raises:
+        SnapshotFailure: with the stage.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        unlink_if_there(file_system, temporary)
+        file = file_system.open(temporary, writable=True, create=True)
+        write_all(file, 0, [encode_snapshot(snapshot)])
+    except OSError as error:
+        raise SnapshotFailure(SnapshotStage.WRITE, temporary, error) from error
+    try:
+        file.sync()
+    except OSError as error:
+        raise SnapshotFailure(SnapshotStage.SYNC, temporary, error) from error
+    finally:
+        file.close()
+    _rename(file_system, temporary, path)
+    try:
+        file_system.sync_directory(path.parent)
+    except OSError as error:
+        raise SnapshotFailure(SnapshotStage.DIRECTORY_SYNC, path.parent, error) from error
+
+
+def _rename(file_system: FileSystem, source: Path, target: Path) -> None:
+    for attempt in range(_RENAME_TRY_COUNT):
+        try:
+            file_system.rename(source, target)
+        except OSError as error:
+            if attempt + 1 == _RENAME_TRY_COUNT:
+                raise SnapshotFailure(SnapshotStage.RENAME, target, error) from error
+        else:
+            return
