@@ -181,6 +181,8 @@ class LedgerReading:
     problems: tuple[tuple[int, str], ...]
     """Position and reason of each bad record."""
     exists: bool
+    synced_end: int = 0
+    """Up to here the file was synced: a record that waits for its sync is followed by another one only after it."""
 
 
 def encode_record(
@@ -269,7 +271,7 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
     file.close()
     state = LedgerState()
     problems: list[tuple[int, str]] = []
-    last_sequence = 0
+    last_sequence = waiting_end = synced_end = 0
     for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
         decoded = _decode_record(bytes(data[position : position + RECORD_SIZE]), identity)
         if isinstance(decoded, str):
@@ -277,11 +279,15 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
             continue
         sequence, numbers, event = decoded
         last_sequence = max(last_sequence, sequence)
+        synced_end = waiting_end
+        if event is None or isinstance(event, Sealed):
+            waiting_end = position + RECORD_SIZE
         state.take(numbers, event)
     if len(data) % RECORD_SIZE:
         problems.append((len(data) - len(data) % RECORD_SIZE, "the file ends inside a record"))
     state.forget_the_past()
-    return LedgerReading(state, last_sequence, len(data) // RECORD_SIZE, tuple(problems), exists=True)
+    record_count = len(data) // RECORD_SIZE
+    return LedgerReading(state, last_sequence, record_count, tuple(problems), exists=True, synced_end=synced_end)
 
 
 class Ledger:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from courser.errors import StartRefused, StorageFailure
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import sync_directory, unlink_if_there
+from courser.storage.durable_files import sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.ledger import (
     RECORD_SIZE,
@@ -96,6 +96,7 @@ class _Recovery:
 
     def run(self) -> RecoveredPartition:
         listing = self._list()
+        self._settle()
         reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
         self._report_ledger(reading)
         if reading.state.sync_failed:
@@ -132,6 +133,24 @@ class _Recovery:
 
     # --- what is there ---
 
+    def _settle(self) -> None:
+        """Make what the kernel shows of names, ledger and offsets durable, or see that it is not on the disk.
+
+        After a kill they may not be synced. A power cut after this start would bring an earlier state back, while
+        messages and stores rely on this one: reserved offsets, a new start, a consumer that was moved back.
+        """
+        if self._stop is StopKind.CLEAN:
+            return
+        for name in (LEDGER, OFFSETS):
+            try:
+                file = self._file_system.open(self._directory / name, writable=True)
+            except FileNotFoundError:
+                continue
+            sync_file(file)
+            file.discard_cache()
+            file.close()
+        sync_directory(self._file_system, self._directory)
+
     def _list(self) -> _Listing:
         listing = _Listing()
         for entry in self._file_system.list_directory(self._directory):
@@ -160,10 +179,11 @@ class _Recovery:
         if not reading.exists:
             self._note(Oddity.NO_LEDGER, path, "missing: what it said is read from the segments again")
             return
+        # A kill tears the record that was being written, a power cut any that was not synced: nobody relied on them.
         last_position = (reading.record_count - 1) * RECORD_SIZE
+        torn_from = reading.synced_end if self._stop is StopKind.CRASHED else last_position
         for position, reason in reading.problems:
-            # The record that was being written when the process or the power went: nobody was told of it.
-            is_torn = self._stop is not StopKind.CLEAN and position >= last_position
+            is_torn = self._stop is not StopKind.CLEAN and position >= torn_from
             self._note(Oddity.NO_LEDGER, path, reason, position=position, is_damage=not is_torn)
 
     def _remove_what_came_back(self, listing: _Listing, start_offset: int) -> None:
