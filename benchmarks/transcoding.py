@@ -1,13 +1,14 @@
 """How fast classic messages become batches and batches become classic messages, next to a bare copy of the bytes.
 
-``run`` gives MB/s of payload. Cases are measured in turns, so that a busy moment of the machine hits all of them.
+MB/s of payload. Cases are measured in turns, so that a busy moment of the machine hits all of them.
 """
 
 import random
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from benchmarks.harness import Bench, Bound, Row, Target
 from courser.records.batch import Batch
 from courser.records.classic import Dialect, classic_size_max, decode_classic, encode_classic
 
@@ -60,7 +61,7 @@ def cases() -> dict[str, tuple[int, Task]]:
     return tasks
 
 
-def run(seconds: float) -> dict[str, list[float]]:
+def measure(seconds: float) -> dict[str, list[float]]:
     """MB/s of every case, one sample a turn, for about so many seconds in all."""
     tasks = cases()
     samples: dict[str, list[float]] = {name: [] for name in tasks}
@@ -107,8 +108,20 @@ def _copying(section: bytes) -> Task:
     return lambda: bytearray(section)
 
 
-if __name__ == "__main__":
-    for case, speeds in run(20).items():
-        ordered = sorted(speeds)
-        median = ordered[len(ordered) // 2]
-        print(f"{case:30} median {median:9,.0f} MB/s, slowest {ordered[0]:9,.0f}, {len(ordered)} samples")
+def run(bench: Bench) -> Iterator[Row]:
+    speeds = measure(bench.scale.transcoding_seconds)
+    for name, found in speeds.items():
+        way, _, shape = name.partition(" ")
+        if way == "memcpy":
+            continue
+        # "same 56", "mixed 64": what the goal speaks of.
+        goals = {"same": 1_000, "mixed": 400}
+        goal = goals.get(shape.rpartition(" ")[0])
+        yield Row(
+            measure=f"{way}, {shape.rpartition(' ')[0]}, {shape.rpartition(' ')[2]}-byte headers",
+            unit="MB/s",
+            engine=found,
+            bare=speeds[f"memcpy {shape}"],
+            bare_name="a copy of the bytes",
+            target=Target(Bound.AT_LEAST, goal) if goal else None,
+        )

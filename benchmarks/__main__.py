@@ -1,0 +1,100 @@
+"""``python -m benchmarks``: measure the engine beside bare loops. Always exits with 0: a benchmark informs."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import (
+    appending,
+    group_commit,
+    index_rebuild,
+    lookups,
+    memory,
+    reading,
+    rolling,
+    starting,
+    sustained,
+    transcoding,
+)
+from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Weight
+from benchmarks.report import as_json, machine_facts, table
+
+CASES = (
+    Case("appending", "appends at `written` beside bare writes", appending.run),
+    Case("group-commit", "16 appenders at `synced`, with and without group commit", group_commit.run),
+    Case("reading", "sequential reads beside bare reads", reading.run),
+    Case("transcoding", "classic messages to batches and back", transcoding.run),
+    Case("lookups", "random reads and index lookups", lookups.run),
+    Case("index-rebuild", "index rebuild, scan and verify", index_rebuild.run),
+    Case("rolling", "sends across rolls", rolling.run),
+    Case("sustained", "sends over many gigabytes", sustained.run),
+    Case("memory", "indexes, open partitions, small batches", memory.run),
+    Case("starting", "starts with little and with much sealed data", starting.run),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the cases that were asked for and print what they found."""
+    options = _parser().parse_args(arguments)
+    if options.list:
+        print("\n".join(f"{case.name:14} {case.text}" for case in CASES))
+        return
+    scale = QUICK if options.quick else FULL
+    if options.rounds:
+        scale = replace(scale, rounds=options.rounds)
+    directory = options.directory or _default_directory()
+    bench = Bench(directory, scale)
+    facts = machine_facts(directory)
+    print("\n".join(f"{name:12} {fact}" for name, fact in facts.items()))
+    print(f"{'rounds':12} {scale.rounds}, bare and engine in turns; a ratio is the median of the rounds' ratios")
+    found: dict[str, list[Row]] = {}
+    for case in CASES:
+        if options.only and case.name not in options.only:
+            continue
+        begin = time.perf_counter()
+        found[case.name] = list(case.run(bench))
+        print(f"\n## {case.name}: {case.text} ({time.perf_counter() - begin:.0f} s)\n\n{table(found[case.name])}")
+    _print_misses(found)
+    if options.json:
+        options.json.write_text(as_json(facts, found) + "\n")
+
+
+def _print_misses(found: dict[str, list[Row]]) -> None:
+    rows = [row for rows in found.values() for row in rows if row.target is not None]
+    musts = [row for row in rows if row.target is not None and row.target.weight is Weight.MUST]
+    missed = [row for row in musts if row.target is not None and not row.target.is_met(row)]
+    print(f"\n{len(musts) - len(missed)} of {len(musts)} targets met")
+    for row in missed:
+        print(f"MISSED: {row.measure}")
+
+
+def _default_directory() -> Path:
+    """A place on a disk: the usual temporary directory is often memory."""
+    lasting = Path("/var/tmp")
+    return lasting if lasting.is_dir() else Path(tempfile.gettempdir())
+
+
+def _rounds(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least one round")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="one case; may be given again")
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--rounds", type=_rounds, help="how often bare and engine take turns")
+    parser.add_argument("--directory", type=Path, help="where to write, on the disk to be measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round there")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The engine as a server would run it: a data directory, partitions on the running loop, a pool for the disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from itertools import cycle, islice
+from pathlib import Path
+
+from courser.broker.partition import Partition
+from courser.model.durability import Durability, DurabilityPolicy
+from courser.records.batch import parse_batch
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.data_directory import DataDirectory
+from courser.storage.paths import partition_directory
+from courser.storage.segment import SegmentState
+from courser.storage.settings import LogSettings
+
+POOL_SIZE = 16
+SYNCED = DurabilityPolicy(level=Durability.SYNCED)
+
+
+def place(data_directory: Path, number: int = 0) -> tuple[Path, PartitionIdentity]:
+    """Directory and identity of a partition."""
+    return partition_directory(data_directory, 1, 1, number, 1), PartitionIdentity(bytes(range(16)), number, 1)
+
+
+class Engine:
+    """Partitions of one data directory. Use from one loop; ``close`` at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = DataDirectory.open(path)
+        self.pool = ThreadPoolExecutor(POOL_SIZE, "disk")
+        self.partitions: list[Partition] = []
+
+    def create(self, settings: LogSettings, number: int = 0) -> Partition:
+        path, identity = place(self.data.path, number)
+        return self._add(Partition(self.data.create_partition(path, identity, settings), self.pool, self.data.clock))
+
+    def open(self, settings: LogSettings, number: int = 0) -> Partition:
+        path, identity = place(self.data.path, number)
+        return self._add(Partition(self.data.open_partition(path, identity, settings), self.pool, self.data.clock))
+
+    def _add(self, partition: Partition) -> Partition:
+        self.partitions.append(partition)
+        return partition
+
+    async def close(self) -> None:
+        """A clean stop."""
+        is_clean = all([await partition.close() for partition in self.partitions])
+        self.pool.shutdown()
+        self.data.close(is_clean=is_clean)
+
+
+@asynccontextmanager
+async def new_engine(path: Path) -> AsyncIterator[Engine]:
+    """An engine in an empty directory, ready for appends; stopped cleanly at the end."""
+    engine = Engine(path)
+    engine.data.begin()
+    yield engine
+    await engine.close()
+
+
+async def fill(partition: Partition, wires: Sequence[bytes], size: int) -> int:
+    """Append about ``size`` bytes and wait until upkeep has sealed all full segments. Return the number of batches."""
+    batches = [parse_batch(wire) for wire in wires]
+    count = max(size // (sum(map(len, wires)) // len(wires)), 1)
+    for batch in islice(cycle(batches), count):
+        await partition.append(batch)
+        await asyncio.sleep(0)
+    await partition.sync()
+    # Sealing is the engine's own business, it tells nobody when it is done.
+    while any(segment.state is SegmentState.CLOSING for segment in partition.log.segments):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return count

@@ -1,0 +1,152 @@
+"""Appends at ``synced``: 16 appenders that share syncs, beside the same with a sync for each append.
+
+"Without group commit" is the same engine with a lock around ``append``, one per partition: no append is written while
+another one's sync is under way, so each waits for its own.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.appending import allocate_like_the_engine
+from benchmarks.engine import SYNCED, new_engine
+from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight
+from benchmarks.samples import Shape, wire_batches
+from courser.broker.partition import Partition
+from courser.records.batch import Batch, parse_batch
+from courser.storage.settings import LogSettings
+
+APPENDER_COUNT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """What concurrent appenders got done."""
+
+    count: int
+    seconds: float
+    sync_count: int
+
+    @property
+    def speed(self) -> float:
+        return self.count / self.seconds
+
+
+async def engine_acks(
+    path: Path, seconds: float, *, partition_count: int, appenders_each: int, shares_syncs: bool
+) -> Acks:
+    """Appenders of single messages on every partition, each waiting for its acknowledgement before the next."""
+    (wire,) = wire_batches(Shape.SAME, 1, 1)
+    async with new_engine(path) as engine:
+        settings = LogSettings(durability=SYNCED)
+        partitions = [engine.create(settings, number) for number in range(partition_count)]
+        for partition in partitions:
+            await partition.append(parse_batch(wire))
+        before = sum(partition.sync_count for partition in partitions)
+        begin = time.perf_counter()
+        work = []
+        for partition in partitions:
+            lock = None if shares_syncs else asyncio.Lock()
+            work += [_appender(partition, parse_batch(wire), begin + seconds, lock) for _ in range(appenders_each)]
+        counts = await asyncio.gather(*work)
+        spent = time.perf_counter() - begin
+        return Acks(sum(counts), spent, sum(partition.sync_count for partition in partitions) - before)
+
+
+async def _appender(partition: Partition, batch: Batch, stop: float, lock: asyncio.Lock | None) -> int:
+    count = 0
+    while not count or time.perf_counter() < stop:
+        async with lock or nullcontext():
+            await partition.append(batch)
+        count += 1
+    return count
+
+
+def bare_acks(path: Path, seconds: float, *, file_count: int) -> Acks:
+    """A thread per file, each in a loop of ``pwrite`` and ``fdatasync``."""
+    (wire,) = wire_batches(Shape.SAME, 1, 1)
+    counts = [0] * file_count
+    descriptors = []
+    for number in range(file_count):
+        descriptor = os.open(path / f"{number}.log", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        allocate_like_the_engine(descriptor, 4 * MIB)
+        os.fsync(descriptor)
+        descriptors.append(descriptor)
+    begin = time.perf_counter()
+
+    def work(number: int) -> None:
+        while not counts[number] or time.perf_counter() < begin + seconds:
+            os.pwrite(descriptors[number], wire, counts[number] * len(wire))
+            os.fdatasync(descriptors[number])
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(file_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spent = time.perf_counter() - begin
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return Acks(sum(counts), spent, sum(counts))
+
+
+def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
+    """Everything that is compared, to be run in turns."""
+    seconds, many = bench.scale.sync_seconds, APPENDER_COUNT
+
+    def engine(partition_count: int, appenders_each: int, *, shares_syncs: bool) -> Callable[[Path], Acks]:
+        return lambda path: bench.run(
+            engine_acks(
+                path,
+                seconds,
+                partition_count=partition_count,
+                appenders_each=appenders_each,
+                shares_syncs=shares_syncs,
+            )
+        )
+
+    return {
+        "bare, one file": lambda path: bare_acks(path, seconds, file_count=1),
+        "one partition, no group commit": engine(1, many, shares_syncs=False),
+        "one partition": engine(1, many, shares_syncs=True),
+        "16 partitions": engine(many, 1, shares_syncs=True),
+        "bare, 16 files": lambda path: bare_acks(path, seconds, file_count=many),
+        "crowd, no group commit": engine(many, 4, shares_syncs=False),
+        "crowd": engine(many, 4, shares_syncs=True),
+    }
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    ways = _ways(bench)
+    found: dict[str, list[Acks]] = {name: [] for name in ways}
+    for _ in range(bench.scale.rounds):
+        for name, way in ways.items():
+            with bench.fresh_directory() as path:
+                found[name].append(way(path))
+
+    def row(measure: str, name: str, other: str, target: Target | None = None) -> Row:
+        syncs = median(acks.count / max(acks.sync_count, 1) for acks in found[name])
+        return Row(
+            measure=measure,
+            unit="acks/s",
+            engine=[acks.speed for acks in found[name]],
+            bare=[acks.speed for acks in found[other]],
+            bare_name=other,
+            target=target,
+            note=f"{syncs:.1f} acks per sync",
+        )
+
+    must, aim = Target(Bound.RATIO_AT_LEAST, 8), Target(Bound.RATIO_AT_LEAST, 4, Weight.AIM)
+    alone = "one partition, no group commit"
+    yield row("16 appenders, one partition, no group commit", alone, "bare, one file")
+    yield row("16 appenders, one partition", "one partition", alone, must)
+    yield row("16 appenders, one each on 16 partitions", "16 partitions", alone, aim)
+    yield row("16 appenders, one each on 16 partitions", "16 partitions", "bare, 16 files")
+    yield row("64 appenders, four each on 16 partitions", "crowd", "crowd, no group commit")

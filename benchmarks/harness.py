@@ -1,0 +1,229 @@
+"""What every case stands on: a fresh directory, an event loop, rows with a figure per round, and what they must reach.
+
+Machines are noisy. So each figure stands beside a bare loop of the same run, rounds alternate between the two, and a
+row is judged by the median of the ratios of its rounds; the spread is shown.
+"""
+
+import asyncio
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+import uvloop
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much each case does."""
+
+    rounds: int
+    message_count: int
+    """Messages of a large batch."""
+    append_size: int
+    """Bytes appended in one round."""
+    single_count: int
+    """Single messages appended in one round."""
+    sync_seconds: float
+    """How long concurrent appenders run in one round."""
+    read_size: int
+    """Bytes of the log that is read."""
+    read_pass_count: int
+    """How often a round reads all of it."""
+    lookup_count: int
+    """Random reads, and lookups, in one round."""
+    sealed_segment_size: int
+    """Bytes of the segments that lookups, rebuilds and scans work on."""
+    rolling_size: int
+    """Bytes appended across rolls."""
+    rolling_segment_size: int
+    sustained_size: int
+    """Bytes of one long run."""
+    partition_count: int
+    """Partitions that are open at once."""
+    claimed_size: int
+    """Bytes that the large directory of a start claims to hold."""
+    transcoding_seconds: float
+
+
+FULL = Scale(
+    rounds=5,
+    message_count=1_000,
+    append_size=512 * MIB,
+    single_count=20_000,
+    sync_seconds=1.0,
+    read_size=256 * MIB,
+    read_pass_count=4,
+    lookup_count=20_000,
+    sealed_segment_size=256 * MIB,
+    rolling_size=1 * GIB,
+    rolling_segment_size=16 * MIB,
+    sustained_size=6 * GIB,
+    partition_count=1_000,
+    claimed_size=100 * GIB,
+    transcoding_seconds=15,
+)
+QUICK = Scale(
+    rounds=3,
+    message_count=1_000,
+    append_size=256 * MIB,
+    single_count=10_000,
+    sync_seconds=0.5,
+    read_size=128 * MIB,
+    read_pass_count=2,
+    lookup_count=10_000,
+    sealed_segment_size=64 * MIB,
+    rolling_size=512 * MIB,
+    rolling_segment_size=16 * MIB,
+    sustained_size=1 * GIB,
+    partition_count=1_000,
+    claimed_size=100 * GIB,
+    transcoding_seconds=5,
+)
+TINY = Scale(
+    rounds=1,
+    message_count=50,
+    append_size=1 * MIB,
+    single_count=50,
+    sync_seconds=0.02,
+    read_size=1 * MIB,
+    read_pass_count=1,
+    lookup_count=50,
+    sealed_segment_size=256 * 1024,
+    rolling_size=1 * MIB,
+    rolling_segment_size=256 * 1024,
+    sustained_size=2 * MIB,
+    partition_count=5,
+    claimed_size=4 * GIB,
+    transcoding_seconds=0.01,
+)
+
+
+class Bound(Enum):
+    """What of a row is compared with the number of its target."""
+
+    RATIO_AT_LEAST = "ratio ≥"
+    RATIO_AT_MOST = "ratio ≤"
+    AT_LEAST = "≥"
+    AT_MOST = "≤"
+    EXCESS_AT_MOST = "bare +"
+    """Engine minus bare."""
+
+
+class Weight(Enum):
+    """Who wants it."""
+
+    MUST = "must"
+    AIM = "aim"
+    CLAIM = "claim"
+    """Seed 004 says so of another system: shown beside the figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a row should reach."""
+
+    bound: Bound
+    number: float
+    weight: Weight = Weight.MUST
+
+    def is_met(self, row: "Row") -> bool:
+        match self.bound:
+            case Bound.RATIO_AT_LEAST:
+                return median(row.ratios) >= self.number
+            case Bound.RATIO_AT_MOST:
+                return median(row.ratios) <= self.number
+            case Bound.AT_LEAST:
+                return median(row.engine) >= self.number
+            case Bound.AT_MOST:
+                return median(row.engine) <= self.number
+            case Bound.EXCESS_AT_MOST:
+                return median(row.engine) - median(row.bare) <= self.number
+
+    def verdict(self, row: "Row") -> str:
+        is_met = self.is_met(row)
+        match self.weight:
+            case Weight.MUST:
+                return "met" if is_met else "MISSED"
+            case Weight.AIM:
+                return "aim reached" if is_met else "BELOW THE AIM"
+            case Weight.CLAIM:
+                return "as claimed" if is_met else "not as claimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measure: a figure per round, and one of the bare loop in the same round."""
+
+    measure: str
+    unit: str
+    engine: Sequence[float]
+    bare: Sequence[float] = ()
+    bare_name: str = ""
+    """What the engine is compared with."""
+    target: Target | None = None
+    note: str = ""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Engine to bare, round by round; none if there is nothing to compare with."""
+        pairs = zip(self.engine, self.bare, strict=True) if self.bare else ()
+        return [engine / bare if bare else math.inf for engine, bare in pairs]
+
+    @property
+    def verdict(self) -> str:
+        return self.target.verdict(self) if self.target is not None else ""
+
+
+class Bench:
+    """Where the cases run, and how much they do."""
+
+    def __init__(self, directory: Path, scale: Scale) -> None:
+        self.directory = directory
+        self.scale = scale
+
+    @contextmanager
+    def fresh_directory(self) -> Iterator[Path]:
+        """An empty directory, with no dirty pages of an earlier case around; gone afterwards."""
+        os.sync()
+        path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=self.directory))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run on a loop of its own, the kind that a server uses."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+
+    @property
+    def free_size(self) -> int:
+        return shutil.disk_usage(self.directory).free
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something that is measured."""
+
+    name: str
+    text: str
+    run: Callable[[Bench], Iterator[Row]]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that ``share`` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(math.ceil(share * len(ordered)), len(ordered)) - 1]
