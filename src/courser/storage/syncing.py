@@ -25,7 +25,8 @@ def plan_sync(log: PartitionLog) -> Job | None:
     ]
     is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False
     offsets_file = log.offsets.begin_sync()
-    if not unsynced and not is_directory_unsynced and offsets_file is None:
+    if not unsynced and not is_directory_unsynced and offsets_file is None and mark.offset == log.marks.synced.offset:
+        # Otherwise a seal has synced what is written: there is nothing to do but to say so.
         return None
     open_segment = log.open_segment
     facts = open_segment.facts() if open_segment is not None else None

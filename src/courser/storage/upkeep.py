@@ -255,7 +255,6 @@ def plan_purge(log: PartitionLog) -> Job:
     log.check_writable()
     epoch = log.ledger.state.numbers.epoch + 1
     job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
-    old_offsets = log.offsets
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
 
     def run() -> None:
@@ -266,7 +265,7 @@ def plan_purge(log: PartitionLog) -> Job:
             raise storage_failure("write", log.directory / OFFSETS, error) from error
 
     def complete() -> None:
-        old_offsets.close()
+        # Not closed: a sync of it may be under way. It closes when that is done.
         log.offsets = new_offsets
         log.synced_facts = None
         log.marks.sync(log.marks.written)
