@@ -19,8 +19,28 @@ class ErrorCode(IntEnum):
 
     ERROR = 1
     INVALID_COMMAND = 3
-    INVALID_OFFSET = 4100
-    INVALID_RESERVED_FIELD = 4101
+    INVALID_FORMAT = 4
+    RESOURCE_NOT_FOUND = 20
+    INVALID_USERNAME = 43
+    INVALID_PASSWORD = 44
+    USER_ALREADY_EXISTS = 46
+    CANNOT_DELETE_USER = 48
+    CANNOT_CHANGE_PERMISSIONS = 49
+    INVALID_TOKEN_NAME = 50
+    TOKEN_ALREADY_EXISTS = 51
+    TOO_MANY_TOKENS = 52
+    TOO_MANY_USERS = 55
+    STREAM_NOT_FOUND = 1009
+    STREAM_ID_ALREADY_EXISTS = 1011
+    STREAM_NAME_ALREADY_EXISTS = 1012
+    TOPIC_NOT_FOUND = 2010
+    TOPIC_ID_ALREADY_EXISTS = 2012
+    TOPIC_NAME_ALREADY_EXISTS = 2013
+    TOO_MANY_PARTITIONS = 2015
+    INVALID_PARTITIONS_COUNT = 2019
+    GROUP_NOT_FOUND = 5000
+    GROUP_ID_ALREADY_EXISTS = 5001
+    GROUP_NAME_ALREADY_EXISTS = 5004
     CONSUMER_OFFSET_NOT_FOUND = 3021
     INVALID_MESSAGES_COUNT = 4009
     TOO_BIG_USER_HEADERS = 4017
@@ -31,6 +51,8 @@ class ErrorCode(IntEnum):
     MISSING_INDEX = 4033
     INVALID_MESSAGES_SIZE = 4036
     INVALID_BATCH_CHECKSUM = 4039
+    INVALID_OFFSET = 4100
+    INVALID_RESERVED_FIELD = 4101
     DISK_FULL = 20001
     PARTITION_READ_ONLY = 20002
     DAMAGED_DATA = 20003
@@ -65,6 +87,18 @@ class InvalidBatch(Rejection):
 
     def __str__(self) -> str:
         return f"invalid batch: {self.reason}"
+
+
+class CommandRejected(Rejection):
+    """A change of metadata that the rules forbid."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class InvalidOffset(Rejection):
@@ -210,8 +244,8 @@ class MetadataDamaged(StartRefused):
         super().__init__(
             path,
             f"damaged at byte {position}: {reason}",
-            "restore the metadata directory from a backup, or start once with recreate_missing_state to keep the intact "
-            "beginning and rebuild the rest from the descriptors beside the data",
+            "restore the metadata directory from a backup, or start once with recreate_missing_state to keep its "
+            "intact beginning and to rebuild the rest from the descriptors beside the data",
         )
         self.position = position
         self.damage = reason

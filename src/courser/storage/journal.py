@@ -352,8 +352,8 @@ class Journal:
     def drain(self, snapshot: SnapshotMark) -> None:
         """Drop the entries that a snapshot covers, which must be durable already.
 
-        The live entries go to a new file, synced, which takes the place of the old one. A power cut in between leaves the
-        old file, whose covered entries the next start passes over.
+        The live entries go to a new file, synced, which takes the place of the old one. A power cut in between leaves
+        the old file, whose covered entries the next start passes over.
         """
         if self._snapshot is not None and snapshot.op < self._snapshot.op:
             raise ValueError(f"the snapshot cannot go back from op {self._snapshot.op} to op {snapshot.op}")

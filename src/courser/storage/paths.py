@@ -14,12 +14,21 @@ TEMPORARY_SUFFIX = ".tmp"
 _OFFSET_DIGITS = 20
 
 
+def stream_directory(data_directory: Path, stream_id: int) -> Path:
+    """Where one stream lives. Ids, never names: a name may hold a slash."""
+    return data_directory / "streams" / str(stream_id)
+
+
+def topic_directory(data_directory: Path, stream_id: int, topic_id: int) -> Path:
+    """Where one topic lives."""
+    return stream_directory(data_directory, stream_id) / "topics" / str(topic_id)
+
+
 def partition_directory(
     data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int
 ) -> Path:
-    """Where one partition lives. Ids, never names: a name may hold a slash."""
-    topic = data_directory / "streams" / str(stream_id) / "topics" / str(topic_id)
-    return topic / "partitions" / f"{partition_id}-{incarnation}"
+    """Where one partition lives."""
+    return topic_directory(data_directory, stream_id, topic_id) / "partitions" / f"{partition_id}-{incarnation}"
 
 
 def log_path(directory: Path, base_offset: int) -> Path:

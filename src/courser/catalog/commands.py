@@ -1,0 +1,213 @@
+"""What can happen to the catalog: the commands that the journal holds.
+
+A command carries everything that applying it needs besides its op and its time: random numbers are drawn and passwords
+are hashed before it is made. Numbers are never used again for something else; new fields go to the end, with a default.
+"""
+
+import msgspec
+
+from courser.catalog.entities import Permissions, TopicOptions
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+    """The root of all commands."""
+
+
+class CreateStream(Command, frozen=True, tag=1):
+    """Make a stream. ``stream_id`` only if the client names it itself."""
+
+    name: str
+    uuid: bytes
+    stream_id: int | None = None
+
+
+class UpdateStream(Command, frozen=True, tag=2):
+    """Give a stream another name."""
+
+    stream_id: int
+    name: str
+
+
+class DeleteStream(Command, frozen=True, tag=3):
+    """Remove a stream with all its topics."""
+
+    stream_id: int
+
+
+class PurgeStream(Command, frozen=True, tag=4):
+    """Remove the messages of all topics of a stream."""
+
+    stream_id: int
+
+
+class CreateTopic(Command, frozen=True, tag=5):
+    """Make a topic. ``topic_id`` only if the client names it itself."""
+
+    stream_id: int
+    name: str
+    uuid: bytes
+    partition_count: int
+    options: TopicOptions
+    topic_id: int | None = None
+
+
+class UpdateTopic(Command, frozen=True, tag=6):
+    """Change a topic's name and options, all of them."""
+
+    stream_id: int
+    topic_id: int
+    name: str
+    options: TopicOptions
+
+
+class DeleteTopic(Command, frozen=True, tag=7):
+    """Remove a topic."""
+
+    stream_id: int
+    topic_id: int
+
+
+class PurgeTopic(Command, frozen=True, tag=8):
+    """Remove the messages of a topic."""
+
+    stream_id: int
+    topic_id: int
+
+
+class CreatePartitions(Command, frozen=True, tag=9):
+    """Add partitions behind the last one."""
+
+    stream_id: int
+    topic_id: int
+    count: int
+
+
+class DeletePartitions(Command, frozen=True, tag=10):
+    """Remove the last partitions."""
+
+    stream_id: int
+    topic_id: int
+    count: int
+
+
+class CreateGroup(Command, frozen=True, tag=11):
+    """Make a consumer group. ``group_id`` only if the client names it itself."""
+
+    stream_id: int
+    topic_id: int
+    name: str
+    group_id: int | None = None
+
+
+class DeleteGroup(Command, frozen=True, tag=12):
+    """Remove a consumer group."""
+
+    stream_id: int
+    topic_id: int
+    group_id: int
+
+
+class CreateUser(Command, frozen=True, tag=13):
+    """Make an account."""
+
+    name: str
+    password_hash: str
+    is_active: bool = True
+    permissions: Permissions | None = None
+
+
+class UpdateUser(Command, frozen=True, tag=14):
+    """Change name or status; None leaves it."""
+
+    user_id: int
+    name: str | None = None
+    is_active: bool | None = None
+
+
+class DeleteUser(Command, frozen=True, tag=15):
+    """Remove an account with its tokens."""
+
+    user_id: int
+
+
+class ChangePassword(Command, frozen=True, tag=16):
+    """Set a new password."""
+
+    user_id: int
+    password_hash: str
+
+
+class UpdatePermissions(Command, frozen=True, tag=17):
+    """Replace all permissions of a user."""
+
+    user_id: int
+    permissions: Permissions | None
+
+
+class CreateToken(Command, frozen=True, tag=18):
+    """Make a personal access token. ``expires_at`` 0 is never."""
+
+    user_id: int
+    name: str
+    token_hash: bytes
+    expires_at: int = 0
+
+
+class DeleteToken(Command, frozen=True, tag=19):
+    """Remove a personal access token."""
+
+    user_id: int
+    name: str
+
+
+class ForgetDeleted(Command, frozen=True, tag=20):
+    """These directories are gone for good: their removal is synced."""
+
+    paths: tuple[str, ...]
+
+
+AnyCommand = (
+    CreateStream
+    | UpdateStream
+    | DeleteStream
+    | PurgeStream
+    | CreateTopic
+    | UpdateTopic
+    | DeleteTopic
+    | PurgeTopic
+    | CreatePartitions
+    | DeletePartitions
+    | CreateGroup
+    | DeleteGroup
+    | CreateUser
+    | UpdateUser
+    | DeleteUser
+    | ChangePassword
+    | UpdatePermissions
+    | CreateToken
+    | DeleteToken
+    | ForgetDeleted
+)
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
+
+
+def command_number(command: Command) -> int:
+    """The number of a command's kind, as in the journal."""
+    number = type(command).__struct_config__.tag
+    assert isinstance(number, int)
+    return number
+
+
+def encode_command(command: Command) -> bytes:
+    """The body of a journal entry."""
+    return _encode(command)
+
+
+def decode_command(body: bytes) -> AnyCommand:
+    """A command from the body of a journal entry. Raises ``ValueError``: such a body was never written."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no command: {error}") from error

@@ -1,0 +1,185 @@
+"""What the catalog remembers. These structures are also what a snapshot holds, field by field.
+
+Arrays on disk, so that 100,000 topics stay small: new fields go to the end, with a default.
+"""
+
+import msgspec
+
+NEVER = 2**64 - 1
+"""A message expiry that never comes, a topic size without limit."""
+
+
+class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):
+    """What a user may do with one topic."""
+
+    manage_topic: bool = False
+    read_topic: bool = False
+    poll_messages: bool = False
+    send_messages: bool = False
+
+
+class StreamPermissions(msgspec.Struct, frozen=True, array_like=True):
+    """What a user may do with one stream."""
+
+    manage_stream: bool = False
+    read_stream: bool = False
+    manage_topics: bool = False
+    read_topics: bool = False
+    poll_messages: bool = False
+    send_messages: bool = False
+    topics: dict[int, TopicPermissions] = {}
+
+
+class GlobalPermissions(msgspec.Struct, frozen=True, array_like=True):
+    """What a user may do everywhere."""
+
+    manage_servers: bool = False
+    read_servers: bool = False
+    manage_users: bool = False
+    read_users: bool = False
+    manage_streams: bool = False
+    read_streams: bool = False
+    manage_topics: bool = False
+    read_topics: bool = False
+    poll_messages: bool = False
+    send_messages: bool = False
+
+
+class Permissions(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that a user may do. What is not granted is denied."""
+
+    everywhere: GlobalPermissions = GlobalPermissions()
+    streams: dict[int, StreamPermissions] = {}
+
+
+ALL_PERMISSIONS = Permissions(GlobalPermissions(*[True] * len(GlobalPermissions.__struct_fields__)))
+"""What root has."""
+
+
+class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What somebody set for a topic. None is "the server's default"."""
+
+    message_expiry: int | None = None
+    """Microseconds; ``NEVER`` keeps messages for ever."""
+    max_topic_size: int | None = None
+    """Bytes over all partitions; ``NEVER`` is without limit."""
+    compression: int | None = None
+    """1 none, 2 gzip: what clients are told, as in Iggy."""
+    replication_factor: int | None = None
+    segment_size: int | None = None
+    """Bytes."""
+    enforce_fsync: bool | None = None
+    messages_required_to_save: int | None = None
+    size_of_messages_required_to_save: int | None = None
+    """Bytes."""
+    preallocate_segments: bool | None = None
+    durability: str | None = None
+    """``replicated`` or ``persisted``."""
+    consumer_offset_durability: str | None = None
+    """``replicated`` or ``persisted``."""
+
+
+class Partition(msgspec.Struct, frozen=True, array_like=True):
+    """One partition of a topic."""
+
+    partition_id: int
+    incarnation: int
+    """The journal op that made it; part of its directory's name, and of every batch in it."""
+    created_at: int
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A consumer group. Its members are connections, and not remembered."""
+
+    group_id: int
+    name: str
+    created_at: int
+
+
+class Topic(msgspec.Struct, array_like=True):
+    """A topic and what belongs to it."""
+
+    topic_id: int
+    uuid: bytes
+    name: str
+    created_at: int
+    options: TopicOptions
+    partitions: list[Partition]
+    groups: dict[int, ConsumerGroup]
+    group_ids: "UsedIds"
+    purge_count: int
+    """Grows with every purge. A partition whose ledger has a smaller number has missed one."""
+
+
+class Stream(msgspec.Struct, array_like=True):
+    """A stream and its topics."""
+
+    stream_id: int
+    uuid: bytes
+    name: str
+    created_at: int
+    topics: dict[int, Topic]
+    topic_ids: "UsedIds"
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """A personal access token, known only by its hash."""
+
+    name: str
+    token_hash: bytes
+    created_at: int
+    expires_at: int
+    """Microseconds since 1970; 0 is never."""
+
+
+class User(msgspec.Struct, array_like=True):
+    """An account."""
+
+    user_id: int
+    name: str
+    password_hash: str
+    """An argon2id string, parameters and salt included."""
+    is_active: bool
+    created_at: int
+    permissions: Permissions | None
+    tokens: dict[str, Token]
+
+
+class DeletedDirectory(msgspec.Struct, frozen=True, array_like=True):
+    """A directory whose removal may not be durable yet: a start removes it again, if it is still the same one."""
+
+    path: str
+    """Relative to the data directory."""
+    uuid: bytes
+    """Of the stream or topic that it belonged to."""
+
+
+class UsedIds(msgspec.Struct, array_like=True):
+    """Which ids were ever given out. None is given out twice, deleted or not."""
+
+    next_id: int = 0
+    holes: list[tuple[int, int]] = []
+    """Ranges below ``next_id`` that were never used: left by clients that name an id themselves."""
+
+    def is_used(self, number: int) -> bool:
+        """Whether this id was ever given out."""
+        return number < self.next_id and not any(start <= number < end for start, end in self.holes)
+
+    def use(self, number: int | None) -> int:
+        """Give out an id: the next one, or the one that was asked for."""
+        if number is None:
+            number = self.next_id
+        if number >= self.next_id:
+            if number > self.next_id:
+                self.holes.append((self.next_id, number))
+            self.next_id = number + 1
+            return number
+        self.holes = [part for hole in self.holes for part in _split(hole, number)]
+        return number
+
+
+def _split(hole: tuple[int, int], number: int) -> list[tuple[int, int]]:
+    start, end = hole
+    if not start <= number < end:
+        return [hole]
+    return [part for part in ((start, number), (number + 1, end)) if part[0] < part[1]]

@@ -1,0 +1,255 @@
+"""Which commands are allowed: checked before a command is journaled, and once more when it is applied.
+
+Who may send a command is not decided here: that is access control. Numbers of errors are those that Iggy clients know.
+"""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from courser.catalog import commands as c
+from courser.catalog.entities import Stream, Topic, User
+from courser.catalog.state import CatalogState
+from courser.errors import CommandRejected, ErrorCode
+
+ROOT_USER_ID = 0
+"""The first user. It cannot be deleted, and its permissions cannot be changed."""
+
+NAME_SIZE_MAX = 255
+"""Bytes of a name of a stream, topic, group or token: its length travels in one byte."""
+USER_NAME_SIZE_MIN, USER_NAME_SIZE_MAX = 3, 50
+"""Bytes of a user's name, as every SDK checks them."""
+PARTITION_COUNT_MAX = 1000
+"""Partitions made or removed by one command: each is a directory to be synced."""
+TOKEN_COUNT_MAX = 100
+"""Tokens of one user, as in Iggy."""
+USER_COUNT_MAX = 100_000
+"""Users: bounds the snapshot."""
+UUID_SIZE = 16
+_ID_MAX = 2**32 - 1
+"""The largest id that fits into a request."""
+
+
+def check(state: CatalogState, command: c.AnyCommand) -> None:
+    """Raise ``CommandRejected`` if the state does not allow the command. Changes nothing."""
+    rule = _RULES.get(type(command))
+    if rule is not None:
+        rule(state, command)
+
+
+def _refuse(code: ErrorCode, reason: str) -> NoReturn:
+    raise CommandRejected(code, reason)
+
+
+# --- finding ---
+
+
+def _stream(state: CatalogState, stream_id: int) -> Stream:
+    stream = state.streams.get(stream_id)
+    return stream if stream is not None else _refuse(ErrorCode.STREAM_NOT_FOUND, f"there is no stream {stream_id}")
+
+
+def _topic(state: CatalogState, stream_id: int, topic_id: int) -> Topic:
+    topic = _stream(state, stream_id).topics.get(topic_id)
+    if topic is None:
+        _refuse(ErrorCode.TOPIC_NOT_FOUND, f"stream {stream_id} has no topic {topic_id}")
+    return topic
+
+
+def _user(state: CatalogState, user_id: int) -> User:
+    user = state.users.get(user_id)
+    return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
+
+
+def _check_name(name: str, what: str) -> None:
+    size = len(name.encode())
+    if not 1 <= size <= NAME_SIZE_MAX:
+        _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} has 1 to {NAME_SIZE_MAX} bytes, not {size}")
+
+
+def _check_uuid(uuid: bytes) -> None:
+    if len(uuid) != UUID_SIZE:
+        _refuse(ErrorCode.INVALID_COMMAND, f"a uuid has {UUID_SIZE} bytes, not {len(uuid)}")
+
+
+def _check_id(number: int | None) -> None:
+    if number is not None and not 0 <= number <= _ID_MAX:
+        _refuse(ErrorCode.INVALID_COMMAND, f"an id lies between 0 and {_ID_MAX}, not at {number}")
+
+
+# --- streams and topics ---
+
+
+def _create_stream(state: CatalogState, command: c.CreateStream) -> None:
+    _check_name(command.name, "stream")
+    _check_uuid(command.uuid)
+    _check_id(command.stream_id)
+    if command.stream_id is not None and state.stream_ids.is_used(command.stream_id):
+        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {command.stream_id} was used before")
+    if command.name in state.stream_by_name:
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"a stream is called {command.name!r} already")
+
+
+def _update_stream(state: CatalogState, command: c.UpdateStream) -> None:
+    _stream(state, command.stream_id)
+    _check_name(command.name, "stream")
+    if state.stream_by_name.get(command.name, command.stream_id) != command.stream_id:
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"another stream is called {command.name!r}")
+
+
+def _existing_stream(state: CatalogState, command: c.DeleteStream | c.PurgeStream) -> None:
+    _stream(state, command.stream_id)
+
+
+def _create_topic(state: CatalogState, command: c.CreateTopic) -> None:
+    stream = _stream(state, command.stream_id)
+    _check_name(command.name, "topic")
+    _check_uuid(command.uuid)
+    _check_id(command.topic_id)
+    if not 0 <= command.partition_count <= PARTITION_COUNT_MAX:
+        _refuse(
+            ErrorCode.TOO_MANY_PARTITIONS,
+            f"a topic is made with 0 to {PARTITION_COUNT_MAX} partitions, not {command.partition_count}",
+        )
+    if command.topic_id is not None and stream.topic_ids.is_used(command.topic_id):
+        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {command.topic_id} was used before")
+    if (command.stream_id, command.name) in state.topic_by_name:
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"a topic of this stream is called {command.name!r} already")
+
+
+def _update_topic(state: CatalogState, command: c.UpdateTopic) -> None:
+    _topic(state, command.stream_id, command.topic_id)
+    _check_name(command.name, "topic")
+    if state.topic_by_name.get((command.stream_id, command.name), command.topic_id) != command.topic_id:
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"another topic of this stream is called {command.name!r}")
+
+
+def _existing_topic(state: CatalogState, command: c.DeleteTopic | c.PurgeTopic) -> None:
+    _topic(state, command.stream_id, command.topic_id)
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        _refuse(ErrorCode.TOO_MANY_PARTITIONS, f"one to {PARTITION_COUNT_MAX} partitions at a time, not {count}")
+
+
+def _create_partitions(state: CatalogState, command: c.CreatePartitions) -> None:
+    _check_count(command.count)
+    _topic(state, command.stream_id, command.topic_id)
+
+
+def _delete_partitions(state: CatalogState, command: c.DeletePartitions) -> None:
+    _check_count(command.count)
+    topic = _topic(state, command.stream_id, command.topic_id)
+    if command.count > len(topic.partitions):
+        _refuse(
+            ErrorCode.INVALID_PARTITIONS_COUNT,
+            f"{command.count} partitions cannot be removed: the topic has {len(topic.partitions)}",
+        )
+
+
+# --- consumer groups ---
+
+
+def _create_group(state: CatalogState, command: c.CreateGroup) -> None:
+    topic = _topic(state, command.stream_id, command.topic_id)
+    _check_name(command.name, "consumer group")
+    _check_id(command.group_id)
+    if command.group_id is not None and topic.group_ids.is_used(command.group_id):
+        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {command.group_id} was used before")
+    if any(group.name == command.name for group in topic.groups.values()):
+        _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"a group of this topic is called {command.name!r} already")
+
+
+def _delete_group(state: CatalogState, command: c.DeleteGroup) -> None:
+    topic = _topic(state, command.stream_id, command.topic_id)
+    if command.group_id not in topic.groups:
+        _refuse(ErrorCode.GROUP_NOT_FOUND, f"the topic has no consumer group {command.group_id}")
+
+
+# --- users and tokens ---
+
+
+def _check_user_name(name: str) -> None:
+    size = len(name.encode())
+    if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
+        bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
+        _refuse(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
+
+
+def _check_password_hash(password_hash: str) -> None:
+    if not password_hash.startswith("$argon2id$"):
+        # A plain password must never get into a file, whoever made the mistake.
+        _refuse(ErrorCode.INVALID_PASSWORD, "a password is kept only as an argon2id hash")
+
+
+def _create_user(state: CatalogState, command: c.CreateUser) -> None:
+    _check_user_name(command.name)
+    _check_password_hash(command.password_hash)
+    if command.name in state.user_by_name:
+        _refuse(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
+    if len(state.users) >= USER_COUNT_MAX:
+        _refuse(ErrorCode.TOO_MANY_USERS, f"there are {USER_COUNT_MAX} users already")
+
+
+def _update_user(state: CatalogState, command: c.UpdateUser) -> None:
+    user = _user(state, command.user_id)
+    if command.name is not None:
+        _check_user_name(command.name)
+        if state.user_by_name.get(command.name, command.user_id) != command.user_id:
+            _refuse(ErrorCode.USER_ALREADY_EXISTS, f"another user is called {command.name!r}")
+    if user.user_id == ROOT_USER_ID and command.is_active is False:
+        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user stays active")
+
+
+def _delete_user(state: CatalogState, command: c.DeleteUser) -> None:
+    if _user(state, command.user_id).user_id == ROOT_USER_ID:
+        _refuse(ErrorCode.CANNOT_DELETE_USER, "the root user cannot be deleted")
+
+
+def _change_password(state: CatalogState, command: c.ChangePassword) -> None:
+    _user(state, command.user_id)
+    _check_password_hash(command.password_hash)
+
+
+def _update_permissions(state: CatalogState, command: c.UpdatePermissions) -> None:
+    if _user(state, command.user_id).user_id == ROOT_USER_ID:
+        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the permissions of the root user cannot be changed")
+
+
+def _create_token(state: CatalogState, command: c.CreateToken) -> None:
+    user = _user(state, command.user_id)
+    if not 1 <= len(command.name.encode()) <= NAME_SIZE_MAX:
+        _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token has 1 to {NAME_SIZE_MAX} bytes")
+    if command.name in user.tokens:
+        _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"a token of this user is called {command.name!r} already")
+    if len(user.tokens) >= TOKEN_COUNT_MAX:
+        _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user has at most {TOKEN_COUNT_MAX} tokens")
+
+
+def _delete_token(state: CatalogState, command: c.DeleteToken) -> None:
+    if command.name not in _user(state, command.user_id).tokens:
+        _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"the user has no token called {command.name!r}")
+
+
+# The key says which command a rule gets: a relation that a dict's type cannot express.
+_RULES: dict[type[c.Command], Callable[[CatalogState, Any], None]] = {
+    c.CreateStream: _create_stream,
+    c.UpdateStream: _update_stream,
+    c.DeleteStream: _existing_stream,
+    c.PurgeStream: _existing_stream,
+    c.CreateTopic: _create_topic,
+    c.UpdateTopic: _update_topic,
+    c.DeleteTopic: _existing_topic,
+    c.PurgeTopic: _existing_topic,
+    c.CreatePartitions: _create_partitions,
+    c.DeletePartitions: _delete_partitions,
+    c.CreateGroup: _create_group,
+    c.DeleteGroup: _delete_group,
+    c.CreateUser: _create_user,
+    c.UpdateUser: _update_user,
+    c.DeleteUser: _delete_user,
+    c.ChangePassword: _change_password,
+    c.UpdatePermissions: _update_permissions,
+    c.CreateToken: _create_token,
+    c.DeleteToken: _delete_token,
+}

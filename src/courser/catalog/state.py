@@ -1,0 +1,82 @@
+"""The catalog in memory: everything that a snapshot holds, and the look-ups by name that are derived from it."""
+
+import msgspec
+import xxhash
+
+from courser.catalog.entities import DeletedDirectory, Stream, Topic, UsedIds, User
+
+
+class _Image(msgspec.Struct, array_like=True):
+    """A state as it is stored."""
+
+    streams: list[Stream]
+    users: list[User]
+    stream_ids: UsedIds
+    user_ids: UsedIds
+    deleted: list[DeletedDirectory]
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(_Image).decode
+
+
+class CatalogState:
+    """Streams, users and what belongs to them. Changed by ``transitions.apply`` alone."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.users: dict[int, User] = {}
+        self.stream_ids = UsedIds()
+        self.user_ids = UsedIds()
+        self.deleted: dict[str, DeletedDirectory] = {}
+        """By path: directories whose removal may not be durable yet."""
+        self.stream_by_name: dict[str, int] = {}
+        self.topic_by_name: dict[tuple[int, str], int] = {}
+        self.user_by_name: dict[str, int] = {}
+
+    def topic(self, stream_id: int, topic_id: int) -> Topic | None:
+        """A topic, or None."""
+        stream = self.streams.get(stream_id)
+        return stream.topics.get(topic_id) if stream is not None else None
+
+    def encode(self) -> bytes:
+        """The whole state: equal states give equal bytes."""
+        return _encode(
+            _Image(
+                [self.streams[number] for number in sorted(self.streams)],
+                [self.users[number] for number in sorted(self.users)],
+                self.stream_ids,
+                self.user_ids,
+                [self.deleted[path] for path in sorted(self.deleted)],
+            )
+        )
+
+    def hash(self) -> bytes:
+        """XXH3-128 of the whole state."""
+        return xxhash.xxh3_128_digest(self.encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> "CatalogState":
+        """A state from its bytes. Raises ``ValueError``."""
+        try:
+            image = _decode(data)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no catalog state: {error}") from error
+        state = cls()
+        state.streams = {stream.stream_id: stream for stream in image.streams}
+        state.users = {user.user_id: user for user in image.users}
+        state.stream_ids = image.stream_ids
+        state.user_ids = image.user_ids
+        state.deleted = {directory.path: directory for directory in image.deleted}
+        state.index_names()
+        return state
+
+    def index_names(self) -> None:
+        """Make the look-ups by name from the rest."""
+        self.stream_by_name = {stream.name: stream.stream_id for stream in self.streams.values()}
+        self.topic_by_name = {
+            (stream.stream_id, topic.name): topic.topic_id
+            for stream in self.streams.values()
+            for topic in stream.topics.values()
+        }
+        self.user_by_name = {user.name: user.user_id for user in self.users.values()}
