@@ -3,6 +3,7 @@
 Each function names what a power cut in the middle of it leaves behind.
 """
 
+import contextlib
 import errno
 from collections.abc import Iterable
 from pathlib import Path
@@ -63,13 +64,14 @@ def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
 
 
 def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> None:
-    """Make every missing directory from ``below`` down to ``path``, each entry synced in its parent."""
+    """Make every missing directory from ``below`` down to ``path``, each entry synced in its parent.
+
+    Also those that are there: whoever made them may have died before the sync.
+    """
     missing = [path, *path.parents]
     for directory in reversed(missing[: missing.index(below)]):
-        try:
+        with contextlib.suppress(FileExistsError):
             file_system.make_directory(directory)
-        except FileExistsError:
-            continue
         sync_directory(file_system, directory.parent)
 
 

@@ -317,6 +317,20 @@ class Ledger:
         self._sequence += 1
         return encode_record(self._identity, self._sequence, self.state.numbers, event)
 
+    def record(self, *, start_offset: int, epoch: int, last_timestamp: int) -> None:
+        """Write new numbers, durably. The state follows them only then: on a full disk nothing has happened.
+
+        Raises:
+            DiskFull: nothing was kept.
+            StorageFailure: the record may or may not be there after a crash.
+        """
+        self._sequence += 1
+        numbers = replace(self.state.numbers, start_offset=start_offset, epoch=epoch)
+        numbers = replace(numbers, last_timestamp=max(numbers.last_timestamp, last_timestamp))
+        self.append(encode_record(self._identity, self._sequence, numbers), sync=True)
+        self.state.take(numbers, None)
+        self.state.forget_the_past()
+
     def append(self, records: bytes, *, sync: bool) -> None:
         """Write records behind the others.
 

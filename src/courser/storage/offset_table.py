@@ -6,6 +6,7 @@ any combination: a consumer then goes back, never forward, because a store that 
 before they are acknowledged. The file is written anew when most of it is history (``docs/formats/offsets.md``).
 """
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -171,6 +172,10 @@ class OffsetTable:
         self._since_rewrite: list[bytes] | None = None
         self.has_unsynced = False
         """Whether a record was written since the last sync began."""
+        self._moved_back: set[ConsumerKey] = set()
+        """Consumers whose move back, or delete, no sync has begun for: an older, larger offset may be on the disk."""
+        self._moving_back: set[ConsumerKey] = set()
+        """The same for the sync under way."""
 
     @classmethod
     def load(cls, file_system: FileSystem, path: Path, epoch: int) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
@@ -208,17 +213,23 @@ class OffsetTable:
         return min(self._offsets.values(), default=None)
 
     def store(self, key: ConsumerKey, offset: int) -> bool:
-        """Write an offset. Return whether it must be synced before it is acknowledged, because it moves back."""
+        """Write an offset. Return whether it must be synced before it is acknowledged.
+
+        It must if it moves back, or follows a move back that is not synced: a power cut could move it forward.
+        """
         before = self._offsets.get(key)
         if before is None and len(self._offsets) >= CONSUMER_COUNT_MAX:
             raise TooManyConsumerOffsets(count_max=CONSUMER_COUNT_MAX)
         record = encode_store(key, offset)
-        moves_back = before is not None and offset < before
-        self._append(record, must_sync=moves_back)
+        is_unsafe = key in self._moved_back or key in self._moving_back
+        must_sync = is_unsafe or (before is not None and offset < before)
+        self._append(record, must_sync=must_sync)
         self._offsets[key] = offset
         if before is None:
             self._live_size += len(record)
-        return moves_back
+        if must_sync:
+            self._moved_back.add(key)
+        return must_sync
 
     def delete(self, key: ConsumerKey) -> None:
         """Forget a consumer. To be synced before it is acknowledged."""
@@ -228,6 +239,7 @@ class OffsetTable:
         self._append(record, must_sync=True)
         del self._offsets[key]
         self._live_size -= len(record)
+        self._moved_back.add(key)
 
     def _append(self, record: bytes, *, must_sync: bool) -> None:
         try:
@@ -235,7 +247,10 @@ class OffsetTable:
                 self._file, self._size = self._create(), GRANULE
             write_all(self._file, self._size, [record])
         except OSError as error:
-            # Half a record may stay behind; the next one covers it, a restart passes over it.
+            # Half a record may stay behind if it cannot be cut; the next one covers it, a restart passes over it.
+            if self._file is not None:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._size)
             raise storage_failure("write", self._path, error) from error
         self._size += len(record)
         self.has_unsynced = True
@@ -255,7 +270,13 @@ class OffsetTable:
         if not self.has_unsynced:
             return None
         self.has_unsynced = False
+        self._moving_back |= self._moved_back
+        self._moved_back = set()
         return self._file
+
+    def end_sync(self) -> None:
+        """The sync that ``begin_sync`` began is done."""
+        self._moving_back = set()
 
     # --- getting rid of history ---
 

@@ -344,8 +344,9 @@ class PartitionLog:
     def store_offset(self, key: ConsumerKey, offset: int) -> bool:
         """Remember how far a consumer got. Return whether it must be synced before it is acknowledged."""
         self.check_writable()
-        if offset >= self.next_offset:
-            raise InvalidOffset(offset=offset, next_offset=self.next_offset)
+        # At `synced` nobody has seen a message behind the synced mark: a power cut would give its offset to another.
+        if offset >= self.visible_end:
+            raise InvalidOffset(offset=offset, next_offset=self.visible_end)
         return self.offsets.store(key, offset)
 
     def delete_offset(self, key: ConsumerKey) -> None:

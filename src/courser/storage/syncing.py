@@ -5,6 +5,7 @@ so nothing in a new segment is called synced before the old one is synced to its
 """
 
 from courser.storage.durable_files import sync_directory, sync_file
+from courser.storage.files import File
 from courser.storage.jobs import Job
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import SegmentState
@@ -32,16 +33,13 @@ def plan_sync(log: PartitionLog) -> Job | None:
     facts = open_segment.facts() if open_segment is not None else None
 
     def run() -> None:
-        for _, file, _ in unsynced[:-1]:
-            sync_file(file)
-        if is_directory_unsynced:
-            sync_directory(log.file_system, log.directory)
-        for _, file, _ in unsynced[-1:]:
-            sync_file(file)
-        if offsets_file is not None:
-            sync_file(offsets_file)
+        _sync_in_order(log, [file for _, file, _ in unsynced], offsets_file, with_directory=is_directory_unsynced)
 
     def complete() -> None:
+        log.offsets.end_sync()
+        if mark.offset < log.marks.synced.offset:
+            # A purge was quicker: nothing is left of what was synced here.
+            return
         for segment, _, size in unsynced:
             segment.synced_size = max(segment.synced_size, size)
         log.marks.sync(mark)
@@ -49,3 +47,14 @@ def plan_sync(log: PartitionLog) -> Job | None:
             log.synced_facts = facts
 
     return Job("sync", run, complete, lambda failure: log.fail(str(failure), is_sync=True))
+
+
+def _sync_in_order(log: PartitionLog, files: list[File], offsets_file: File | None, *, with_directory: bool) -> None:
+    for file in files[:-1]:
+        sync_file(file)
+    if with_directory:
+        sync_directory(log.file_system, log.directory)
+    for file in files[-1:]:
+        sync_file(file)
+    if offsets_file is not None:
+        sync_file(offsets_file)

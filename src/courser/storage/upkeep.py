@@ -4,6 +4,7 @@ None of this is on the path of a send, with one exception: offsets must be reser
 send waits if the reservation comes late. The ledger is only ever touched by these jobs.
 """
 
+import contextlib
 from collections.abc import Callable
 
 from courser.errors import DiskFull, StorageFailure
@@ -182,7 +183,12 @@ def _plan_writeback(log: PartitionLog) -> Job | None:
     def complete() -> None:
         segment.writeback_size = end
 
-    return _job(log, "write-back", lambda: file.start_writeback(start, end - start), complete)
+    def run() -> None:
+        # Only a hint: a kernel that cannot follow it reports what is wrong at the next sync.
+        with contextlib.suppress(OSError):
+            file.start_writeback(start, end - start)
+
+    return _job(log, "write-back", run, complete)
 
 
 def _plan_index_flush(log: PartitionLog) -> Job | None:
@@ -259,10 +265,9 @@ def plan_purge(log: PartitionLog) -> Job:
 
     def run() -> None:
         job.run()
-        try:
+        # On a full disk the old file stays: its epoch has passed, so the next start and the next store replace it.
+        with contextlib.suppress(DiskFull):
             new_offsets.clear(epoch)
-        except OSError as error:
-            raise storage_failure("write", log.directory / OFFSETS, error) from error
 
     def complete() -> None:
         # Not closed: a sync of it may be under way. It closes when that is done.
@@ -283,13 +288,15 @@ def _removal(
     epoch: int | None = None,
 ) -> Job:
     # Readers stop seeing the messages now; a crash before the ledger knows brings them back, whole.
+    old_start_offset = log.start_offset
     log.segments = kept
     log.start_offset = start_offset
     new_epoch = log.ledger.state.numbers.epoch if epoch is None else epoch
+    last_timestamp = max((segment.last_timestamp for segment in gone), default=0)
 
     def run() -> None:
         # First the new start, durably: files that a power cut brings back are below it, and are deleted again.
-        log.ledger.append(log.ledger.note(start_offset=start_offset, epoch=new_epoch), sync=True)
+        log.ledger.record(start_offset=start_offset, epoch=new_epoch, last_timestamp=last_timestamp)
         try:
             for segment in gone:
                 unlink_if_there(log.file_system, log_path(log.directory, segment.base_offset))
@@ -304,7 +311,12 @@ def _removal(
             segment.file = None
 
     def fail(failure: StorageFailure) -> None:
-        log.fail(str(failure), is_sync=failure.operation == "sync")
+        if isinstance(failure, DiskFull) and failure.path == log.ledger.path:
+            # The ledger does not know of it, so nothing was removed: the messages are back.
+            log.segments = (*gone, *log.segments)
+            log.start_offset = old_start_offset
+        else:
+            log.fail(str(failure), is_sync=failure.operation == "sync")
 
     return Job(name, run, complete, fail)
 
