@@ -191,9 +191,10 @@ def _tell(rows: Iterator[LevelRow | KillRow | FlipRow]) -> None:
                 rate = round(row.message_count / max(row.seconds, 1e-6), -3)
                 write(f"  {row.level:<8} {row.message_count:>6,} messages, {rate:>9,.0f} a second: {row.promise}\n")
             case KillRow():
+                count = f"{row.acknowledged_count:,}"
                 write(
                     "\nA process is killed while it writes\n"
-                    f"  process {row.process_id} had acknowledged {row.acknowledged_count:,} messages, then came SIGKILL\n"
+                    f"  process {row.process_id} had acknowledged {count} messages when it was killed (kill -9)\n"
                     f"  recovery found {row.recovered_count:,} of them, "
                     f"and {row.unacknowledged_count:,} that nobody had been told of\n"
                 )

@@ -14,7 +14,7 @@ from courser.records.batch import NewMessage, build_batch
 from courser.records.frames import iterate_frames
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.acknowledgements import Acknowledgements
-from courser.storage.jobs import perform
+from courser.storage.jobs import Job, perform
 from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
@@ -65,8 +65,7 @@ class Owner:
         first = log.next_offset
         batch = build_batch([NewMessage(payload_of(first + number)) for number in range(BATCH_COUNT)])
         reservation = plan_reservation(log, BATCH_COUNT) if log.needs_reservation(BATCH_COUNT) else None
-        if reservation is not None:
-            perform(reservation)
+        self._do(reservation)
         appended = log.append(batch)
         end_offset = appended.base_offset + appended.message_count
         now = self._clock.monotonic()
@@ -75,13 +74,15 @@ class Owner:
             waiting.wait(log.marks.written, end_offset)
         if waiting.is_sync_due(log.marks.synced, log.marks.written, now):
             waiting.sync_began(log.marks.written)
-            sync = plan_sync(log)
-            if sync is not None:
-                perform(sync)
+            self._do(plan_sync(log))
         while (job := plan_upkeep(log)) is not None:
-            perform(job)
+            self._do(job)
         released = waiting.releasable(log.marks.synced, self._clock.monotonic())
         return released[-1] if released else acknowledged
+
+    def _do(self, job: Job | None) -> None:
+        if job is not None and not perform(job):
+            raise OSError(f"the {job.name} failed: {self.log.failure or 'the disk is full'}")
 
     def read(self, offset: int) -> ReadResult:
         """Some messages from ``offset`` on."""

@@ -26,7 +26,7 @@ from courser.storage.local_files import LocalFileSystem
 
 _Inspection = TypeVar("_Inspection")
 _OFFSET = click.IntRange(min=0)
-_file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+_file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
 _EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
 
 
@@ -206,7 +206,7 @@ _VERIFY_EXITS = "Exit codes: 0 no damage, 1 something cannot be read, 2 damage (
     "verify",
     epilog=_epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
 )
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 @output_option
 def verify_command(path: Path, *, output: str) -> int:
     """Check every partition below a directory.
@@ -268,19 +268,15 @@ def _rate(summary: VerifySummary, seconds: float) -> float:
 
 
 def _verdict(summary: VerifySummary, seconds: float) -> str:
-    found = [
-        f"{count} {name}"
-        for count, name in (
-            (summary.damage_count, "damaged" if summary.damage_count else ""),
-            (summary.unreadable_count, "unreadable"),
-            (summary.warning_count, "warnings"),
-            (summary.note_count, "notes"),
-        )
-        if count
-    ]
-    verdict = ", ".join(found) if found else "no damage"
-    if found and not summary.damage_count and not summary.unreadable_count:
-        verdict = f"no damage, {verdict}"
+    counts = (
+        ("damage", summary.damage_count),
+        ("unreadable", summary.unreadable_count),
+        ("warnings", summary.warning_count),
+        ("notes", summary.note_count),
+    )
+    found = ", ".join(f"{name}: {count}" for name, count in counts if count)
+    is_sound = not summary.damage_count and not summary.unreadable_count
+    verdict = ", ".join(part for part in ("no damage" if is_sound else "", found) if part)
     return (
         f"{summary.partition_count} partitions, {summary.segment_count} segments, {summary.message_count} messages, "
         f"{size_text(summary.size)} in {seconds:.1f} s ({_rate(summary, seconds)} MB/s): {verdict}"

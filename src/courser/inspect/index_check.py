@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.identity import read_whole
-from courser.records.frames import FrameLayout
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -82,8 +81,9 @@ class IndexCheck:
             rows.append(block.entries.rows(0, block.entry_count))
         return _Contents(len(data), np.concatenate(rows), interval, covered_size, tuple(problems))
 
-    def observe(self, batch: GoodBatch, frames: FrameLayout) -> None:
+    def observe(self, batch: GoodBatch) -> None:
         """Look at the entries of one batch."""
+        frames = batch.frames
         self._log_end = batch.end_position
         contents = self._contents
         if contents is None or self._batch_positions is None or not contents.interval:
@@ -119,7 +119,7 @@ class IndexCheck:
             position = number * BLOCK_SIZE
             yield self._finding(severity, f"index damage, {_REMEDY}: {reason}", position, position + BLOCK_SIZE)
         for number, offset in self._wrong[:1]:
-            text = f"index damage, {_REMEDY}: entry {number} does not lead to its message ({len(self._wrong)} such)"
+            text = f"index damage, {_REMEDY}: entry {number} does not lead to its message (of {len(self._wrong)} such)"
             yield self._finding(severity, text, first_offset=offset)
         if contents.problems or self._wrong:
             return

@@ -148,7 +148,7 @@ class LogInspection:
                     yield _batch_row(found, check)
                     if not messages:
                         left = left - 1 if left is not None else None
-                    elif check.frames is not None:
+                    else:
                         for row in _message_rows(found, check, from_offset, left, payload_size):
                             left = left - 1 if left is not None else None
                             yield row
@@ -189,7 +189,7 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
     has_producer = header.producer != NO_PRODUCER
     problems = list(check.problems)
     if check.lying_frames:
-        problems.append(f"{len(check.lying_frames)} messages were sent with a wrong checksum")
+        problems.append(f"messages sent with a wrong checksum: {len(check.lying_frames)}")
     return BatchRow(
         position=batch.position,
         size=header.stored_length,

@@ -139,13 +139,12 @@ class SegmentCheck:
         if check.lying_frames:
             first = header.base_offset + check.lying_frames[0]
             count = len(check.lying_frames)
-            text = f"{count} messages from offset {first} on have a wrong checksum: the client sent it so"
+            text = f"messages with a wrong checksum: {count}, the first at offset {first}; the client sent it so"
             yield Finding(Severity.WARNING, "frames", self._path, text, *bounds)
         if header.base_timestamp < result.last_timestamp:
             text = f"time goes back from {result.last_timestamp} to {header.base_timestamp}"
             yield Finding(Severity.DAMAGE, "times", self._path, text, *bounds)
-        if check.frames is not None:
-            self._index.observe(batch, check.frames)
+        self._index.observe(batch)
         if not result.batch_count:
             result.first_timestamp = header.base_timestamp
         result.last_timestamp = max(header.base_timestamp, result.last_timestamp)

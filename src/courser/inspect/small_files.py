@@ -150,11 +150,10 @@ class OffsetsInspection:
             yield BadRecordRow(0, min(GRANULE, len(self.data)), self._header_problem)
         records = list(offsets_records(memoryview(self.data)))
         last = {record[0]: position for position, record in records if record is not None}
-        positions = [position for position, _ in records]
-        ends = [*positions[1:], len(self.data)]
-        for (position, record), end_position in zip(records, ends, strict=True):
+        starts = [*(position for position, _ in records), len(self.data)]
+        for number, (position, record) in enumerate(records):
             if record is None:
-                yield BadRecordRow(position, end_position, "the record is damaged")
+                yield BadRecordRow(position, starts[number + 1], "the record is damaged")
                 continue
             key, offset, is_deleted, _ = record
             yield StoredOffsetRow(
