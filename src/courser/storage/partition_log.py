@@ -6,6 +6,7 @@ run on others. Appends are positional writes on the caller's thread; all that wa
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +17,7 @@ from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, stamp
-from courser.storage.durable_files import make_directories, storage_failure
+from courser.storage.durable_files import make_directories, storage_failure, sync_directory, sync_file
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import ConsumerKey
@@ -76,6 +77,8 @@ class PartitionLog:
         self.failure: str | None = recovered.failure
         """Why nothing more is written here, or None."""
         self.must_report_failure = False
+        self.has_sync_failed = False
+        """Set at once by the job whose sync fails: a sync by another job may then succeed without having done it."""
         self.segments: tuple[Segment, ...] = tuple(recovered.segments)
         """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
         self.marks = Watermarks(recovered.next_offset)
@@ -99,11 +102,17 @@ class PartitionLog:
     # --- opening ---
 
     @staticmethod
-    def create(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path) -> None:
-        """Make an empty partition, durable on return. ``below`` is a directory above it that exists."""
+    def create(
+        file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path, epoch: int = 0
+    ) -> None:
+        """Make an empty partition, durable on return. ``below`` is a directory above it that exists.
+
+        ``epoch`` is how often its topic was purged before it was made.
+        """
         make_directories(file_system, directory, below=below)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
+        ledger.note(epoch=epoch)
         ledger.rewrite(ledger.snapshot())
 
     @classmethod
@@ -282,6 +291,23 @@ class PartitionLog:
         if self.failure is None:
             self.failure = reason
         self.must_report_failure = self.must_report_failure or is_sync
+
+    def sync_file(self, file: File) -> None:
+        """Sync data; after one failure no other sync is believed. May run on any thread."""
+        self._sync(file.path, lambda: sync_file(file))
+
+    def sync_names(self) -> None:
+        """The same for the names of the files."""
+        self._sync(self.directory, lambda: sync_directory(self.file_system, self.directory))
+
+    def _sync(self, path: Path, sync: Callable[[], None]) -> None:
+        if self.has_sync_failed:
+            raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
+        try:
+            sync()
+        except StorageFailure:
+            self.has_sync_failed = True
+            raise
 
     # --- reading ---
 

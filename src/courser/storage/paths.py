@@ -4,6 +4,13 @@ from pathlib import Path
 
 LOCK = "lock"
 SESSION = "session"
+METADATA = "metadata"
+JOURNAL = "journal.wal"
+METADATA_SNAPSHOT = "snapshot.bin"
+STREAMS = "streams"
+TOPICS = "topics"
+PARTITIONS = "partitions"
+DESCRIPTOR = "descriptor"
 LEDGER = "ledger"
 OFFSETS = "offsets"
 QUARANTINE = "quarantine"
@@ -16,19 +23,19 @@ _OFFSET_DIGITS = 20
 
 def stream_directory(data_directory: Path, stream_id: int) -> Path:
     """Where one stream lives. Ids, never names: a name may hold a slash."""
-    return data_directory / "streams" / str(stream_id)
+    return data_directory / STREAMS / str(stream_id)
 
 
 def topic_directory(data_directory: Path, stream_id: int, topic_id: int) -> Path:
     """Where one topic lives."""
-    return stream_directory(data_directory, stream_id) / "topics" / str(topic_id)
+    return stream_directory(data_directory, stream_id) / TOPICS / str(topic_id)
 
 
 def partition_directory(
     data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int
 ) -> Path:
     """Where one partition lives."""
-    return topic_directory(data_directory, stream_id, topic_id) / "partitions" / f"{partition_id}-{incarnation}"
+    return topic_directory(data_directory, stream_id, topic_id) / PARTITIONS / f"{partition_id}-{incarnation}"
 
 
 def log_path(directory: Path, base_offset: int) -> Path:

@@ -1,0 +1,107 @@
+"""Descriptors: what a stream or topic is, beside its data, so that the metadata can be rebuilt without a journal.
+
+A small file ``descriptor`` in the directory of each stream and topic (``docs/formats/descriptor.md``). Derived from the
+state and replaced whenever that part of it changes; read only by ``rebuild`` and, for the uuid, before a deletion.
+"""
+
+import struct
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from courser.catalog.entities import Stream, Topic, UsedIds
+from courser.errors import DamagedData
+from courser.storage.durable_files import replace_file
+from courser.storage.files import FileSystem, read_exactly
+from courser.storage.paths import DESCRIPTOR
+
+_HEADER = struct.Struct(
+    "<"
+    "16s"  # checksum: XXH3-128 of the rest of the file
+    "4s"  # magic
+    "H"  # format_version
+    "H"  # kind: 1 stream, 2 topic
+    "I"  # body_size
+    "4x"
+)
+_MAGIC = b"CRSD"
+_VERSION = 1
+_CHECKSUM_SIZE = 16
+_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes: a topic with a million partitions stays below it."""
+
+
+class StreamDescriptor(msgspec.Struct, array_like=True):
+    """A stream without its topics, which have descriptors of their own."""
+
+    stream_id: int
+    uuid: bytes
+    name: str
+    created_at: int
+    topic_ids: UsedIds
+
+
+class TopicDescriptor(msgspec.Struct, array_like=True):
+    """A topic, with its groups and partitions."""
+
+    stream_id: int
+    stream_uuid: bytes
+    topic: Topic
+
+
+_KINDS: dict[type, int] = {StreamDescriptor: 1, TopicDescriptor: 2}
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_stream_decoder = msgspec.msgpack.Decoder(StreamDescriptor)
+_topic_decoder = msgspec.msgpack.Decoder(TopicDescriptor)
+
+
+def describe_stream(stream: Stream) -> StreamDescriptor:
+    """What the descriptor of a stream says."""
+    return StreamDescriptor(stream.stream_id, stream.uuid, stream.name, stream.created_at, stream.topic_ids)
+
+
+def describe_topic(stream: Stream, topic: Topic) -> TopicDescriptor:
+    """What the descriptor of a topic says."""
+    return TopicDescriptor(stream.stream_id, stream.uuid, topic)
+
+
+def encode_descriptor(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
+    """The file's contents."""
+    body = _encode(descriptor)
+    rest = _HEADER.pack(bytes(_CHECKSUM_SIZE), _MAGIC, _VERSION, _KINDS[type(descriptor)], len(body))[_CHECKSUM_SIZE:]
+    return b"".join((xxhash.xxh3_128_digest(rest + body), rest, body))
+
+
+def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescriptor:
+    """Take a file apart. Raises ``DamagedData``."""
+    if len(data) < _HEADER.size:
+        raise DamagedData(path, 0, f"{len(data)} bytes are less than a descriptor")
+    checksum, magic, version, kind, body_size = _HEADER.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or len(data) != _HEADER.size + body_size:
+        raise DamagedData(path, 0, "it is no descriptor that this version knows")
+    if xxhash.xxh3_128_digest(data[_CHECKSUM_SIZE:]) != checksum:
+        raise DamagedData(path, 0, "the checksum does not match")
+    decoder: msgspec.msgpack.Decoder[StreamDescriptor] | msgspec.msgpack.Decoder[TopicDescriptor]
+    decoder = _stream_decoder if kind == _KINDS[StreamDescriptor] else _topic_decoder
+    try:
+        return decoder.decode(data[_HEADER.size :])
+    except msgspec.MsgspecError as error:
+        raise DamagedData(path, _HEADER.size, str(error)) from error
+
+
+def write_descriptor(file_system: FileSystem, directory: Path, descriptor: StreamDescriptor | TopicDescriptor) -> None:
+    """Replace the descriptor of a directory, durably."""
+    replace_file(file_system, directory / DESCRIPTOR, encode_descriptor(descriptor))
+
+
+def read_descriptor(file_system: FileSystem, directory: Path) -> StreamDescriptor | TopicDescriptor | None:
+    """The descriptor of a directory; None if there is none. Raises ``DamagedData``."""
+    path = directory / DESCRIPTOR
+    try:
+        file = file_system.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
+    file.close()
+    return decode_descriptor(bytes(data or b""), path)

@@ -1,0 +1,149 @@
+"""The directories and descriptors that belong to the catalog: made after a command is durable, before it is acknowledged.
+
+Every function may be repeated: a start repeats the last one if the power failed in the middle of it.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from courser.catalog import commands as c
+from courser.catalog.descriptors import (
+    StreamDescriptor,
+    TopicDescriptor,
+    describe_stream,
+    describe_topic,
+    read_descriptor,
+    write_descriptor,
+)
+from courser.catalog.entities import DeletedDirectory, Partition, Stream, Topic
+from courser.catalog.state import CatalogState
+from courser.errors import DamagedData
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.durable_files import make_directories, remove_tree, storage_failure
+from courser.storage.files import EntryKind, FileSystem
+from courser.storage.partition_log import PartitionLog
+from courser.storage.paths import PARTITIONS, TOPICS, partition_directory, stream_directory, topic_directory
+
+
+class Directories:
+    """The tree below ``streams``. Blocks; for a pool."""
+
+    def __init__(self, file_system: FileSystem, data_directory: Path) -> None:
+        self._file_system = file_system
+        self._path = data_directory
+
+    def carry_out(self, state: CatalogState, command: c.AnyCommand) -> None:
+        """Make the tree follow a command that was just applied. Removals are left to ``remove``.
+
+        Raises:
+            StorageFailure: the tree is behind the state.
+        """
+        match command:
+            case c.CreateStream():
+                self.make_stream(state.streams[state.stream_by_name[command.name]])
+            case c.CreateTopic():
+                stream = state.streams[command.stream_id]
+                topic = stream.topics[state.topic_by_name[command.stream_id, command.name]]
+                self.make_topic(stream, topic)
+                self.make_partitions(stream, topic, topic.partitions)
+            case c.CreatePartitions():
+                stream = state.streams[command.stream_id]
+                topic = stream.topics[command.topic_id]
+                self.make_partitions(stream, topic, topic.partitions[-command.count :])
+                self.describe(stream, topic)
+            case c.UpdateStream():
+                self._describe_stream(state.streams[command.stream_id])
+            case c.PurgeStream():
+                stream = state.streams[command.stream_id]
+                for topic in stream.topics.values():
+                    self.describe(stream, topic)
+            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
+                stream = state.streams[command.stream_id]
+                self.describe(stream, stream.topics[command.topic_id])
+            case _:
+                # Users and tokens leave no trace in the tree.
+                return
+
+    # --- making ---
+
+    def make_stream(self, stream: Stream) -> None:
+        """The directory of a stream, without its topics."""
+        directory = stream_directory(self._path, stream.stream_id)
+        self._make(directory / TOPICS)
+        self._describe_stream(stream)
+
+    def make_topic(self, stream: Stream, topic: Topic) -> None:
+        """The directory of a topic, without its partitions."""
+        directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
+        self._make(directory / PARTITIONS)
+        # Its id is used from now on, also if its directory should get lost.
+        self._describe_stream(stream)
+        self.describe(stream, topic)
+
+    def make_partitions(self, stream: Stream, topic: Topic, partitions: Iterable[Partition]) -> None:
+        """Empty partitions, ready to be opened."""
+        for partition in partitions:
+            directory = self.partition_path(stream, topic, partition)
+            identity = identity_of(topic, partition)
+            PartitionLog.create(self._file_system, directory, identity, below=self._path, epoch=topic.purge_count)
+
+    def describe(self, stream: Stream, topic: Topic) -> None:
+        """Write the descriptor of a topic."""
+        directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
+        write_descriptor(self._file_system, directory, describe_topic(stream, topic))
+
+    def _describe_stream(self, stream: Stream) -> None:
+        directory = stream_directory(self._path, stream.stream_id)
+        write_descriptor(self._file_system, directory, describe_stream(stream))
+
+    def _make(self, directory: Path) -> None:
+        try:
+            make_directories(self._file_system, directory, below=self._path)
+        except OSError as error:
+            raise storage_failure("creation", directory, error) from error
+
+    # --- finding ---
+
+    def partition_path(self, stream: Stream, topic: Topic, partition: Partition) -> Path:
+        """Where a partition lives."""
+        ids = (stream.stream_id, topic.topic_id, partition.partition_id, partition.incarnation)
+        return partition_directory(self._path, *ids)
+
+    def subdirectories(self, directory: Path) -> list[str]:
+        """Names of the directories in a directory; none if there is no such directory."""
+        try:
+            entries = self._file_system.list_directory(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
+
+    def descriptor(self, directory: Path) -> StreamDescriptor | TopicDescriptor | None:
+        """The descriptor of a directory, or None if it is absent or damaged."""
+        try:
+            return read_descriptor(self._file_system, directory)
+        except (DamagedData, OSError):
+            return None
+
+    # --- removing ---
+
+    def remove(self, deleted: DeletedDirectory) -> bool:
+        """Remove a directory that the state calls deleted. Durable on return.
+
+        Return False, and leave it alone, if what stands there is not what was deleted.
+        """
+        directory = self._path / deleted.path
+        found = self.descriptor(directory)
+        if found is not None:
+            uuid = found.uuid if isinstance(found, StreamDescriptor) else found.topic.uuid
+            if uuid != deleted.uuid:
+                return False
+        try:
+            remove_tree(self._file_system, directory)
+        except OSError as error:
+            raise storage_failure("removal", directory, error) from error
+        return True
+
+
+def identity_of(topic: Topic, partition: Partition) -> PartitionIdentity:
+    """Whose batches lie in a partition."""
+    return PartitionIdentity(topic.uuid, partition.partition_id, partition.incarnation)

@@ -1,0 +1,250 @@
+"""The catalog on disk: journal and snapshot around the state machine.
+
+A command is checked, journaled and synced, then applied. ``submit`` does it all on the spot; a server calls ``prepare``
+and ``commit`` on its own thread and ``persist`` in a pool, one command at a time. After ``persist`` returns, neither a
+kill nor a power cut takes the command.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from courser.catalog.commands import AnyCommand, command_number, decode_command, encode_command
+from courser.catalog.rules import check
+from courser.catalog.state import CatalogState
+from courser.catalog.transitions import Created, apply
+from courser.errors import CommandRejected, JournalFull, MetadataDamaged, StorageFailure
+from courser.model.clock import Clock
+from courser.storage.durable_files import sync_directory, unlink_if_there
+from courser.storage.files import FileSystem
+from courser.storage.journal import SLOT_COUNT, Entry, Journal
+from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT, TEMPORARY_SUFFIX
+from courser.storage.recovery_cases import StopKind
+from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """When a snapshot is taken."""
+
+    slot_count: int = SLOT_COUNT
+    """Entries that the journal holds: bounds the cost of a start."""
+    slot_margin: int = 64
+    """Entries left at which a snapshot is forced, so that a few failed ones do not stop the server."""
+    journal_size_max: int = 16 * 1024 * 1024
+    """Bytes of journal at which a snapshot is due."""
+    snapshot_age_max: int = 3600 * 1_000_000
+    """Microseconds after the first entry that no snapshot covers."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slot_margin < self.slot_count:
+            raise ValueError(f"a margin of {self.slot_margin} does not fit into {self.slot_count} slots")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommand:
+    """A command that was checked and is ready for the journal."""
+
+    command: AnyCommand
+    entry: Entry
+    data: bytes
+
+
+class CatalogStore:
+    """The one place where metadata changes. One command at a time."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        clock: Clock,
+        settings: CatalogSettings,
+        *,
+        state: CatalogState,
+        journal: Journal,
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._clock = clock
+        self._settings = settings
+        self._journal = journal
+        self.state = state
+        entries = journal.entries()
+        self._oldest_timestamp = entries[0].timestamp if entries else None
+        self._last_timestamp = entries[-1].timestamp if entries else 0
+        self.snapshot_failure: str | None = None
+        """Why the last snapshot could not be made, if so: an operator should know before the journal is full."""
+
+    @classmethod
+    def open(
+        cls,
+        file_system: FileSystem,
+        data_directory: Path,
+        *,
+        clock: Clock,
+        stop: StopKind,
+        settings: CatalogSettings | None = None,
+    ) -> "CatalogStore":
+        """Load the snapshot, replay the journal behind it.
+
+        Raises:
+            MetadataDamaged: a file is damaged in a way that no crash explains; nothing was changed.
+        """
+        settings = settings or CatalogSettings()
+        directory = data_directory / METADATA
+        _make_directory(file_system, directory)
+        _remove_leftovers(file_system, directory)
+        snapshot = read_snapshot(file_system, directory / METADATA_SNAPSHOT)
+        state = CatalogState() if snapshot is None else load_state(snapshot, directory / METADATA_SNAPSHOT)
+        journal = Journal.open(
+            file_system,
+            directory / JOURNAL,
+            snapshot=None if snapshot is None else snapshot.mark,
+            stop=stop,
+            slot_count=settings.slot_count,
+        )
+        for entry in journal.entries():
+            replay(state, entry, directory / JOURNAL)
+        return cls(file_system, directory, clock, settings, state=state, journal=journal)
+
+    # --- facts ---
+
+    @property
+    def last_op(self) -> int | None:
+        """The newest command's number; None before the first."""
+        return None if self._journal.last is None else self._journal.last.op
+
+    @property
+    def snapshot_op(self) -> int | None:
+        """Up to which command the snapshot goes; None without a snapshot."""
+        return None if self._journal.snapshot is None else self._journal.snapshot.op
+
+    @property
+    def remaining_count(self) -> int:
+        """Commands that fit into the journal before a snapshot is needed."""
+        return self._journal.remaining_count
+
+    @property
+    def failure(self) -> str | None:
+        """Why no command is taken any more, or None."""
+        return self._journal.failure
+
+    # --- commands ---
+
+    def submit(self, command: AnyCommand) -> Created:
+        """Check, journal, sync and apply one command, with a snapshot before it if one is due.
+
+        Raises:
+            CommandRejected: the rules forbid it; nothing was journaled.
+            JournalFull, DiskFull: nothing was kept.
+            StorageFailure: it may or may not be there after a restart.
+        """
+        self.make_room()
+        prepared = self.prepare(command)
+        self.persist(prepared)
+        return self.commit(prepared)
+
+    def prepare(self, command: AnyCommand) -> PreparedCommand:
+        """Check a command and put it into journal form."""
+        check(self.state, command)
+        # What cannot be read back must not get into the journal, where it would refuse every later start.
+        body = encode_command(command)
+        decode_command(body)
+        timestamp = max(self._clock.now(), self._last_timestamp)
+        entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
+        return PreparedCommand(command, entry, data)
+
+    def persist(self, prepared: PreparedCommand) -> None:
+        """Write and sync it. Blocks."""
+        self._journal.append(prepared.entry, prepared.data)
+
+    def commit(self, prepared: PreparedCommand) -> Created:
+        """Apply it; it is durable already."""
+        entry = prepared.entry
+        self._last_timestamp = entry.timestamp
+        if self._oldest_timestamp is None:
+            self._oldest_timestamp = entry.timestamp
+        created = apply(self.state, prepared.command, entry.op, entry.timestamp)
+        assert not isinstance(created, CommandRejected), "it was checked before it was journaled"
+        return created
+
+    # --- snapshots ---
+
+    @property
+    def is_snapshot_forced(self) -> bool:
+        """Whether so few slots are left that a snapshot comes before the next command."""
+        return self._journal.remaining_count <= self._settings.slot_margin
+
+    def is_snapshot_due(self) -> bool:
+        """Whether the journal is large or old enough for a snapshot."""
+        if self.is_snapshot_forced or self._journal.size >= self._settings.journal_size_max:
+            return True
+        oldest = self._oldest_timestamp
+        return oldest is not None and self._clock.now() - oldest >= self._settings.snapshot_age_max
+
+    def make_room(self) -> None:
+        """Take a snapshot if one is forced. If that fails, commands are taken until the journal is really full."""
+        if not self.is_snapshot_forced:
+            return
+        try:
+            self.take_snapshot()
+        except StorageFailure as failure:
+            self.snapshot_failure = str(failure)
+            if self._journal.remaining_count == 0:
+                raise JournalFull(self._directory / JOURNAL, self._settings.slot_count) from failure
+
+    def take_snapshot(self) -> None:
+        """Write the state to the snapshot, then drop the entries that it covers. Blocks.
+
+        The order matters: if the power fails between the two, the covered entries are passed over by the next start.
+        """
+        mark = self._journal.last
+        if mark is None or self._journal.failure is not None:
+            return
+        body = self.state.encode()
+        snapshot = Snapshot(mark, xxhash.xxh3_128_digest(body), self._clock.now(), body)
+        write_snapshot(self._file_system, self._directory / METADATA_SNAPSHOT, snapshot)
+        self._journal.drain(mark)
+        self._oldest_timestamp = None
+        self.snapshot_failure = None
+
+    def close(self) -> None:
+        """Let go of the files. Everything is durable already."""
+        self._journal.close()
+
+
+def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
+    """The state of a snapshot, its hash compared."""
+    try:
+        state = CatalogState.decode(snapshot.body)
+    except ValueError as error:
+        raise MetadataDamaged(path, 0, str(error)) from error
+    if state.hash() != snapshot.state_hash:
+        raise MetadataDamaged(path, 0, "the state does not have the hash that was stored with it")
+    return state
+
+
+def replay(state: CatalogState, entry: Entry, path: Path) -> None:
+    """Apply an entry of the journal once more."""
+    try:
+        command = decode_command(entry.body)
+    except ValueError as error:
+        raise MetadataDamaged(path, 0, f"op {entry.op} holds {error}") from error
+    apply(state, command, entry.op, entry.timestamp)
+
+
+def _make_directory(file_system: FileSystem, directory: Path) -> None:
+    try:
+        file_system.make_directory(directory)
+    except FileExistsError:
+        return
+    sync_directory(file_system, directory.parent)
+
+
+def _remove_leftovers(file_system: FileSystem, directory: Path) -> None:
+    """Temporary files of a step that was interrupted: what they would have replaced is still there."""
+    names = (JOURNAL, METADATA_SNAPSHOT)
+    removed = [unlink_if_there(file_system, directory / (name + TEMPORARY_SUFFIX)) for name in names]
+    if any(removed):
+        sync_directory(file_system, directory)
