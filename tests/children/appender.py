@@ -32,11 +32,9 @@ from typing import ParamSpec, TypeVar
 from courser.broker.partition import Partition
 from courser.errors import CourserError
 from courser.records.batch import Batch
-from courser.storage.data_directory import DataDirectory
-from courser.storage.local_files import LocalFileSystem
 from courser.storage.offset_table import ConsumerKey, ConsumerKind
 from courser.storage.paths import LEDGER
-from tests.children.broken import BrokenFileSystem
+from tests.children.broken import open_data_directory
 from tests.children.payloads import make_batch
 from tests.children.plan import Fault, Plan, identity_of_partition
 
@@ -63,14 +61,6 @@ class InlineExecutor(Executor):
         return future
 
 
-def open_data_directory(plan: Plan) -> DataDirectory:
-    directory = DataDirectory.open(Path(plan.path))
-    fault = Fault(plan.fault)
-    if fault is not Fault.NONE:
-        directory.file_system = BrokenFileSystem(LocalFileSystem(), fault)
-    return directory
-
-
 class Appender:
     """One life."""
 
@@ -79,7 +69,7 @@ class Appender:
         self._sequence = itertools.count(1)
         self._pool: Executor = ThreadPoolExecutor(plan.pool_size) if plan.pool_size else InlineExecutor()
         self._partitions: dict[int, Partition] = {}
-        self._directory = open_data_directory(plan)
+        self._directory = open_data_directory(Path(plan.path), Fault(plan.fault))
 
     def open(self) -> None:
         emit("stopped", self._directory.stop.value)

@@ -5,8 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from courser.model.buffers import Buffer
+from courser.storage.data_directory import DataDirectory
 from courser.storage.files import DirectoryEntry, DirectoryIdentity, File, FileSystem, write_all
+from courser.storage.local_files import LocalFileSystem
 from tests.children.plan import Fault
+
+
+def open_data_directory(path: Path, fault: Fault) -> DataDirectory:
+    """Open a data directory, on a broken file system if a fault is asked for."""
+    directory = DataDirectory.open(path)
+    if fault is not Fault.NONE:
+        directory.file_system = BrokenFileSystem(LocalFileSystem(), fault)
+    return directory
 
 
 class BrokenFile:

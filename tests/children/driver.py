@@ -79,6 +79,17 @@ class Child:
         self.wait_for(lambda: any(line[0] in ("done", "closed") for line in self.lines[seen:]))
         return [line for line in self.lines[seen:] if line[0] != "done"]
 
+    def attempt(self, *words: object) -> None:
+        """Give a command to a child that may die of it."""
+        assert self._process.stdin is not None
+        seen = len(self.lines)
+        try:
+            self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        self.wait_for(lambda: self.has_ended or any(line[0] in ("done", "closed") for line in self.lines[seen:]))
+
     @property
     def errors(self) -> str:
         """What it wrote to standard error."""

@@ -9,8 +9,9 @@ from courser.storage.offset_table import ConsumerKey, ConsumerKind
 from courser.storage.paths import LEDGER
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import Finding, StopKind
+from tests.children.broken import open_data_directory
 from tests.children.payloads import MessageIdentity, messages_of
-from tests.children.plan import Plan, identity_of_partition
+from tests.children.plan import Fault, Plan, identity_of_partition
 
 _ENDLESS = 1 << 62
 
@@ -133,9 +134,9 @@ class Found:
     failure: str | None
 
 
-def examine(plan: Plan, stop: StopKind | None) -> dict[int, Found]:
+def examine(plan: Plan, stop: StopKind | None, fault: Fault = Fault.NONE) -> dict[int, Found]:
     """Recover a directory and read all of it. The session is not begun: the next start has the same facts."""
-    directory = DataDirectory.open(Path(plan.path))
+    directory = open_data_directory(Path(plan.path), fault)
     try:
         if stop is not None:
             assert directory.stop is stop, f"the last session is taken for {directory.stop}"

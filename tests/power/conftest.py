@@ -16,10 +16,12 @@ def new_disk(tmp_path: Path) -> Iterator[NewDisk]:
     """Makes and mounts disks."""
     disks: list[Disk] = []
 
-    def make(kind: str, name: str = "disk", *, size: int = IMAGE_SIZE, below: Path = tmp_path) -> Disk:
+    def make(
+        kind: str, name: str = "disk", *, size: int = IMAGE_SIZE, below: Path = tmp_path, backed_size: int = 0
+    ) -> Disk:
         disk = Disk(kind, below / f"{name}.image", tmp_path / name)
         disks.append(disk)
-        disk.make(size)
+        disk.make_thin(size, backed_size) if backed_size else disk.make(size)
         disk.mount()
         return disk
 

@@ -42,6 +42,7 @@ class Disk:
         self.image = image
         self.path = mount_point
         self._options = options
+        self._is_thin = False
 
     def make(self, size: int = IMAGE_SIZE) -> None:
         """A fresh file system."""
@@ -50,10 +51,27 @@ class Disk:
             file.truncate(size)
         run(*_MAKE[self.kind], str(self.image))
 
+    def make_thin(self, size: int, backed_size: int) -> None:
+        """A file system whose own tables have room below them, and whose data has not."""
+        require_tools(self.kind)
+        self._is_thin = True
+        with self.image.open("wb") as file:
+            file.truncate(size)
+        # All tables and the journal at the beginning, directories right behind them.
+        layout = "packed_meta_blocks=1,lazy_itable_init=0,lazy_journal_init=0"
+        run("mkfs.ext4", "-q", "-F", "-b", "4096", "-E", layout, "-J", "size=4", "-N", "256", str(self.image))
+        with self.image.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, backed_size)
+
     def mount(self) -> None:
         """With it the journal is replayed. The loop device goes with the mount."""
         self.path.mkdir(exist_ok=True)
         run("mount", "-t", self.kind, "-o", self._options, str(self.image), str(self.path))
+        if self._is_thin:
+            # The loop driver takes a request that was written in part for a success: a disk that lies. One page at a
+            # time there is no part.
+            device = Path(run("losetup", "--noheadings", "--output", "NAME", "--associated", str(self.image)).strip())
+            Path("/sys/block", device.name, "queue/max_sectors_kb").write_text("4", "ascii")
 
     def cut_power(self) -> None:
         """Nothing reaches the image any more."""
