@@ -4,7 +4,6 @@
 so nothing in a new segment is called synced before the old one is synced to its end and the new one's name is safe.
 """
 
-from courser.storage.durable_files import sync_directory, sync_file
 from courser.storage.files import File
 from courser.storage.jobs import Job
 from courser.storage.partition_log import PartitionLog
@@ -36,6 +35,9 @@ def plan_sync(log: PartitionLog) -> Job | None:
         _sync_in_order(log, [file for _, file, _ in unsynced], offsets_file, with_directory=is_directory_unsynced)
 
     def complete() -> None:
+        if log.has_sync_failed:
+            # The seal of a segment failed to sync what this sync may only seem to have synced.
+            return
         log.offsets.end_sync()
         if mark.offset < log.marks.synced.offset:
             # A purge was quicker: nothing is left of what was synced here.
@@ -51,10 +53,10 @@ def plan_sync(log: PartitionLog) -> Job | None:
 
 def _sync_in_order(log: PartitionLog, files: list[File], offsets_file: File | None, *, with_directory: bool) -> None:
     for file in files[:-1]:
-        sync_file(file)
+        log.sync_file(file)
     if with_directory:
-        sync_directory(log.file_system, log.directory)
+        log.sync_names()
     for file in files[-1:]:
-        sync_file(file)
+        log.sync_file(file)
     if offsets_file is not None:
-        sync_file(offsets_file)
+        log.sync_file(offsets_file)

@@ -110,11 +110,11 @@ def _plan_seal(log: PartitionLog) -> Job | None:
             file.truncate(size)
         except OSError as error:
             raise storage_failure("truncation", file.path, error) from error
-        sync_file(file)
+        log.sync_file(file)
         index_file = write_index_file(log.file_system, path, position, blocks)
         sync_file(index_file)
         # The names of both must be safe before the ledger says that nobody needs to look at them again.
-        sync_directory(log.file_system, log.directory)
+        log.sync_names()
         log.ledger.append(log.ledger.note(Sealed(segment.facts())), sync=True)
         written.append(index_file)
 
