@@ -1,4 +1,4 @@
-"""The directories and descriptors that belong to the catalog: made after a command is durable, before it is acknowledged.
+"""The directories and descriptors of the catalog: made after a command is durable, before it is acknowledged.
 
 Every function may be repeated: a start repeats the last one if the power failed in the middle of it.
 """
@@ -22,7 +22,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import make_directories, remove_tree, storage_failure
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.partition_log import PartitionLog
-from courser.storage.paths import PARTITIONS, TOPICS, partition_directory, stream_directory, topic_directory
+from courser.storage.paths import LEDGER, PARTITIONS, TOPICS, partition_directory, stream_directory, topic_directory
 
 
 class Directories:
@@ -123,6 +123,14 @@ class Directories:
             return read_descriptor(self._file_system, directory)
         except (DamagedData, OSError):
             return None
+
+    def is_finished(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
+        """Whether the making of a partition came to its end: its ledger is the last thing."""
+        try:
+            entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return any(entry.name == LEDGER for entry in entries)
 
     # --- removing ---
 

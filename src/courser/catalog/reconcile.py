@@ -80,12 +80,15 @@ class _Reconciler:
         self._report(directory / PARTITIONS, found - expected.keys())
         if self._directories.descriptor(directory) is None and (found or not topic.partitions):
             self._directories.make_topic(stream, topic)
-        missing = [partition for name, partition in expected.items() if name not in found]
-        unfinished = [partition for partition in missing if partition.incarnation == self._last_op]
+        unfinished = [
+            partition
+            for partition in topic.partitions
+            if partition.incarnation == self._last_op and not self._directories.is_finished(stream, topic, partition)
+        ]
         if unfinished:
             self._remake(stream, topic, unfinished)
-        for partition in missing:
-            if partition.incarnation != self._last_op:
+        for name, partition in expected.items():
+            if name not in found and partition not in unfinished:
                 path = self._directories.partition_path(stream, topic, partition)
                 ids = stream.stream_id, topic.topic_id, partition.partition_id
                 self._result.lost.append(LostPartition(*ids, path))

@@ -93,7 +93,7 @@ class CatalogStore:
         """
         settings = settings or CatalogSettings()
         directory = data_directory / METADATA
-        _make_directory(file_system, directory)
+        make_metadata_directory(file_system, directory)
         _remove_leftovers(file_system, directory)
         snapshot = read_snapshot(file_system, directory / METADATA_SNAPSHOT)
         state = CatalogState() if snapshot is None else load_state(snapshot, directory / METADATA_SNAPSHOT)
@@ -234,7 +234,8 @@ def replay(state: CatalogState, entry: Entry, path: Path) -> None:
     apply(state, command, entry.op, entry.timestamp)
 
 
-def _make_directory(file_system: FileSystem, directory: Path) -> None:
+def make_metadata_directory(file_system: FileSystem, directory: Path) -> None:
+    """Make the directory of journal and snapshot if it is not there, durably."""
     try:
         file_system.make_directory(directory)
     except FileExistsError:

@@ -244,6 +244,16 @@ def _decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, Led
     return sequence, numbers, _decode_event(RecordKind(kind), event)
 
 
+def identity_of_record(record: bytes) -> PartitionIdentity | None:
+    """Whose ledger the record at the beginning of these bytes says it is of; None if it is no good record."""
+    if len(record) < RECORD_SIZE:
+        return None
+    checksum, magic, _, _, _, *identity = _RECORD.unpack_from(record)[:8]
+    if magic != _MAGIC or xxh3(memoryview(record)[_CHECKSUM_SIZE:RECORD_SIZE]) != checksum:
+        return None
+    return PartitionIdentity(*identity)
+
+
 def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
     match kind:
         case RecordKind.NUMBERS:

@@ -1,0 +1,57 @@
+"""Passwords and tokens: made, hashed and checked. Only hashes ever reach the catalog.
+
+Hashing a password takes tens of milliseconds on purpose: call these functions in a pool, never on the event loop.
+"""
+
+import hashlib
+import hmac
+import secrets
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerifyMismatchError
+
+_MEMORY_KIB = 19 * 1024
+_PASS_COUNT = 2
+_LANE_COUNT = 1
+"""The least that OWASP recommends for argon2id: 19 MiB, two passes, one lane."""
+_TOKEN_SIZE = 32
+"""Random bytes of a token: cannot be guessed, so a fast hash of it is enough."""
+
+
+class Passwords:
+    """Hashes and checks passwords. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._hasher = PasswordHasher(time_cost=_PASS_COUNT, memory_cost=_MEMORY_KIB, parallelism=_LANE_COUNT)
+        self._decoy = self._hasher.hash(secrets.token_hex(_TOKEN_SIZE))
+
+    def hash(self, password: str) -> str:
+        """An argon2id string with its own salt and parameters."""
+        return self._hasher.hash(password)
+
+    def is_right(self, password: str, password_hash: str | None) -> bool:
+        """Compare. For an unknown user pass None: it takes as long and is always wrong."""
+        try:
+            self._hasher.verify(password_hash if password_hash is not None else self._decoy, password)
+        except (VerifyMismatchError, InvalidHashError):
+            return False
+        return password_hash is not None
+
+    def is_outdated(self, password_hash: str) -> bool:
+        """Whether the hash was made with weaker parameters than today's and should be made again at the next login."""
+        return self._hasher.check_needs_rehash(password_hash)
+
+
+def make_token() -> str:
+    """A new personal access token, to be shown once."""
+    return secrets.token_urlsafe(_TOKEN_SIZE)
+
+
+def hash_token(token: str) -> bytes:
+    """What the catalog keeps of a token."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def is_same_hash(first: bytes, second: bytes) -> bool:
+    """Compare hashes without telling by the time it takes where they differ."""
+    return hmac.compare_digest(first, second)

@@ -1,0 +1,80 @@
+"""Opening the catalog of a data directory: load or rebuild, compare with the tree, finish what was interrupted."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.catalog.commands import ForgetDeleted
+from courser.catalog.directories import Directories
+from courser.catalog.rebuild import RebuildReport, rebuild_metadata
+from courser.catalog.reconcile import Reconciliation, reconcile
+from courser.catalog.store import CatalogSettings, CatalogStore, make_metadata_directory
+from courser.errors import MetadataDamaged, StartRefused
+from courser.model.clock import Clock
+from courser.storage.files import FileSystem
+from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT, STREAMS
+from courser.storage.recovery_cases import StopKind
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCatalog:
+    """A catalog that is ready for commands, and what the start found."""
+
+    store: CatalogStore
+    directories: Directories
+    reconciliation: Reconciliation
+    rebuild: RebuildReport | None
+
+
+def open_catalog(
+    file_system: FileSystem,
+    data_directory: Path,
+    *,
+    clock: Clock,
+    stop: StopKind,
+    settings: CatalogSettings | None = None,
+    recreate_missing_state: bool = False,
+) -> OpenedCatalog:
+    """Open the metadata.
+
+    Raises:
+        StartRefused: metadata is damaged or gone, and ``recreate_missing_state`` is not set. Nothing was changed.
+    """
+    directories = Directories(file_system, data_directory)
+    report: RebuildReport | None = None
+    try:
+        _check_presence(file_system, data_directory, directories)
+        store = CatalogStore.open(file_system, data_directory, clock=clock, stop=stop, settings=settings)
+        found = reconcile(directories, data_directory, store.state, store.last_op)
+        if found.unknown and recreate_missing_state:
+            store.close()
+            raise MetadataDamaged(data_directory / METADATA, 0, f"{len(found.unknown)} directories are not in it")
+    except StartRefused:
+        if not recreate_missing_state:
+            raise
+        make_metadata_directory(file_system, data_directory / METADATA)
+        report = rebuild_metadata(file_system, data_directory, data_directory / METADATA, clock)
+        store = CatalogStore.open(file_system, data_directory, clock=clock, stop=stop, settings=settings)
+        found = reconcile(directories, data_directory, store.state, store.last_op)
+    if found.removed:
+        store.submit(ForgetDeleted(tuple(found.removed)))
+    return OpenedCatalog(store, directories, found, report)
+
+
+def _check_presence(file_system: FileSystem, data_directory: Path, directories: Directories) -> None:
+    """Metadata may only be absent if there is no data either."""
+    directory = data_directory / METADATA
+    try:
+        names = {entry.name for entry in file_system.list_directory(directory)}
+    except FileNotFoundError:
+        names = set()
+    if JOURNAL in names:
+        return
+    if METADATA_SNAPSHOT in names:
+        raise MetadataDamaged(directory / JOURNAL, 0, "the journal is missing, though there is a snapshot")
+    if directories.subdirectories(data_directory / STREAMS):
+        raise StartRefused(
+            directory,
+            "there is data below streams, but no metadata that says what it is",
+            "restore the metadata directory from a backup, or start once with recreate_missing_state to rebuild it "
+            "from the descriptors beside the data",
+        )

@@ -1,0 +1,199 @@
+"""`recreate_missing_state`: make the catalog from what is left of it and from the descriptors beside the data.
+
+Snapshot and journal are used as far as they are intact, users and tokens included. The descriptors then add what is
+missing: they are written after every change, so of a stream or topic they know at least as much. A directory whose
+descriptor is gone too is adopted under a made-up name. Nothing is deleted; damaged files are copied aside first.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor
+from courser.catalog.directories import Directories
+from courser.catalog.entities import Partition, Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.salvage import Salvage, salvage_metadata
+from courser.catalog.state import CatalogState
+from courser.model.clock import Clock
+from courser.storage.durable_files import replace_file
+from courser.storage.files import EntryKind, FileSystem
+from courser.storage.identity_search import find_identity
+from courser.storage.journal import SnapshotMark
+from courser.storage.paths import JOURNAL, METADATA_SNAPSHOT, PARTITIONS, STREAMS, TOPICS
+from courser.storage.quarantine import Quarantine
+from courser.storage.snapshot import Snapshot, write_snapshot
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What was used, what was made up, what is lost."""
+
+    problems: list[str] = field(default_factory=list)
+    """Why a rebuild was needed."""
+    adopted: list[Path] = field(default_factory=list)
+    """Directories that the metadata did not know."""
+    lost: list[str] = field(default_factory=list)
+    """What cannot be had back."""
+
+
+def rebuild_metadata(
+    file_system: FileSystem, data_directory: Path, metadata_directory: Path, clock: Clock
+) -> RebuildReport:
+    """Write a new snapshot and an empty journal. ``CatalogStore.open`` then finds sound files."""
+    salvage = salvage_metadata(file_system, metadata_directory)
+    report = RebuildReport(problems=salvage.problems)
+    merge = _Merge(Directories(file_system, data_directory), file_system, data_directory, salvage.state, report)
+    merge.run()
+    if not salvage.state.users:
+        report.lost.append("all users, passwords, permissions and tokens")
+    elif salvage.damaged:
+        after = "the beginning" if salvage.mark is None else f"op {salvage.mark.op}"
+        report.lost.append(f"changes of users, permissions and tokens after {after}")
+    _write(file_system, metadata_directory, salvage, merge.highest_op, clock)
+    return report
+
+
+def _write(file_system: FileSystem, directory: Path, salvage: Salvage, highest_op: int, clock: Clock) -> None:
+    quarantine = Quarantine(file_system, directory)
+    for path in salvage.damaged:
+        file = file_system.open(path)
+        quarantine.copy(file, 0, file.size())
+        file.close()
+    # Above every op that ever made a partition: their numbers are in directory names and batches.
+    op = max(highest_op, -1 if salvage.mark is None else salvage.mark.op) + 1
+    body = salvage.state.encode()
+    digest = xxhash.xxh3_128_digest(body)
+    snapshot = Snapshot(SnapshotMark(op, digest), digest, clock.now(), body)
+    # First the snapshot: if the power fails behind it, the old journal's entries are below it, or it is damaged still
+    # and the rebuild is done again from this snapshot.
+    write_snapshot(file_system, directory / METADATA_SNAPSHOT, snapshot)
+    replace_file(file_system, directory / JOURNAL, b"")
+
+
+class _Merge:
+    """Adds to a state what the directories know."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        file_system: FileSystem,
+        data_directory: Path,
+        state: CatalogState,
+        report: RebuildReport,
+    ) -> None:
+        self._directories = directories
+        self._file_system = file_system
+        self._path = data_directory
+        self._state = state
+        self._report = report
+        self.highest_op = -1
+
+    def run(self) -> None:
+        for name in self._directories.subdirectories(self._path / STREAMS):
+            stream_id = _number(name)
+            directory = self._path / STREAMS / name
+            if stream_id is None or self._is_deleted(directory):
+                continue
+            self._take_stream(stream_id, directory)
+        self._state.index_names()
+
+    def _is_deleted(self, directory: Path) -> bool:
+        return str(directory.relative_to(self._path)) in self._state.deleted
+
+    def _take_stream(self, stream_id: int, directory: Path) -> None:
+        descriptor = self._directories.descriptor(directory)
+        stream = self._state.streams.get(stream_id)
+        if isinstance(descriptor, StreamDescriptor) and descriptor.stream_id == stream_id:
+            if stream is None:
+                stream = self._adopt_stream(stream_id, descriptor.uuid, descriptor.name, directory)
+                stream.created_at = descriptor.created_at
+            stream.name = self._free_stream_name(descriptor.name, stream_id)
+            _merge_ids(stream.topic_ids, descriptor.topic_ids)
+        elif stream is None:
+            uuid = xxhash.xxh3_128_digest(str(directory).encode())
+            stream = self._adopt_stream(stream_id, uuid, f"recovered-{stream_id}", directory)
+            self._report.lost.append(f"the name of stream {stream_id}: it is called {stream.name} now")
+        for name in self._directories.subdirectories(directory / TOPICS):
+            topic_id = _number(name)
+            if topic_id is not None and not self._is_deleted(directory / TOPICS / name):
+                self._take_topic(stream, topic_id, directory / TOPICS / name)
+
+    def _adopt_stream(self, stream_id: int, uuid: bytes, name: str, directory: Path) -> Stream:
+        stream = Stream(stream_id, uuid, self._free_stream_name(name, stream_id), 0, {}, UsedIds())
+        self._state.streams[stream_id] = stream
+        _use(self._state.stream_ids, stream_id)
+        self._report.adopted.append(directory)
+        return stream
+
+    def _free_stream_name(self, name: str, stream_id: int) -> str:
+        taken = {stream.name for stream in self._state.streams.values() if stream.stream_id != stream_id}
+        return name if name not in taken else f"{name}-{stream_id}"
+
+    def _take_topic(self, stream: Stream, topic_id: int, directory: Path) -> None:
+        descriptor = self._directories.descriptor(directory)
+        known = stream.topics.get(topic_id)
+        partitions = self._partitions_in(directory / PARTITIONS)
+        if isinstance(descriptor, TopicDescriptor) and descriptor.topic.topic_id == topic_id:
+            topic = descriptor.topic
+            if known is not None:
+                _merge_ids(topic.group_ids, known.group_ids)
+                topic.purge_count = max(topic.purge_count, known.purge_count)
+        elif known is not None:
+            topic = known
+        else:
+            topic = self._make_up_topic(stream, topic_id, directory, partitions)
+        if known is None:
+            self._report.adopted.append(directory)
+        topic.name = _free_topic_name(stream, topic)
+        stream.topics[topic_id] = topic
+        _use(stream.topic_ids, topic_id)
+        self.highest_op = max([self.highest_op, *(partition.incarnation for partition in topic.partitions)])
+
+    def _make_up_topic(self, stream: Stream, topic_id: int, directory: Path, partitions: list[Partition]) -> Topic:
+        """A topic whose descriptor is gone: its uuid is in every ledger and batch, its name is nowhere."""
+        paths = [directory / PARTITIONS / f"{found.partition_id}-{found.incarnation}" for found in partitions]
+        uuids = [identity.topic_uuid for path in paths if (identity := find_identity(self._file_system, path))]
+        uuid = uuids[0] if uuids else xxhash.xxh3_128_digest(str(directory).encode())
+        name = f"recovered-{topic_id}"
+        where = f"topic {topic_id} of stream {stream.name}"
+        self._report.lost.append(f"name, options and groups of {where}: it is called {name} now")
+        return Topic(topic_id, uuid, name, 0, TopicOptions(), partitions, {}, UsedIds(), 0)
+
+    def _partitions_in(self, directory: Path) -> list[Partition]:
+        """The newest incarnation of each partition id, as long as the ids have no gap."""
+        newest: dict[int, int] = {}
+        try:
+            entries = self._file_system.list_directory(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        for entry in entries:
+            partition_id, _, incarnation = entry.name.partition("-")
+            numbers = _number(partition_id), _number(incarnation)
+            if entry.kind is not EntryKind.DIRECTORY or numbers[0] is None or numbers[1] is None:
+                continue
+            newest[numbers[0]] = max(newest.get(numbers[0], -1), numbers[1])
+            self.highest_op = max(self.highest_op, numbers[1])
+        ids = sorted(newest)
+        return [Partition(number, newest[number], 0) for position, number in enumerate(ids) if position == number]
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdigit() else None
+
+
+def _use(ids: UsedIds, number: int) -> None:
+    if not ids.is_used(number):
+        ids.use(number)
+
+
+def _merge_ids(ids: UsedIds, others: UsedIds) -> None:
+    """Call used what either calls used."""
+    for number in range(others.next_id):
+        if others.is_used(number):
+            _use(ids, number)
+
+
+def _free_topic_name(stream: Stream, topic: Topic) -> str:
+    taken = {other.name for other in stream.topics.values() if other.topic_id != topic.topic_id}
+    return topic.name if topic.name not in taken else f"{topic.name}-{topic.topic_id}"

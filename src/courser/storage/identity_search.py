@@ -1,0 +1,48 @@
+"""Whose partition a directory holds, asked of its own files: for tools and for the rebuilding of metadata."""
+
+from pathlib import Path
+
+from courser.records import layout
+from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
+from courser.storage.files import FileSystem, read_exactly
+from courser.storage.ledger import identity_of_record
+from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of
+
+
+def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity | None:
+    """The identity that the ledger or, without it, the first batch of a segment names; None if neither can be read."""
+    try:
+        names = sorted(entry.name for entry in file_system.list_directory(directory))
+    except OSError:
+        return None
+    if LEDGER in names:
+        identity = _from_ledger(file_system, directory / LEDGER)
+        if identity is not None:
+            return identity
+    logs = (directory / name for name in names if base_offset_of(name, LOG_SUFFIX) is not None)
+    return next((found for path in logs if (found := _from_log(file_system, path)) is not None), None)
+
+
+def _from_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
+    try:
+        file = file_system.open(path)
+        data = read_exactly(file, 0, file.size())
+    except OSError:
+        return None
+    return identity_of_record(bytes(data or b""))
+
+
+def _from_log(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
+    try:
+        data = read_exactly(file_system.open(path), 0, layout.BATCH_HEADER_SIZE)
+    except OSError:
+        return None
+    if data is None:
+        return None
+    fields = layout.STORED_HEADER.unpack(data)
+    identity = PartitionIdentity(fields[15], fields[0], fields[16])
+    try:
+        read_header(memoryview(data), 0, identity)
+    except BadBatch:
+        return None
+    return identity
