@@ -5,6 +5,7 @@ send waits if the reservation comes late. The ledger is only ever touched by the
 """
 
 import contextlib
+import errno
 from collections.abc import Callable
 
 from courser.errors import DiskFull, StorageFailure
@@ -22,6 +23,7 @@ from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
 from courser.storage.syncing import plan_sync
 
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
 _INDEX_FLUSH_BLOCK_COUNT = 16
@@ -46,14 +48,15 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
     )
 
 
-def _fail_unless_full(log: PartitionLog, failure: StorageFailure) -> None:
-    """A full disk heals: the job is planned again. Anything else is for good."""
-    if not isinstance(failure, DiskFull):
+def _fail_unless_it_heals(log: PartitionLog, failure: StorageFailure) -> None:
+    """A full disk heals, and so does a lack of descriptors: the job is planned again. Anything else is for good."""
+    is_out_of_descriptors = failure.cause is not None and failure.cause.errno in _NO_DESCRIPTOR
+    if not isinstance(failure, DiskFull) and not is_out_of_descriptors:
         log.fail(str(failure), is_sync=failure.operation == "sync")
 
 
 def _job(log: PartitionLog, name: str, run: Callable[[], None], complete: Callable[[], None]) -> Job:
-    return Job(name, run, complete, lambda failure: _fail_unless_full(log, failure))
+    return Job(name, run, complete, lambda failure: _fail_unless_it_heals(log, failure))
 
 
 def _plan_failure_report(log: PartitionLog) -> Job:
@@ -233,7 +236,7 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
 
     def fail(failure: StorageFailure) -> None:
         offsets.abandon_rewrite()
-        _fail_unless_full(log, failure)
+        _fail_unless_it_heals(log, failure)
 
     return Job("offsets rewrite", lambda: written.append(offsets.write_replacement(data)), complete, fail)
 
