@@ -40,3 +40,11 @@ def disk(request: pytest.FixtureRequest, new_disk: NewDisk) -> Disk:
 def cut_count() -> int:
     """Cuts per file system and level: ``COURSER_CUTS=100`` for the figure that we promise."""
     return int(os.environ.get("COURSER_CUTS", "10"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The figures of the tests that passed; those of the others are shown with their failure."""
+    for report in terminalreporter.getreports("passed"):
+        if report.when == "call" and "tests/power/" in report.nodeid and report.capstdout:
+            terminalreporter.section(report.nodeid.removeprefix("tests/power/"), sep="-")
+            terminalreporter.line(report.capstdout.strip())
