@@ -51,7 +51,7 @@ class TopicDescriptor(msgspec.Struct, array_like=True):
 
 
 _KINDS: dict[type, int] = {StreamDescriptor: 1, TopicDescriptor: 2}
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode = msgspec.msgpack.Encoder().encode
 _stream_decoder = msgspec.msgpack.Decoder(StreamDescriptor)
 _topic_decoder = msgspec.msgpack.Decoder(TopicDescriptor)
 

@@ -16,7 +16,7 @@ class _Image(msgspec.Struct, array_like=True):
     deleted: list[DeletedDirectory]
 
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Image).decode
 
 
@@ -40,7 +40,7 @@ class CatalogState:
         return stream.topics.get(topic_id) if stream is not None else None
 
     def encode(self) -> bytes:
-        """The whole state: equal states give equal bytes."""
+        """The whole state. The same commands give the same bytes: dicts keep the order in which they were filled."""
         return _encode(
             _Image(
                 [self.streams[number] for number in sorted(self.streams)],
