@@ -15,7 +15,7 @@ from courser.storage.read_result import ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_reservation, plan_upkeep
+from courser.storage.upkeep import close, plan_reservation, plan_trim, plan_upkeep
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
 from tests.records.reference import WireMessage, read_wire
@@ -137,6 +137,11 @@ class Engine:
         """Close the open segment and seal it."""
         self.log.roll()
         self.upkeep()
+
+    def trim(self, before_offset: int) -> None:
+        job = plan_trim(self.log, before_offset)
+        assert job is not None
+        assert perform(job)
 
     # --- reading ---
 

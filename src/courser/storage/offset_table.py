@@ -9,7 +9,7 @@ before they are acknowledged. The file is written anew when most of it is histor
 import contextlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from courser.records.checksum import xxh3
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.paths import TEMPORARY_SUFFIX
+from courser.storage.recovery_cases import StopKind
 
 GRANULE = 32
 """Bytes that every record begins at a multiple of: behind a damaged one the next good one is found."""
@@ -81,6 +82,22 @@ class OffsetsReading:
     size: int
     problems: tuple[tuple[int, str], ...]
     """Position and reason of each damaged stretch."""
+    positions: dict[ConsumerKey, int] = field(default_factory=dict)
+    """Where each consumer's last record lies."""
+
+    def forget_unsure(self, stop: StopKind) -> None:
+        """Forget the consumers that a rotten record may have moved back or deleted: they may repeat, never skip.
+
+        A record that a kill tore, or a power cut took, was never acknowledged as a move back.
+        """
+        rotten = [
+            position
+            for position, reason in self.problems
+            if stop is StopKind.CLEAN or (stop is StopKind.KILLED and reason != TORN_END)
+        ]
+        for key, position in self.positions.items():
+            if position < max(rotten, default=0):
+                self.offsets.pop(key, None)
 
 
 def encode_header(epoch: int) -> bytes:
@@ -107,6 +124,7 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
         # A purge made these void; the power went before their file did.
         return OffsetsReading({}, 0, ())
     offsets: dict[ConsumerKey, int] = {}
+    positions: dict[ConsumerKey, int] = {}
     problems: list[tuple[int, str]] = []
     good_end = GRANULE
     for position, record in _records(memoryview(data)):
@@ -115,13 +133,14 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
             continue
         key, offset, deleted, end = record
         good_end = end
+        positions[key] = position
         if deleted:
             offsets.pop(key, None)
         else:
             offsets[key] = offset
     if problems and problems[-1][0] >= good_end:
         problems[-1] = (problems[-1][0], TORN_END)
-    return OffsetsReading(offsets, good_end, tuple(problems))
+    return OffsetsReading(offsets, good_end, tuple(problems), positions)
 
 
 def _records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
@@ -178,7 +197,9 @@ class OffsetTable:
         """The same for the sync under way."""
 
     @classmethod
-    def load(cls, file_system: FileSystem, path: Path, epoch: int) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
+    def load(
+        cls, file_system: FileSystem, path: Path, epoch: int, stop: StopKind
+    ) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
         """Read the file, if there is one, and report what is damaged in it."""
         table = cls(file_system, path, epoch)
         try:
@@ -187,9 +208,10 @@ class OffsetTable:
             return table, ()
         size = file.size()
         reading = read_offsets(read_exactly(file, 0, size) or b"", epoch)
+        reading.forget_unsure(stop)
         table._offsets = reading.offsets
         table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
-        if reading.size == size and not reading.problems:
+        if 0 < reading.size == size and not reading.problems:
             table._file, table._size = file, size
         else:
             # A torn or damaged record, or a file of before a purge: new records must not follow it.

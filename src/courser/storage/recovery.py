@@ -4,12 +4,15 @@ The cases are those of ``recovery_cases``. Running it twice gives the same as on
 any step. The cost does not grow with sealed segments; they are not read.
 """
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from courser.errors import StartRefused, StorageFailure
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import sync_directory, sync_file, unlink_if_there
+from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.ledger import (
     RECORD_SIZE,
@@ -37,6 +40,8 @@ from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Ta
 from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
+
+_base_offset = attrgetter("base_offset")
 
 
 @dataclass(slots=True)
@@ -70,7 +75,11 @@ def recover_partition(
         StartRefused: something stands where a file belongs.
         StorageFailure: the disk cannot be read or written.
     """
-    return _Recovery(file_system, directory, identity, settings, stop).run()
+    try:
+        return _Recovery(file_system, directory, identity, settings, stop).run()
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else directory
+        raise storage_failure("recovery", path, error) from error
 
 
 class _Recovery:
@@ -106,7 +115,9 @@ class _Recovery:
         self._take_sealed(listing, reading)
         self._take_unsealed(listing, reading)
         next_offset = self._number_on(reading)
-        offsets, problems = OffsetTable.load(self._file_system, self._directory / OFFSETS, reading.state.numbers.epoch)
+        offsets, problems = OffsetTable.load(
+            self._file_system, self._directory / OFFSETS, reading.state.numbers.epoch, self._stop
+        )
         for position, reason in problems:
             # A power cut takes any record that was not synced, a kill only the last one; the header always is.
             is_lost = self._stop is StopKind.CRASHED and position > 0
@@ -159,7 +170,8 @@ class _Recovery:
             index_base = base_offset_of(entry.name, INDEX_SUFFIX)
             is_ours = log_base is not None or index_base is not None or entry.name in (LEDGER, OFFSETS)
             if is_ours and entry.kind is not EntryKind.FILE:
-                raise StartRefused(path, f"a {entry.kind.value} stands where a file belongs", "move it out of the way")
+                what = "a directory" if entry.kind is EntryKind.DIRECTORY else "something else"
+                raise StartRefused(path, f"{what} stands where a file belongs", "move it out of the way")
             if log_base is not None:
                 listing.log_sizes[log_base] = entry.size
             elif index_base is not None:
@@ -239,7 +251,9 @@ class _Recovery:
         is_cut = False
         for base in sorted(listing.log_sizes):
             path = log_path(self._directory, base)
-            end = self._segments[-1].end_offset if self._segments else reading.state.numbers.start_offset
+            # Sealed segments may follow it: then only the record of its own seal was lost.
+            number = bisect_left(self._segments, base, key=_base_offset)
+            end = self._segments[number - 1].end_offset if number else reading.state.numbers.start_offset
             if is_cut or base < end or self._is_behind_a_hole(base, end, reading):
                 oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
                 self._set_aside(path, oddity_text, is_damage=base < end)
@@ -247,6 +261,11 @@ class _Recovery:
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
             is_cut = self._take_open(base, listing, reading, is_synced=is_synced)
+        for before, after in pairwise(self._segments):
+            first, end = before.end_offset, after.base_offset
+            if first < end and not self._knows_gap(first, end, reading):
+                path = log_path(self._directory, end)
+                self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", first, end, reading)
 
     def _is_behind_a_hole(self, base: int, end: int, reading: LedgerReading) -> bool:
         """After a power cut a segment counts only if all before it is there."""
@@ -254,7 +273,7 @@ class _Recovery:
             return False
         if self._knows_gap(end, base, reading):
             return False
-        if self._stop is StopKind.CRASHED and reading.exists and base >= _recovery_base(reading):
+        if self._stop is StopKind.CRASHED and reading.exists and base > _synced_base(reading):
             return True
         if self._segments or base > end:
             path = log_path(self._directory, base)
@@ -287,7 +306,7 @@ class _Recovery:
         is_cut = self._cut_end(scanned, path, stop)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
-        else:
+        elif self._failure is None:
             self._unlink(path)
             self._unlink(index_path(self._directory, base))
             if scanned.bad_end is None:
@@ -349,7 +368,9 @@ class _Recovery:
             known.append(end + self._settings.reservation_max)
         next_offset = max(known)
         if next_offset > end and not self._knows_gap(end, next_offset, reading):
-            self._events.append(OffsetGap(end, next_offset, is_loss=False))
+            # Messages up to the recovery point were there: what is missing of them is a loss.
+            is_loss = reading.state.progress is not None and end < reading.state.progress.end_offset
+            self._events.append(OffsetGap(end, next_offset, is_loss))
         for number, segment in enumerate(self._segments):
             is_last = number == len(self._segments) - 1
             if segment.state is SegmentState.OPEN and (not is_last or next_offset != segment.end_offset):
@@ -382,7 +403,7 @@ class _Recovery:
             if damage.base_offset == segment.base_offset and damage.end_position <= segment.size:
                 known[damage.position] = damage
         segment.damages = tuple(known.values())
-        self._segments.append(segment)
+        insort(self._segments, segment, key=_base_offset)
 
     def _lose(
         self, oddity: Oddity, path: Path, text: str, first_offset: int, end_offset: int, reading: LedgerReading
@@ -431,6 +452,7 @@ class _Recovery:
         self._findings.append(Finding(letter, path, text, is_damage, position, size, first_offset, end_offset))
 
 
-def _recovery_base(reading: LedgerReading) -> int:
-    """The first offset of the segment that the recovery point lies in."""
-    return reading.state.progress.base_offset if reading.state.progress is not None else 0
+def _synced_base(reading: LedgerReading) -> int:
+    """The first offset of the last segment that is known to be synced at least in part, with all before it."""
+    progress = reading.state.progress
+    return max([-1, *reading.state.sealed, *([progress.base_offset] if progress is not None else [])])
