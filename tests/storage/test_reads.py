@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.jobs import perform
 from courser.storage.read_result import ReadBuffer, SkippedRange, SkipReason
@@ -373,6 +374,30 @@ def test_cold_data_behind_warm_data_is_not_taken_for_damage() -> None:
     engine.disk.plan = FaultPlan()
     assert engine.log.segments[0].damages == ()
     assert offsets_of(engine, 0) == list(range(100))
+
+
+@pytest.mark.parametrize("cache", list(IndexCache))
+def test_a_disk_that_cannot_be_read_is_an_error_and_not_an_empty_answer(cache: IndexCache) -> None:
+    engine = Engine(LogSettings(segment_size=4096, index_interval=256, index_cache=cache))
+    engine.fill(40)
+    engine.upkeep()
+    engine.restart()
+    engine.disk.plan = FaultPlan().fail("read_at", errno.EIO, name="*.log", onwards=True)
+    with pytest.raises(StorageFailure):
+        engine.log.read(50, count=5, size_max=ALL)
+    engine.disk.plan = FaultPlan()
+    assert all(segment.damages == () for segment in engine.log.segments)
+    assert offsets_of(engine, 50, count=5) == list(range(50, 55))
+
+
+def test_an_index_that_cannot_be_read_is_done_without() -> None:
+    engine = Engine(LogSettings(segment_size=4096, index_interval=256, index_cache=IndexCache.NONE))
+    engine.fill(40)
+    engine.upkeep()
+    engine.restart()
+    engine.disk.plan = FaultPlan().fail("read_at", errno.EIO, name="*.index", onwards=True)
+    for offset in range(0, 120, 9):
+        assert offsets_of(engine, offset, count=2) == [offset, offset + 1]
 
 
 # --- limits of the files --------------------------------------------------------------------------------

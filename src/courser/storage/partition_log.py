@@ -318,6 +318,7 @@ class PartitionLog:
 
         Raises:
             BlockingIOError: with ``wait=False``, if the disk has to be waited for; ask again on another thread.
+            StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)
         buffer = buffer or ReadBuffer()
@@ -332,7 +333,12 @@ class PartitionLog:
                 break
             offset = max(offset, segment.base_offset)
             if offset < min(segment.end_offset, end_offset):
-                offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait=wait)
+                try:
+                    offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait=wait)
+                except BlockingIOError:
+                    raise
+                except OSError as error:
+                    raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
                 if offset < segment.end_offset:
                     break
             number += 1

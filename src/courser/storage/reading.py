@@ -268,7 +268,7 @@ class SegmentReader:
             self._prepare_index(segment)
         try:
             return find()
-        except BadIndex:
+        except (BadIndex, OSError):
             self._replace_index(segment, wait=wait)
             return find()
 

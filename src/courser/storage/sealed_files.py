@@ -1,5 +1,6 @@
 """Open files and indexes of segments that are read: opened when needed, a few kept, derived data made again."""
 
+import contextlib
 from pathlib import Path
 
 from courser.errors import StorageFailure
@@ -76,7 +77,9 @@ class SealedFiles:
                 )
         file = self._write_index(segment, index)
         if file is not None and self._settings.index_cache is not IndexCache.ALL:
-            index.use_file(file, segment.size, into_memory=False)
+            # If it cannot be read back, it lives in memory.
+            with contextlib.suppress(OSError, BadIndex):
+                index.use_file(file, segment.size, into_memory=False)
         segment.index = index
         segment.is_index_ready = True
 
