@@ -140,6 +140,13 @@ def test_letters_that_the_terminal_does_not_know(partition: Partition) -> None:
     json.loads(courser("inspect", "log", name, "-o", "json", PYTHONIOENCODING="ascii").stdout)
 
 
+def test_closed_streams_are_no_traceback(partition: Partition) -> None:
+    command = 'exec "$@" >&-'
+    arguments = [*COMMAND, "inspect", "log", str(partition.logs[0])]
+    result = subprocess.run(["/bin/sh", "-c", command, "sh", *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
+
+
 def on_a_terminal(arguments: list[str], *, columns: int, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Run a command whose stdout and stderr are a terminal of that width."""
     ours, theirs = pty.openpty()
@@ -175,6 +182,14 @@ def test_terminals_of_any_width(partition: Partition, columns: int) -> None:
     code, text = on_a_terminal(["inspect", "verify", str(partition.data_directory)], columns=columns)
     assert (code, "Traceback" in text) == (2, False)
     assert "damage" in re.sub(r"\s", "", text)
+
+
+def test_a_narrow_terminal_loses_columns_not_rows(partition: Partition) -> None:
+    code, text = on_a_terminal(["inspect", "log", str(partition.logs[0])], columns=80, environment={"NO_COLOR": "1"})
+    rows = [line for line in text.splitlines() if line.startswith("batch ")]
+    assert code == 0
+    assert len(rows) == len(courser("inspect", "log", partition.logs[0]).stdout.splitlines()) - 1
+    assert all(row.rstrip().endswith("ok") for row in rows)
 
 
 def test_colours_on_a_terminal_only_and_only_if_wanted(partition: Partition) -> None:

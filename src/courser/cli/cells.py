@@ -13,6 +13,8 @@ class Column:
 
     title: str
     is_number: bool = False
+    rank: int = 0
+    """On a terminal that is too narrow the columns of the highest rank go first; those of rank 0 stay."""
 
 
 def time_text(microseconds: int) -> str:

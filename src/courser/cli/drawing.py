@@ -17,6 +17,9 @@ def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alar
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.is_number else "left", overflow="fold")
+    # A sentence breaks between words, and nothing else breaks at all as long as there is room.
+    for drawn in table.columns[:-1]:
+        drawn.no_wrap = drawn.header != "FILE"
     for line, is_alarming in zip(lines, alarms, strict=True):
         # Text, not strings: a payload in square brackets is no markup.
         table.add_row(*map(Text, line), style="red" if is_alarming else None)

@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     DAMAGE = 2
-    """Of ``inspect verify``: the same number as a usage error, but nothing was printed to stdout by that."""
+    """Of ``inspect verify``. The number of wrong usage too; that prints nothing to stdout."""
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
     """Nobody reads the output any more (``| head``): as if SIGPIPE had ended the command."""

@@ -62,6 +62,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code. No error leaves here as a traceback, unless it is a bug."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # A letter that the terminal does not know is shown as its number instead of ending the command.
         with contextlib.suppress(AttributeError):
@@ -84,6 +85,15 @@ def run(arguments: Sequence[str]) -> int:
         _explain(Failure(f"cannot write the output: {error.strerror or error}", "make room, or write it elsewhere"))
         return ExitCode.FAILED
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _open_what_is_closed() -> None:
+    """Without a stdout (``>&-``) there is none to write to: what is printed goes nowhere."""
+    # The stubs say that the streams are always there; the interpreter sets them to None.
+    if getattr(sys, "stdout", None) is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    if getattr(sys, "stderr", None) is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def _explain(error: click.ClickException) -> None:

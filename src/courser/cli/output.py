@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from courser.cli.cells import Column, harmless
+from courser.cli.cells import ABSENT, Column, harmless
 from courser.cli.failures import Failure, OutputClosed
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _CHUNK_COUNT = 500
 """Rows that share the widths of their columns: a table of a large file is shown while it is read."""
 _NARROW_WIDTH = 60
 """Columns of a terminal below which a row is shown as lines instead."""
+_SENTENCE_WIDTH = 30
+"""Columns that a sentence needs to be readable."""
 _GAP = "  "
 
 output_option = click.option(
@@ -161,7 +163,7 @@ def _emit_table(report: Report) -> None:
             from courser.cli.drawing import draw_table  # noqa: PLC0415
 
             try:
-                draw_table(report.columns, lines, alarms)
+                draw_table(*_fitting(report.columns, lines, width), alarms)
             except BrokenPipeError as error:
                 raise OutputClosed from error
 
@@ -182,6 +184,26 @@ def _write_plain(
 def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]) -> Iterator[str]:
     for column, cell, width in zip(columns, line, widths, strict=True):
         yield cell.rjust(width) if column.is_number else cell.ljust(width)
+
+
+def _fitting(
+    columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """The columns that a terminal has room for. Empty ones go first, then those that matter least."""
+    widths = _widths(columns, lines)
+    # The last column holds sentences, which may go over several lines.
+    widths[-1] = min(widths[-1], _SENTENCE_WIDTH)
+    kept = [
+        number
+        for number, column in enumerate(columns)
+        if not column.rank or any(line[number] not in ("", ABSENT) for line in lines)
+    ]
+    while sum(widths[number] + len(_GAP) for number in kept) - len(_GAP) > width:
+        least = max(kept, key=lambda number: columns[number].rank)
+        if not columns[least].rank:
+            break
+        kept.remove(least)
+    return [columns[number] for number in kept], [tuple(line[number] for number in kept) for line in lines]
 
 
 def _write_narrow(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> None:

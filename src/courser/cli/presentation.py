@@ -12,12 +12,12 @@ LOG_COLUMNS = (
     Column("position", is_number=True),
     Column("size", is_number=True),
     Column("offsets"),
-    Column("count", is_number=True),
-    Column("time"),
-    Column("created"),
-    Column("codec"),
-    Column("producer"),
-    Column("sequence", is_number=True),
+    Column("count", is_number=True, rank=1),
+    Column("time", rank=2),
+    Column("created", rank=6),
+    Column("codec", rank=5),
+    Column("producer", rank=4),
+    Column("sequence", is_number=True, rank=3),
     Column("checksums"),
 )
 
@@ -51,13 +51,13 @@ def log_cells(row: object) -> tuple[str, ...]:
 
 MESSAGE_COLUMNS = (
     Column("kind"),
-    Column("position", is_number=True),
-    Column("size", is_number=True),
+    Column("position", is_number=True, rank=2),
+    Column("size", is_number=True, rank=5),
     Column("offset"),
-    Column("created"),
-    Column("id"),
-    Column("headers", is_number=True),
-    Column("checksum"),
+    Column("created", rank=3),
+    Column("id", rank=6),
+    Column("headers", is_number=True, rank=4),
+    Column("checksum", rank=1),
     Column("contents"),
 )
 
@@ -118,9 +118,9 @@ LEDGER_COLUMNS = (
     Column("sequence", is_number=True),
     Column("event"),
     Column("start", is_number=True),
-    Column("reserved", is_number=True),
-    Column("last time"),
-    Column("epoch", is_number=True),
+    Column("reserved", is_number=True, rank=1),
+    Column("last time", rank=3),
+    Column("epoch", is_number=True, rank=2),
     Column("details"),
 )
 

@@ -1,5 +1,7 @@
 """Whose file this is, found in the file itself or spelled out by a person."""
 
+import errno
+import os
 import re
 
 from courser.records import layout
@@ -12,6 +14,8 @@ NOBODY = PartitionIdentity(bytes(16), 0, 0)
 
 _STEP_SIZE = 1024 * 1024
 """Bytes looked at a time."""
+_WHOLE_SIZE_MAX = 1024 * 1024 * 1024
+"""Bytes of a file that is read whole: the largest index has less. A wrong file must not take all memory."""
 _IDENTITY_TEXT = re.compile(r"([0-9a-fA-F]{32}):(\d{1,19})-(\d{1,19})")
 
 
@@ -66,8 +70,11 @@ def _first_header_in(data: bytes) -> tuple[int, StoredHeader] | None:
 
 
 def read_whole(file: File) -> bytes:
-    """All of a small file. One that shrinks meanwhile is read again."""
+    """All of a small file. One that shrinks meanwhile is read again; one that is not small is refused."""
     while True:
-        data = read_exactly(file, 0, file.size())
+        size = file.size()
+        if size > _WHOLE_SIZE_MAX:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file.path))
+        data = read_exactly(file, 0, size)
         if data is not None:
             return bytes(data)

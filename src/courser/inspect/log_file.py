@@ -95,7 +95,7 @@ class ZeroTailRow:
 
 @dataclass(slots=True)
 class LogSummary:
-    """What was met, the rows that were not shown included."""
+    """What was met up to where the reading stopped, rows that were not shown included."""
 
     batch_count: int = 0
     message_count: int = 0

@@ -223,14 +223,13 @@ class PartitionCheck:
             text = f"begins at offset {base}, below {end}, where the segment before it ends"
             yield Finding(Severity.DAMAGE, "continuity", path, text, first_offset=base, end_offset=end)
             return
+        # Gaps that the ledger knows, and sealed segments: one that is missing was reported under its own name.
+        known = [(gap.first_offset, gap.end_offset) for gap in state.gaps]
+        known += [(facts.base_offset, facts.end_offset) for facts in state.sealed.values()]
         missing = end
-        for gap in sorted(state.gaps, key=lambda gap: gap.first_offset):
-            if gap.first_offset <= missing:
-                missing = max(missing, gap.end_offset)
-        # A missing sealed segment was reported under its own name.
-        for facts in sorted(state.sealed.values(), key=lambda facts: facts.base_offset):
-            if facts.base_offset <= missing:
-                missing = max(missing, facts.end_offset)
+        for first_offset, end_offset in sorted(known):
+            if first_offset <= missing:
+                missing = max(missing, end_offset)
         if missing < base:
             text = "no segment holds the offsets before this one"
             yield Finding(Severity.DAMAGE, "continuity", path, text, first_offset=end, end_offset=base)

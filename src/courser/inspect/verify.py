@@ -63,7 +63,7 @@ class Verification:
         except OSError as error:
             self._failures.append(reading_failure(directory, error))
             return
-        if is_partition([entry.name for entry in entries]):
+        if is_partition([entry.name for entry in entries if entry.kind is EntryKind.FILE]):
             self._partitions.append(directory)
             self._size += sum(entry.size for entry in entries if entry.kind is EntryKind.FILE)
             return
