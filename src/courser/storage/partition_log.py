@@ -81,6 +81,8 @@ class PartitionLog:
         """Set at once by the job whose sync fails: a sync by another job may then succeed without having done it."""
         self.segments: tuple[Segment, ...] = tuple(recovered.segments)
         """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
+        self.departing: tuple[Segment, ...] = ()
+        """Segments of a removal under way: gone for readers, but a crash may still bring them back."""
         self.marks = Watermarks(recovered.next_offset)
         self.start_offset = self.ledger.state.numbers.start_offset
         self.reserved_end = self.ledger.state.numbers.reserved_end

@@ -20,7 +20,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
     mark = log.marks.written
     unsynced = [
         (segment, segment.file, segment.size)
-        for segment in log.segments
+        for segment in (*log.departing, *log.segments)
         if segment.file is not None and segment.synced_size < segment.size and segment.state is not SegmentState.SEALED
     ]
     is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False

@@ -264,6 +264,7 @@ def plan_purge(log: PartitionLog) -> Job:
     log.check_writable()
     epoch = log.ledger.state.numbers.epoch + 1
     job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
+    mark = log.marks.written
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
 
     def run() -> None:
@@ -276,7 +277,8 @@ def plan_purge(log: PartitionLog) -> Job:
         # Not closed: a sync of it may be under way. It closes when that is done.
         log.offsets = new_offsets
         log.synced_facts = None
-        log.marks.sync(log.marks.written)
+        if mark.offset > log.marks.synced.offset:
+            log.marks.sync(mark)
         job.complete()
 
     return Job("purge", run, complete, job.fail)
@@ -292,7 +294,7 @@ def _removal(
 ) -> Job:
     # Readers stop seeing the messages now; a crash before the ledger knows brings them back, whole.
     old_start_offset = log.start_offset
-    log.segments = kept
+    log.departing, log.segments = tuple(gone), kept
     log.start_offset = start_offset
     new_epoch = log.ledger.state.numbers.epoch if epoch is None else epoch
     last_timestamp = max((segment.last_timestamp for segment in gone), default=0)
@@ -306,9 +308,10 @@ def _removal(
                 unlink_if_there(log.file_system, index_path(log.directory, segment.base_offset))
         except OSError as error:
             raise storage_failure("removal", log.directory, error) from error
-        sync_directory(log.file_system, log.directory)
+        log.sync_names()
 
     def complete() -> None:
+        log.departing = ()
         log.writes.segment_deleted_count += len(gone)
         for segment in gone:
             segment.file = None
@@ -316,7 +319,7 @@ def _removal(
     def fail(failure: StorageFailure) -> None:
         if isinstance(failure, DiskFull) and failure.path == log.ledger.path:
             # The ledger does not know of it, so nothing was removed: the messages are back.
-            log.segments = (*gone, *log.segments)
+            log.departing, log.segments = (), (*gone, *log.segments)
             log.start_offset = old_start_offset
         else:
             log.fail(str(failure), is_sync=failure.operation == "sync")
