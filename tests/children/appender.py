@@ -9,7 +9,7 @@ without one is announced before. The lines are the evidence: they outlive the pr
 ``partition P HOW START NEXT``  it was ``created`` or ``opened``
 ``finding P LETTER DAMAGE``     of recovery
 ``ready``                       the session has begun
-``ack P BASE COUNT RUN SEQ``    a batch was acknowledged
+``ack P BASE COUNT RUN SEQ T``  a batch was acknowledged, at that time
 ``storing P KEY OFFSET``        and ``stored P KEY OFFSET BACK``: a consumer's offset; BACK is 1 if it is durable
 ``trimming P OFFSET``           and ``trimmed P START``
 ``purging P NEXT``              and ``purged P START``
@@ -102,7 +102,8 @@ class Appender:
 
     async def append(self, number: int, batch: Batch, sequence: int) -> int:
         appended = await self._partitions[number].append(batch)
-        emit("ack", number, appended.base_offset, appended.message_count, self._plan.run, sequence)
+        now = self._directory.clock.monotonic()
+        emit("ack", number, appended.base_offset, appended.message_count, self._plan.run, sequence, now)
         return appended.base_offset
 
     async def store(self, number: int, name: str, offset: int) -> None:

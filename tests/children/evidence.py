@@ -28,6 +28,8 @@ class Acknowledged:
     count: int
     run: int
     sequence: int
+    time: int = field(default=0, compare=False)
+    """Monotonic microseconds; 0 if nobody was told."""
 
     @property
     def end_offset(self) -> int:
@@ -73,10 +75,8 @@ class Evidence:
 
     def _take(self, words: list[str]) -> None:
         match words:
-            case ["ack", number, base_offset, count, run, sequence]:
-                self._take_ack(
-                    self.partitions[int(number)], Acknowledged(int(base_offset), int(count), int(run), int(sequence))
-                )
+            case ["ack", number, *numbers]:
+                self._take_ack(self.partitions[int(number)], Acknowledged(*map(int, numbers)))
             case ["partition", number, how, *_]:
                 evidence = self.partitions[int(number)]
                 assert how == "opened" or not evidence.is_created, f"partition {number} was there, and is gone"
@@ -174,6 +174,8 @@ class Verdict:
     lost_count: int = 0
     largest_loss: int = 0
     """Messages that one partition lost."""
+    longest_loss: int = 0
+    """Microseconds between the first and the last acknowledgement that one partition lost."""
     unacked_count: int = 0
     """Messages that are there though nobody was told."""
     gap_count: int = 0
@@ -183,6 +185,7 @@ class Verdict:
         self.acked_count += other.acked_count
         self.lost_count += other.lost_count
         self.largest_loss = max(self.largest_loss, other.largest_loss)
+        self.longest_loss = max(self.longest_loss, other.longest_loss)
         self.unacked_count += other.unacked_count
         self.gap_count += other.gap_count
 
@@ -220,6 +223,8 @@ def _judge_partition(number: int, evidence: PartitionEvidence, found: Found, *, 
     verdict = Verdict(lost_count=sum(batch.count for batch in lost))
     verdict.acked_count = sum(batch.count for batch in evidence.batches.values() if batch.base_offset >= found.start)
     verdict.largest_loss = verdict.lost_count
+    times = [batch.time for batch in lost if batch.time]
+    verdict.longest_loss = max(times, default=0) - min(times, default=0)
     verdict.unacked_count = sum(batch.count for base, batch in batches.items() if base not in evidence.batches)
     verdict.gap_count = sum(reason is SkipReason.RESERVED for _, _, reason in found.skipped)
     evidence.lost += lost

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(1800)]
 
 CONTROL_CUTS = 3
 BOUND = 64
+INTERVAL = 100_000
 
 
 @dataclass
@@ -50,14 +51,14 @@ class Cuts:
         self.plan = replace(self.plan, run=self.plan.run + 1, **changes)  # type: ignore[arg-type]
         return self.plan
 
-    def round(self, source: random.Random, ack_count_max: int = 400) -> Verdict:
+    def round(self, source: random.Random, ack_count_max: int = 400, seconds_max: float = 0.02) -> Verdict:
         """One life, one cut, one judgement."""
         before, acked_before = replace(self.total), self.evidence.ack_count
         plan = self.next_life(seed=source.randrange(1 << 32))
         with Child(plan, self.evidence) as child:
             child.wait_until_ready()
             child.wait_for_acks(source.randint(1, ack_count_max))
-            child.read_for(source.random() * 0.02)
+            child.read_for(source.random() * seconds_max)
             self.cut(child)
         self.round_count += 1
         self.void_count += self.evidence.ack_count == acked_before
@@ -98,6 +99,17 @@ def test_bounded_loses_no_more_than_its_bound(disk: Disk, seed: int, cut_count: 
         cuts.round(source)
     cuts.report(f"bounded to {bound} messages")
     assert cuts.total.largest_loss <= bound
+
+
+def test_bounded_loses_no_more_than_two_intervals(disk: Disk, seed: int, cut_count: int) -> None:
+    source = random.Random(seed)
+    cuts = new_cuts(disk, Durability.BOUNDED, message_count_max=1 << 40, interval=INTERVAL)
+    for _ in range(cut_count):
+        cuts.round(source, seconds_max=6 * INTERVAL / 1_000_000)
+    cuts.report(f"bounded to {INTERVAL // 1000} ms")
+    print(f"between the first and the last lost acknowledgement: {cuts.total.longest_loss / 1000} ms at most")
+    assert cuts.total.lost_count > 0, "nothing was lost: these cuts were no cuts"
+    assert cuts.total.longest_loss <= 2 * INTERVAL
 
 
 def test_written_loses_an_end_and_no_offset_is_used_again(disk: Disk, seed: int, cut_count: int) -> None:
