@@ -64,8 +64,9 @@ def data_of(engine: Engine, base_offset: int = 0) -> bytes:
 def assert_stable(engine: Engine) -> None:
     """A second start finds everything in order, and the partition takes messages."""
     before = offsets(engine)
+    known = {(finding.path, finding.position) for finding in engine.log.findings}
     engine.restart(StopKind.KILLED)
-    assert [finding for finding in engine.log.findings if finding.is_damage] == []
+    assert {(finding.path, finding.position) for finding in engine.log.findings if finding.is_damage} <= known
     assert offsets(engine) == before
     appended = engine.append_numbered(2)
     assert offsets(engine) == [*before, appended.base_offset, appended.base_offset + 1]

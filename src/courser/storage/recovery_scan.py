@@ -107,8 +107,13 @@ def _restore_index(file_system: FileSystem, file: File, segment: Segment, identi
     """Load the index of the part below the recovery point, and add what is missing in it from the log."""
     resume = 0
     try:
-        index_file = file_system.open(file.path.with_suffix(INDEX_SUFFIX))
+        index_file = file_system.open(file.path.with_suffix(INDEX_SUFFIX), writable=True)
         resume = segment.index.restore(index_file, segment.size)
+        if resume < segment.size and index_file.size() > segment.index.flushed_size:
+            # Blocks behind the recovery point may speak of batches that a power cut took. Others will take their
+            # place, and then nobody could tell: they have to be gone for good.
+            index_file.truncate(segment.index.flushed_size)
+            index_file.sync()
     except OSError:
         # No index, or none that can be read: it is derived, so that only costs a scan.
         pass

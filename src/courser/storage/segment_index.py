@@ -34,7 +34,7 @@ class SegmentIndex:
     assignment, never changed in place.
     """
 
-    __slots__ = ("_base_offset", "_entries", "_file", "_flushed_block_count", "_interval", "_seed")
+    __slots__ = ("_base_offset", "_entries", "_file", "_flushed_block_count", "_interval", "_seed", "is_partial")
 
     def __init__(self, identity: PartitionIdentity, base_offset: int, interval: int) -> None:
         self._base_offset = base_offset
@@ -43,6 +43,8 @@ class SegmentIndex:
         self._entries = IndexEntries(base_offset)
         self._file: IndexFile | None = None
         self._flushed_block_count = 0
+        self.is_partial = False
+        """Whether the beginning was on file only, and is lost: it is then written no more, but built again."""
 
     def add_batch(self, *, base_offset: int, position: int, timestamp: int, frames: FrameLayout) -> None:
         """Take note of the next batch."""
@@ -74,6 +76,8 @@ class SegmentIndex:
 
     def unflushed(self, *, covered_size: int | None = None) -> tuple[int, bytes]:
         """Where in the file to write, and what: the full blocks not yet written, or all, closing the index."""
+        if self.is_partial:
+            return 0, b""
         first = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
         entries = self._entries.without(first) if first else self._entries
         data = encode_blocks(
@@ -89,6 +93,8 @@ class SegmentIndex:
     @property
     def full_block_count(self) -> int:
         """Blocks that could be flushed before the segment is sealed."""
+        if self.is_partial:
+            return 0
         flushed_in_memory = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
         return (len(self._entries) - flushed_in_memory) // ENTRIES_PER_BLOCK
 
@@ -126,6 +132,9 @@ class SegmentIndex:
                 break
             entries.add_rows(block.entries.rows(0, block.entry_count))
             is_complete = block.covered_size == log_size
+            if block.entry_count < ENTRIES_PER_BLOCK:
+                # The last one of an earlier session; what follows it was meant to follow its successor.
+                break
         if not is_complete:
             entries = entries.below(log_size)
             # The batch of the last entry may have more entries that were not written yet.
@@ -138,7 +147,13 @@ class SegmentIndex:
 
     def drop_file(self) -> None:
         """What is on file is damaged: do without it. Older messages are then found by walking."""
+        self.is_partial = self.is_partial or self._file is not None
         self._file = None
+
+    @property
+    def flushed_size(self) -> int:
+        """Bytes of the file that hold blocks which need not be written again."""
+        return self._flushed_block_count * BLOCK_SIZE
 
     def use_file(self, file: File, covered_size: int, *, into_memory: bool) -> None:
         """Take the index of a sealed segment from its file. Raises ``BadIndex`` if it is not exactly that."""

@@ -128,6 +128,7 @@ def _plan_seal(log: PartitionLog) -> Job | None:
         log.files.keep(segment.base_offset, file)
         keeps_index = log.settings.index_cache is IndexCache.ALL
         segment.index.note_flushed(len(blocks) // BLOCK_SIZE, None if keeps_index else written[0])
+        segment.is_index_ready = not segment.index.is_partial
 
     return _job(log, "seal", run, complete)
 
