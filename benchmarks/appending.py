@@ -1,8 +1,9 @@
 """Appends at ``written``, beside bare positional writes of the same bytes to a file that was preallocated likewise.
 
-One appender sends batch after batch. Between two sends the loop turns once, as it does in a server, so that upkeep
-(allocation ahead, write-back, index, reservations) really runs beside the sends; that turn is part of the engine's
-time. The bare file is allocated before the clock starts.
+One appender sends batch after batch. Before each, its bytes are copied into one receive buffer, as a socket would do
+it: not timed, and the same on both sides. Between two sends the loop turns once, as it does in a server, so that
+upkeep (allocation ahead, write-back, index, reservations) really runs beside the sends; that turn is part of the
+engine's time. The bare file is allocated before the clock starts.
 """
 
 import asyncio
@@ -33,6 +34,8 @@ class Timing:
     latencies: Sequence[int]
     """Nanoseconds of each send."""
     size: int
+    processor_seconds: float = 0.0
+    """Of the thread that sends alone: what other programs on the machine hardly disturb."""
 
     @property
     def speed(self) -> float:
@@ -44,20 +47,52 @@ class Timing:
         return percentile(self.latencies, share) / 1e6
 
 
+class Watch:
+    """Times sends, and nothing of what happens between two of them."""
+
+    def __init__(self) -> None:
+        self._latencies: list[int] = []
+        self._spent = self._processor_spent = 0
+        self._begin = self._processor_begin = 0
+
+    def start(self) -> None:
+        self._processor_begin = time.thread_time_ns()
+        self._begin = time.perf_counter_ns()
+
+    def sent(self) -> None:
+        """The send is acknowledged."""
+        self._latencies.append(time.perf_counter_ns() - self._begin)
+
+    def stop(self) -> None:
+        """All that belongs to the send is done."""
+        self._spent += time.perf_counter_ns() - self._begin
+        self._processor_spent += time.thread_time_ns() - self._processor_begin
+
+    def timing(self, size: int) -> Timing:
+        return Timing(self._spent / 1e9, self._latencies, size, self._processor_spent / 1e9)
+
+
+def received(wires: Sequence[bytes], count: int) -> Iterator[memoryview]:
+    """So many batches, each as it lies in a receive buffer: valid until the next one."""
+    buffer = memoryview(bytearray(max(map(len, wires))))
+    for wire in islice(cycle(wires), count):
+        buffer[: len(wire)] = wire
+        yield buffer[: len(wire)]
+
+
 def bare_appends(path: Path, wires: Sequence[bytes], count: int) -> Timing:
     """``os.pwrite`` of every batch into a file allocated in the engine's chunks."""
-    total = sum(map(len, islice(cycle(wires), count)))
     descriptor = os.open(path / "bare.log", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        allocate_like_the_engine(descriptor, total)
-        latencies = []
+        allocate_like_the_engine(descriptor, sum(map(len, islice(cycle(wires), count))))
+        watch = Watch()
         position = 0
-        begin = time.perf_counter_ns()
-        for wire in islice(cycle(wires), count):
-            start = time.perf_counter_ns()
-            position += os.pwrite(descriptor, wire, position)
-            latencies.append(time.perf_counter_ns() - start)
-        return Timing((time.perf_counter_ns() - begin) / 1e9, latencies, total)
+        for data in received(wires, count):
+            watch.start()
+            position += os.pwrite(descriptor, data, position)
+            watch.sent()
+            watch.stop()
+        return watch.timing(position)
     finally:
         os.close(descriptor)
 
@@ -71,22 +106,19 @@ def allocate_like_the_engine(descriptor: int, size: int) -> None:
         position += chunk
 
 
-async def engine_appends(
-    path: Path, wires: Sequence[bytes], count: int, *, settings: LogSettings | None = None, parses: bool = True
-) -> Timing:
-    """``Partition.append`` of every batch, with or without ``parse_batch`` of the bytes received."""
+async def engine_appends(path: Path, wires: Sequence[bytes], count: int, *, parses: bool = True) -> Timing:
+    """``Partition.append`` of every batch; ``parse_batch`` of what was received is timed too, or not."""
     async with new_engine(path) as engine:
-        partition = engine.create(settings or LogSettings())
-        batches = [parse_batch(wire) for wire in wires]
-        latencies = []
-        begin = time.perf_counter_ns()
-        for wire, batch in islice(cycle(zip(wires, batches, strict=True)), count):
-            start = time.perf_counter_ns()
-            await partition.append(parse_batch(wire) if parses else batch)
-            latencies.append(time.perf_counter_ns() - start)
+        partition = engine.create(LogSettings())
+        watch = Watch()
+        for data in received(wires, count):
+            batch = None if parses else parse_batch(data)
+            watch.start()
+            await partition.append(batch or parse_batch(data))
+            watch.sent()
             await asyncio.sleep(0)
-        seconds = (time.perf_counter_ns() - begin) / 1e9
-        return Timing(seconds, latencies, partition.log.size)
+            watch.stop()
+        return watch.timing(partition.log.size)
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -103,12 +135,13 @@ def _rows(
     bench: Bench, wires: Sequence[bytes], count: int, message_count: int, label: str, share: float | None
 ) -> Iterator[Row]:
     bare, whole, parsed = [], [], []
+    size = count * len(wires[0])
     for _ in range(bench.scale.rounds):
-        with bench.fresh_directory() as path:
+        with bench.fresh_directory(size) as path:
             bare.append(bare_appends(path, wires, count))
-        with bench.fresh_directory() as path:
+        with bench.fresh_directory(size) as path:
             whole.append(bench.run(engine_appends(path, wires, count)))
-        with bench.fresh_directory() as path:
+        with bench.fresh_directory(size) as path:
             parsed.append(bench.run(engine_appends(path, wires, count, parses=False)))
     target = Target(Bound.RATIO_AT_LEAST, share) if share is not None else None
     bare_speeds = [timing.speed for timing in bare]
@@ -121,6 +154,14 @@ def _rows(
             bare_name="pwrite",
             target=row_target,
         )
+    yield Row(
+        measure=f"processor time of a send, {label}",
+        unit="us",
+        engine=[timing.processor_seconds / count * 1e6 for timing in whole],
+        bare=[timing.processor_seconds / count * 1e6 for timing in bare],
+        bare_name="pwrite",
+        note="parse and append, the sending thread alone",
+    )
     is_large = share is not None
     yield Row(
         measure=f"messages sent, {label}",

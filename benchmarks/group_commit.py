@@ -126,7 +126,7 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
 def run(bench: Bench) -> Iterator[Row]:
     ways = _ways(bench)
     found: dict[str, list[Acks]] = {name: [] for name in ways}
-    for _ in range(bench.scale.rounds):
+    for _ in range(bench.scale.rounds * bench.scale.sync_round_factor):
         for name, way in ways.items():
             with bench.fresh_directory() as path:
                 found[name].append(way(path))

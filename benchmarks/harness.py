@@ -38,6 +38,8 @@ class Scale:
     """Single messages appended in one round."""
     sync_seconds: float
     """How long concurrent appenders run in one round."""
+    sync_round_factor: int = 3
+    """How many times as many rounds they run: a disk's syncs vary more than anything else here."""
     read_size: int
     """Bytes of the log that is read."""
     read_pass_count: int
@@ -51,6 +53,7 @@ class Scale:
     rolling_segment_size: int
     sustained_size: int
     """Bytes of one long run."""
+    sustained_rounds: int
     partition_count: int
     """Partitions that are open at once."""
     claimed_size: int
@@ -63,7 +66,7 @@ FULL = Scale(
     message_count=1_000,
     append_size=512 * MIB,
     single_count=20_000,
-    sync_seconds=1.0,
+    sync_seconds=0.5,
     read_size=256 * MIB,
     read_pass_count=4,
     lookup_count=20_000,
@@ -71,6 +74,7 @@ FULL = Scale(
     rolling_size=1 * GIB,
     rolling_segment_size=16 * MIB,
     sustained_size=6 * GIB,
+    sustained_rounds=2,
     partition_count=1_000,
     claimed_size=100 * GIB,
     transcoding_seconds=15,
@@ -80,7 +84,7 @@ QUICK = Scale(
     message_count=1_000,
     append_size=256 * MIB,
     single_count=10_000,
-    sync_seconds=0.5,
+    sync_seconds=0.3,
     read_size=128 * MIB,
     read_pass_count=2,
     lookup_count=10_000,
@@ -88,6 +92,7 @@ QUICK = Scale(
     rolling_size=512 * MIB,
     rolling_segment_size=16 * MIB,
     sustained_size=1 * GIB,
+    sustained_rounds=3,
     partition_count=1_000,
     claimed_size=100 * GIB,
     transcoding_seconds=5,
@@ -98,6 +103,7 @@ TINY = Scale(
     append_size=1 * MIB,
     single_count=50,
     sync_seconds=0.02,
+    sync_round_factor=1,
     read_size=1 * MIB,
     read_pass_count=1,
     lookup_count=50,
@@ -105,6 +111,7 @@ TINY = Scale(
     rolling_size=1 * MIB,
     rolling_segment_size=256 * 1024,
     sustained_size=2 * MIB,
+    sustained_rounds=1,
     partition_count=5,
     claimed_size=4 * GIB,
     transcoding_seconds=0.01,
@@ -195,11 +202,15 @@ class Bench:
         self.scale = scale
 
     @contextmanager
-    def fresh_directory(self) -> Iterator[Path]:
-        """An empty directory, with no dirty pages of an earlier case around; gone afterwards."""
+    def fresh_directory(self, size: int = 0) -> Iterator[Path]:
+        """An empty directory, with no dirty pages of an earlier case around; gone afterwards.
+
+        ``size`` is how many bytes will be written there: so much memory is touched before.
+        """
         os.sync()
         path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=self.directory))
         try:
+            _touch_memory(path / "touched", size)
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
@@ -212,6 +223,19 @@ class Bench:
     @property
     def free_size(self) -> int:
         return shutil.disk_usage(self.directory).free
+
+
+def _touch_memory(path: Path, size: int) -> None:
+    """Fill the page cache, and give it back without a write to the disk.
+
+    A virtual machine gets the pages of its memory from the host at their first use, and many return them when they
+    have been free for a second or two. That costs ten times the write itself, and hits whoever comes first.
+    """
+    block = memoryview(bytes(4 * MIB))
+    with path.open("xb", buffering=0) as file:
+        for position in range(0, size, len(block)):
+            file.write(block[: size - position])
+    path.unlink()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 
 from benchmarks.appending import Timing, allocate_like_the_engine
 from benchmarks.engine import new_engine
 from benchmarks.harness import MIB, Bench, Row
+from benchmarks.pacing import Pace, disk_speed
 from benchmarks.samples import Shape, wire_batches
 from courser.records.batch import parse_batch
 from courser.storage.settings import LogSettings
 
+_Run = tuple[Timing, list[float]]
+"""The sends, and when each was done, in seconds from the beginning."""
 _NEVER = 2**62
 _ROOM = 1.5
 """Free disk space that a run must find, as a multiple of what it writes."""
@@ -27,41 +31,12 @@ _PACED_SHARE = 4
 """A paced run writes one part in so many of what a run at full speed does."""
 
 
-class _Pace:
-    """Spreads sends evenly: ``due`` says how many seconds are left until the next one."""
-
-    def __init__(self, bytes_per_second: float) -> None:
-        self._rate = bytes_per_second
-        self._begin = time.perf_counter()
-        self._size = 0
-
-    def delay(self, size: int) -> float:
-        self._size += size
-        return max(self._begin + self._size / self._rate - time.perf_counter(), 0) if self._rate else 0
-
-
-def disk_speed(path: Path, size: int) -> float:
-    """Bytes a second that the disk itself takes."""
-    block = os.urandom(MIB)
-    descriptor = os.open(path / "probe", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        begin = time.perf_counter()
-        for position in range(0, size, MIB):
-            os.pwrite(descriptor, block, position)
-        os.fdatasync(descriptor)
-        return size / (time.perf_counter() - begin)
-    finally:
-        os.close(descriptor)
-
-
-async def engine_run(
-    path: Path, wires: Sequence[bytes], size: int, settings: LogSettings, rate: float = 0
-) -> tuple[Timing, list[float]]:
-    """The sends, and when each was done, in seconds from the beginning."""
+async def engine_run(path: Path, wires: Sequence[bytes], size: int, settings: LogSettings, rate: float = 0) -> _Run:
+    """``Partition.append`` of so many bytes."""
     async with new_engine(path) as engine:
         partition = engine.create(settings)
         latencies, ends = [], []
-        pace = _Pace(rate)
+        pace = Pace(rate)
         begin = time.perf_counter_ns()
         for wire in islice(cycle(wires), max(size // len(wires[0]), 8)):
             start = time.perf_counter_ns()
@@ -73,14 +48,14 @@ async def engine_run(
         return Timing(ends[-1], latencies, partition.log.size), ends
 
 
-def bare_run(path: Path, wires: Sequence[bytes], size: int, rate: float = 0) -> tuple[Timing, list[float]]:
+def bare_run(path: Path, wires: Sequence[bytes], size: int, rate: float = 0) -> _Run:
     """The same with ``os.pwrite`` into one allocated file."""
     descriptor = os.open(path / "bare.log", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         allocate_like_the_engine(descriptor, size)
         latencies, ends = [], []
         position = 0
-        pace = _Pace(rate)
+        pace = Pace(rate)
         begin = time.perf_counter_ns()
         for wire in islice(cycle(wires), max(size // len(wires[0]), 8)):
             start = time.perf_counter_ns()
@@ -112,45 +87,50 @@ def run(bench: Bench) -> Iterator[Row]:
     yield from _rows(_compare(bench, wires, size // _PACED_SHARE, speed / 2), f"paced at {speed / 2e6:,.0f} MB/s")
 
 
-def _compare(bench: Bench, wires: Sequence[bytes], size: int, rate: float) -> dict[str, tuple[Timing, list[float]]]:
+def _compare(bench: Bench, wires: Sequence[bytes], size: int, rate: float) -> dict[str, list[_Run]]:
     settings = LogSettings()
     off = replace(settings, writeback_size=_NEVER)
-    ways: dict[str, Callable[[Path], tuple[Timing, list[float]]]] = {
+    ways: dict[str, Callable[[Path], _Run]] = {
         "bare": lambda path: bare_run(path, wires, size, rate),
         "write-back early": lambda path: bench.run(engine_run(path, wires, size, settings, rate)),
         "write-back off": lambda path: bench.run(engine_run(path, wires, size, off, rate)),
     }
-    found = {}
-    for name, way in ways.items():
-        with bench.fresh_directory() as path:
-            found[name] = way(path)
+    found: dict[str, list[_Run]] = {name: [] for name in ways}
+    for _ in range(bench.scale.sustained_rounds):
+        for name, way in ways.items():
+            with bench.fresh_directory(size) as path:
+                found[name].append(way(path))
     return found
 
 
-def _rows(found: dict[str, tuple[Timing, list[float]]], pace: str) -> Iterator[Row]:
-    bare, bare_ends = found.pop("bare")
-    for name, (timing, ends) in found.items():
-        label = f"{timing.size / 1e9:.1f} GB, {pace}, {name}"
+def _rows(found: dict[str, list[_Run]], pace: str) -> Iterator[Row]:
+    bare = found.pop("bare")
+    for name, runs in found.items():
+        label = f"{runs[0][0].size / 1e9:.1f} GB, {pace}, {name}"
         yield Row(
             measure=f"sustained, {label}",
             unit="MB/s",
-            engine=[timing.speed],
-            bare=[bare.speed],
+            engine=[timing.speed for timing, _ in runs],
+            bare=[timing.speed for timing, _ in bare],
             bare_name="pwrite",
-            note=f"first and last quarter {_quarters(timing, ends)}; bare {_quarters(bare, bare_ends)}",
+            note=f"first and last quarter {_quarters(runs)}; bare {_quarters(bare)}",
         )
         for text, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)):
             yield Row(
                 measure=f"send {text}, {label}",
                 unit="ms",
-                engine=[timing.latency(share)],
-                bare=[bare.latency(share)],
+                engine=[timing.latency(share) for timing, _ in runs],
+                bare=[timing.latency(share) for timing, _ in bare],
                 bare_name="pwrite",
             )
 
 
-def _quarters(timing: Timing, ends: Sequence[float]) -> str:
-    """MB/s of the first and of the last quarter of the sends."""
-    quarter = max(len(ends) // 4, 1)
-    size = timing.size * quarter / len(ends) / 1e6
-    return f"{size / ends[quarter - 1]:,.0f} and {size / (ends[-1] - ends[-quarter - 1]):,.0f} MB/s"
+def _quarters(runs: list[_Run]) -> str:
+    """MB/s of the first and of the last quarter of the sends, each the median of the rounds."""
+    first, last = [], []
+    for timing, ends in runs:
+        quarter = max(len(ends) // 4, 1)
+        size = timing.size * quarter / len(ends) / 1e6
+        first.append(size / ends[quarter - 1])
+        last.append(size / (ends[-1] - ends[-quarter - 1]))
+    return f"{median(first):,.0f} and {median(last):,.0f} MB/s"
