@@ -3,6 +3,7 @@
 Every function may be repeated: a start repeats the last one if the power failed in the middle of it.
 """
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -85,7 +86,10 @@ class Directories:
         for partition in partitions:
             directory = self.partition_path(stream, topic, partition)
             identity = identity_of(topic, partition)
-            PartitionLog.create(self._file_system, directory, identity, below=self._path, epoch=topic.purge_count)
+            try:
+                PartitionLog.create(self._file_system, directory, identity, below=self._path, epoch=topic.purge_count)
+            except OSError as error:
+                raise storage_failure("creation", directory, error) from error
 
     def describe(self, stream: Stream, topic: Topic) -> None:
         """Write the descriptor of a topic."""
@@ -147,6 +151,9 @@ class Directories:
                 return False
         try:
             remove_tree(self._file_system, directory)
+            with contextlib.suppress(FileNotFoundError):
+                # Also if it was gone: whoever removed it may have died before the sync.
+                self._file_system.sync_directory(directory.parent)
         except OSError as error:
             raise storage_failure("removal", directory, error) from error
         return True

@@ -7,6 +7,7 @@ entry of the journal: then the power failed before it was acknowledged. Otherwis
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import Directories
 from courser.catalog.entities import Partition, Stream, Topic
 from courser.catalog.state import CatalogState
@@ -65,8 +66,8 @@ class _Reconciler:
 
     def _check_stream(self, stream: Stream) -> None:
         directory = stream_directory(self._path, stream.stream_id)
-        if self._directories.descriptor(directory) is None:
-            # Derived from the state, so it costs nothing to have it again.
+        if self._directories.descriptor(directory) != describe_stream(stream):
+            # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
             self._directories.make_stream(stream)
             self._result.remade.append(directory)
         self._report_unknown(directory / TOPICS, {str(topic_id) for topic_id in stream.topics})
@@ -78,7 +79,7 @@ class _Reconciler:
         found = set(self._directories.subdirectories(directory / PARTITIONS))
         expected = {f"{partition.partition_id}-{partition.incarnation}": partition for partition in topic.partitions}
         self._report(directory / PARTITIONS, found - expected.keys())
-        if self._directories.descriptor(directory) is None and (found or not topic.partitions):
+        if self._directories.descriptor(directory) != describe_topic(stream, topic):
             self._directories.make_topic(stream, topic)
         unfinished = [
             partition

@@ -56,7 +56,7 @@ def _take_journal(file_system: FileSystem, path: Path, salvage: Salvage) -> None
     while position < len(data):
         try:
             entry = decode_entry(data, position, len(data))
-            _follow(entry, path, salvage)
+            _follow(entry, path, position, salvage)
         except (BadEntry, MetadataDamaged) as fault:
             salvage.problems.append(f"{path}, from byte {position} on: {fault}")
             salvage.damaged.append(path)
@@ -64,7 +64,7 @@ def _take_journal(file_system: FileSystem, path: Path, salvage: Salvage) -> None
         position += entry.size
 
 
-def _follow(entry: Entry, path: Path, salvage: Salvage) -> None:
+def _follow(entry: Entry, path: Path, position: int, salvage: Salvage) -> None:
     """Apply an entry if it is the next one; pass over what the snapshot covers."""
     mark = salvage.mark
     if mark is not None and entry.op <= mark.op:
@@ -72,5 +72,5 @@ def _follow(entry: Entry, path: Path, salvage: Salvage) -> None:
     expected, parent = (0, NO_PARENT) if mark is None else (mark.op + 1, mark.checksum)
     if entry.op != expected or entry.parent != parent:
         raise BadEntry(f"op {entry.op} does not follow what is known, which ends before op {expected}")
-    replay(salvage.state, entry, path)
+    replay(salvage.state, entry, path, position)
     salvage.mark = SnapshotMark(entry.op, entry.checksum)

@@ -5,6 +5,7 @@ and ``commit`` on its own thread and ``persist`` in a pool, one command at a tim
 kill nor a power cut takes the command.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,10 +95,9 @@ class CatalogStore:
         settings = settings or CatalogSettings()
         directory = data_directory / METADATA
         make_metadata_directory(file_system, directory)
-        _remove_leftovers(file_system, directory)
         snapshot = read_snapshot(file_system, directory / METADATA_SNAPSHOT)
         state = CatalogState() if snapshot is None else load_state(snapshot, directory / METADATA_SNAPSHOT)
-        journal = Journal.open(
+        journal = Journal.read(
             file_system,
             directory / JOURNAL,
             snapshot=None if snapshot is None else snapshot.mark,
@@ -105,7 +105,10 @@ class CatalogStore:
             slot_count=settings.slot_count,
         )
         for entry in journal.entries():
-            replay(state, entry, directory / JOURNAL)
+            replay(state, entry, directory / JOURNAL, journal.position(entry.op))
+        # Everything can be read: only now is anything changed.
+        _remove_leftovers(file_system, directory)
+        journal.settle()
         return cls(file_system, directory, clock, settings, state=state, journal=journal)
 
     # --- facts ---
@@ -225,21 +228,20 @@ def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
     return state
 
 
-def replay(state: CatalogState, entry: Entry, path: Path) -> None:
+def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None:
     """Apply an entry of the journal once more."""
     try:
         command = decode_command(entry.body)
     except ValueError as error:
-        raise MetadataDamaged(path, 0, f"op {entry.op} holds {error}") from error
+        raise MetadataDamaged(path, position, f"op {entry.op} holds {error}") from error
     apply(state, command, entry.op, entry.timestamp)
 
 
 def make_metadata_directory(file_system: FileSystem, directory: Path) -> None:
     """Make the directory of journal and snapshot if it is not there, durably."""
-    try:
+    with contextlib.suppress(FileExistsError):
         file_system.make_directory(directory)
-    except FileExistsError:
-        return
+    # Also if it was there: whoever made it may have died before the sync.
     sync_directory(file_system, directory.parent)
 
 

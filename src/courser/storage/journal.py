@@ -72,6 +72,10 @@ class BadEntry(Exception):
     """Bytes that should be an entry and are not."""
 
 
+class UnknownEntry(BadEntry):
+    """An entry that somebody wrote just so, and that this version cannot read: nothing that a crash leaves."""
+
+
 def make_entry(*, op: int, timestamp: int, kind: int, parent: bytes, body: bytes) -> tuple[Entry, bytes]:
     """An entry and its bytes."""
     size = ENTRY_HEADER_SIZE + len(body)
@@ -95,9 +99,9 @@ def decode_entry(data: Buffer, position: int, end: int) -> Entry:
     if xxhash.xxh3_128_digest(rest) != checksum:
         raise BadEntry("the header checksum does not match")
     if version != _VERSION:
-        raise BadEntry(f"entry format {version} is not known, only {_VERSION}")
+        raise UnknownEntry(f"entry format {version} is not known, only {_VERSION}")
     if not ENTRY_HEADER_SIZE <= size <= ENTRY_SIZE_MAX:
-        raise BadEntry(f"a size of {size} bytes is impossible")
+        raise UnknownEntry(f"a size of {size} bytes is impossible")
     if position + size > end:
         raise BadEntry(f"the entry of {size} bytes reaches beyond the end of the file")
     body = bytes(memoryview(data)[position + ENTRY_HEADER_SIZE : position + size])
@@ -125,6 +129,8 @@ def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
     while position < end:
         try:
             entry = decode_entry(data, position, end)
+        except UnknownEntry:
+            raise
         except BadEntry as error:
             if _has_entry_behind(data, position + 1):
                 raise BadEntry(f"damage at byte {position}, with good entries behind it: {error}") from error
@@ -170,6 +176,7 @@ class Journal:
         self._slots: list[tuple[Entry, int] | None] = [None] * slot_count
         self._size = 0
         self._last: SnapshotMark | None = snapshot
+        self._torn: TornTail | None = None
         self.failure: str | None = None
         """Why nothing more is appended, or None."""
 
@@ -188,6 +195,25 @@ class Journal:
         """Read the file, check every entry and the chain, cut a torn end (copied aside).
 
         Raises:
+            MetadataDamaged: as ``read`` says; nothing was changed.
+        """
+        journal = cls.read(file_system, path, snapshot=snapshot, stop=stop, slot_count=slot_count)
+        journal.settle()
+        return journal
+
+    @classmethod
+    def read(
+        cls,
+        file_system: FileSystem,
+        path: Path,
+        *,
+        snapshot: SnapshotMark | None,
+        stop: StopKind,
+        slot_count: int = SLOT_COUNT,
+    ) -> "Journal":
+        """Read the file, check every entry and the chain. ``settle`` comes before the first append.
+
+        Raises:
             MetadataDamaged: damage before the end, a gap, a broken chain, a conflicting duplicate, or bad bytes at the
                 end after a clean stop. Nothing was changed.
         """
@@ -195,7 +221,12 @@ class Journal:
             file = file_system.open(path, writable=True)
         except FileNotFoundError:
             file = file_system.open(path, writable=True, create=True)
+            stop = StopKind.CRASHED
+        if stop is not StopKind.CLEAN:
+            # What the kernel shows after a kill may not be on the disk: neither the last entry, whose sync never came
+            # or failed, nor the name that a drain gave this file. A power cut must not take what a start relied on.
             sync_file(file)
+            file.discard_cache()
             sync_directory(file_system, path.parent)
         journal = cls(file_system, path, file, snapshot=snapshot, slot_count=slot_count)
         journal._load(stop)
@@ -206,24 +237,29 @@ class Journal:
         data = read_exactly(self._file, 0, size)
         if data is None:
             raise MetadataDamaged(self._path, 0, "the file is shorter than its size")
-        previous: Entry | None = None
+        seen: list[Entry] = []
         try:
             for found in scan_journal(data):
                 if isinstance(found, TornTail):
-                    self._cut_tail(found, stop)
+                    self._take_tail(found, stop)
                     break
                 position, entry = found
-                if self._admit(entry, position, previous):
-                    previous = entry
+                if self._admit(entry, position, seen):
+                    seen.append(entry)
                 self._size = position + entry.size
         except BadEntry as error:
             raise MetadataDamaged(self._path, self._size, str(error)) from error
+        if self._snapshot is not None and seen and seen[-1].op < self._snapshot.op:
+            # A rebuild that was interrupted: nothing can follow these entries, and the snapshot covers them all.
+            self._size = 0
 
-    def _admit(self, entry: Entry, position: int, previous: Entry | None) -> bool:
+    def _admit(self, entry: Entry, position: int, seen: list[Entry]) -> bool:
         """Take an entry into the ring if it fits behind what is known; False for a repetition."""
+        previous = seen[-1] if seen else None
         if previous is not None and entry.op <= previous.op:
-            known = self.entry(entry.op) or (previous if previous.op == entry.op else None)
-            if known is not None and known.checksum == entry.checksum:
+            # Ops have no gap, so the place of an op is known.
+            place = entry.op - seen[0].op
+            if place >= 0 and seen[place].checksum == entry.checksum:
                 return False
             raise MetadataDamaged(self._path, position, f"op {entry.op} comes twice, with different contents")
         expected, parent = self._expected(previous)
@@ -250,14 +286,20 @@ class Journal:
             return self._snapshot.op + 1, self._snapshot.checksum
         return 0, NO_PARENT
 
-    def _cut_tail(self, tail: TornTail, stop: StopKind) -> None:
+    def _take_tail(self, tail: TornTail, stop: StopKind) -> None:
         if stop is StopKind.CLEAN:
             raise MetadataDamaged(self._path, tail.position, f"bad bytes at the end after a clean stop: {tail.reason}")
         # The entry that was being appended when the process or the power went: nobody was told of it.
-        Quarantine(self._file_system, self._path.parent).copy(self._file, tail.position, tail.end)
-        self._file.truncate(tail.position)
-        sync_file(self._file)
-        self._size = tail.position
+        self._torn = tail
+
+    def settle(self) -> None:
+        """Cut the torn end, copied aside, and what nothing can follow. May be repeated."""
+        if self._torn is not None:
+            Quarantine(self._file_system, self._path.parent).copy(self._file, self._torn.position, self._torn.end)
+            self._torn = None
+        if self._file.size() > self._size:
+            self._file.truncate(self._size)
+            sync_file(self._file)
 
     # --- facts ---
 
@@ -291,6 +333,12 @@ class Journal:
         """An entry that no snapshot covers."""
         slot = self._slots[op % self._slot_count]
         return slot[0] if slot is not None and slot[0].op == op else None
+
+    def position(self, op: int) -> int:
+        """Where an entry that no snapshot covers begins in the file."""
+        slot = self._slots[op % self._slot_count]
+        assert slot is not None, "only of entries that are there"
+        return slot[1]
 
     def entries(self) -> list[Entry]:
         """All entries that no snapshot covers, in order: what a start replays."""

@@ -1,0 +1,378 @@
+"""A catalog on the fake disk, its process dying at any moment: what every start must show, and what it must not.
+
+``CatalogWorld`` drives a catalog as a server does: submit a command, make its directories, acknowledge, remove what was
+deleted, forget it. Beside it, it keeps the state that was acknowledged and the one that a command in flight would give.
+A start has to show one of the two. ``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from courser.catalog import commands as c
+from courser.catalog.descriptors import describe_stream, describe_topic
+from courser.catalog.directories import identity_of
+from courser.catalog.entities import Partition, Topic, TopicOptions
+from courser.catalog.opening import OpenedCatalog, open_catalog
+from courser.catalog.state import CatalogState
+from courser.catalog.store import CatalogSettings
+from courser.catalog.transitions import apply
+from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure
+from courser.storage.partition_log import PartitionLog
+from courser.storage.paths import stream_directory, topic_directory
+from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import LogSettings
+from courser.testing.clocks import ManualClock
+from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+
+DATA = Path("/data")
+FEW_SLOTS = CatalogSettings(slot_count=8, slot_margin=2)
+"""A snapshot after every sixth command."""
+_SECOND = 1_000_000
+
+
+class BrokenPromise(AssertionError):
+    """A start, or a running catalog, shows what it must not."""
+
+
+class CrashKind(Enum):
+    """What dies."""
+
+    KILL = "kill"
+    POWER_CUT = "power cut"
+
+
+class CatalogWorld:
+    """A data directory, the process in it, and what is known of both."""
+
+    def __init__(self, disk: FakeFileSystem, settings: CatalogSettings = FEW_SLOTS) -> None:
+        self.disk = disk
+        self.clock = ManualClock()
+        self.settings = settings
+        self.stop = StopKind.CRASHED
+        self.acknowledged = visible(CatalogState())
+        self.possible: bytes | None = None
+        """What the command in flight would make of it."""
+        self._opened: OpenedCatalog | None = None
+
+    @classmethod
+    def new(cls, seed: int, settings: CatalogSettings = FEW_SLOTS) -> "CatalogWorld":
+        """An empty data directory."""
+        disk = FakeFileSystem(random.Random(seed))
+        disk.plant_directory(DATA)
+        return cls(disk, settings)
+
+    def fork(self, seed: int) -> "CatalogWorld":
+        """The same disk and the same facts, without a process: to try another outcome."""
+        other = CatalogWorld(self.disk.clone(random.Random(seed)), self.settings)
+        other.clock = ManualClock(self.clock.now(), self.clock.monotonic())
+        other.stop = StopKind.KILLED if self._opened is not None else self.stop
+        other.acknowledged, other.possible = self.acknowledged, self.possible
+        return other
+
+    @property
+    def opened(self) -> OpenedCatalog:
+        """The running catalog."""
+        assert self._opened is not None, "nothing runs here"
+        return self._opened
+
+    @property
+    def state(self) -> CatalogState:
+        """The running catalog's state."""
+        return self.opened.store.state
+
+    # --- what a server does ---
+
+    def start(self, *, recreate_missing_state: bool = False) -> OpenedCatalog:
+        """Start a process. Afterwards what it shows counts as acknowledged: somebody may have seen it."""
+        opened = open_catalog(
+            self.disk,
+            DATA,
+            clock=self.clock,
+            stop=self.stop,
+            settings=self.settings,
+            recreate_missing_state=recreate_missing_state,
+        )
+        shown = visible(opened.store.state)
+        if shown != self.acknowledged and shown != self.possible:
+            raise BrokenPromise("the state after the start is neither the acknowledged one nor that of the command")
+        self.acknowledged, self.possible = shown, None
+        self.stop = StopKind.KILLED
+        self._opened = opened
+        return opened
+
+    def perform(self, command: c.AnyCommand) -> bool:
+        """One command with all that belongs to it; False if the rules forbid it."""
+        store = self.opened.store
+        before = store.state.encode()
+        op = 0 if store.last_op is None else store.last_op + 1
+        model = CatalogState.decode(before)
+        rejection = apply(model, command, op, self.clock.now())
+        try:
+            self.possible = None if isinstance(rejection, CommandRejected) else visible(model)
+            store.submit(command)
+        except (CommandRejected, DiskFull, JournalFull, MetadataReadOnly) as refusal:
+            self.possible = None
+            if store.state.encode() != before:
+                raise BrokenPromise(f"a refused command changed the state: {refusal}") from refusal
+            if isinstance(refusal, CommandRejected) != isinstance(rejection, CommandRejected):
+                raise BrokenPromise(f"the rules and the transitions disagree: {refusal}") from refusal
+            if not isinstance(refusal, CommandRejected):
+                raise
+            return False
+        except StorageFailure as failure:
+            if store.state.encode() != before:
+                raise BrokenPromise(f"applied before it was durable: {failure}") from failure
+            raise
+        if store.state.encode() != model.encode():
+            raise BrokenPromise("the same command gave another state")
+        self.opened.directories.carry_out(store.state, command)
+        self.acknowledged, self.possible = visible(model), None
+        self._remove_deleted()
+        self.clock.advance(_SECOND)
+        return True
+
+    def _remove_deleted(self) -> None:
+        store = self.opened.store
+        gone = [deleted.path for deleted in store.state.deleted.values() if self.opened.directories.remove(deleted)]
+        if gone:
+            store.submit(c.ForgetDeleted(tuple(gone)))
+
+    def crash(self, kind: CrashKind) -> None:
+        """The process is gone. A power cut before a start came to its end stays one, whatever follows."""
+        if kind is CrashKind.POWER_CUT:
+            self.disk.power_cut()
+            self.stop = StopKind.CRASHED
+        else:
+            self.disk.kill()
+        self._opened = None
+        self.disk.plan = FaultPlan()
+
+    # --- what must be true ---
+
+    def check_tree(self) -> None:
+        """Directories and descriptors say what the state says, and every partition can be opened."""
+        found = self.opened.reconciliation
+        if found.lost or found.unknown:
+            raise BrokenPromise(f"lost: {found.lost}, unknown: {found.unknown}")
+        if self.state.deleted:
+            raise BrokenPromise(f"deleted and not forgotten: {sorted(self.state.deleted)}")
+        if not self.disk_directories() <= self.expected_directories():
+            raise BrokenPromise(f"left over: {self.disk_directories() - self.expected_directories()}")
+        directories = self.opened.directories
+        for stream in self.state.streams.values():
+            if directories.descriptor(stream_directory(DATA, stream.stream_id)) != describe_stream(stream):
+                raise BrokenPromise(f"the descriptor of stream {stream.stream_id} is not what the state says")
+            for topic in stream.topics.values():
+                directory = topic_directory(DATA, stream.stream_id, topic.topic_id)
+                if directories.descriptor(directory) != describe_topic(stream, topic):
+                    raise BrokenPromise(f"the descriptor of {directory} is not what the state says")
+                for partition in topic.partitions:
+                    self._check_partition(directories.partition_path(stream, topic, partition), topic, partition)
+
+    def _check_partition(self, path: Path, topic: Topic, partition: Partition) -> None:
+        identity = identity_of(topic, partition)
+        stop = self.stop
+        log = PartitionLog.open(self.disk, path, identity, settings=LogSettings(), clock=self.clock, stop=stop)
+        damages = [finding for finding in log.findings if finding.is_damage]
+        if damages:
+            raise BrokenPromise(f"a new partition is damaged: {damages}")
+
+    def expected_directories(self) -> set[Path]:
+        """The partitions of the state."""
+        directories = self.opened.directories
+        return {
+            directories.partition_path(stream, topic, partition)
+            for stream in self.state.streams.values()
+            for topic in stream.topics.values()
+            for partition in topic.partitions
+        }
+
+    def disk_directories(self) -> set[Path]:
+        """The partitions on the disk."""
+        return {path.parent for path in self.disk.files() if path.parent.parent.name == "partitions"}
+
+    def check_that_life_goes_on(self) -> None:
+        """A command works, and survives a kill and a power cut."""
+        for kind in CrashKind:
+            name = f"still alive after {self.opened.store.last_op}"
+            if not self.perform(c.CreateStream(name, self.disk.random.randbytes(16))):
+                raise BrokenPromise("a new stream was rejected")
+            self.crash(kind)
+            self.start()
+            self.check_tree()
+
+
+def visible(state: CatalogState) -> bytes:
+    """The state as clients see it: without the directories that wait for their removal."""
+    waiting, state.deleted = state.deleted, {}
+    try:
+        return state.encode()
+    finally:
+        state.deleted = waiting
+
+
+# --- crashes at every position ---
+
+
+@dataclass(slots=True)
+class Coverage:
+    """How much was tried."""
+
+    positions: int = 0
+    """Calls that change the disk, each of them the last one once."""
+    crashes: int = 0
+
+    def add(self, other: "Coverage") -> None:
+        """Sum up."""
+        self.positions += other.positions
+        self.crashes += other.crashes
+
+    def __str__(self) -> str:
+        return f"{self.positions} positions, {self.crashes} crashes"
+
+
+Step = Callable[[CatalogWorld], object]
+"""What a process does, from its start to its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashDepth:
+    """How thoroughly to try."""
+
+    moments: Sequence[CrashMoment] = tuple(CrashMoment)
+    kinds: Sequence[CrashKind] = tuple(CrashKind)
+    second_crashes: int | None = 1
+    """In the start after a crash: how many positions, chosen by chance; None: all of them."""
+
+
+def crash_everywhere(
+    world: CatalogWorld, step: Step, depth: CrashDepth, *, recover: Step = lambda world: world.start()
+) -> Coverage:
+    """Repeat a step with a crash at every call that changes the disk, and let ``recover`` crash as well.
+
+    Raises:
+        BrokenPromise: with the position.
+    """
+    source = random.Random(world.disk.random.getrandbits(32))
+    coverage = Coverage(positions=_count_mutations(world, step))
+    for position in range(1, coverage.positions + 1):
+        for moment in depth.moments:
+            for kind in depth.kinds:
+                coverage.crashes += _crash_once(world, step, recover, position, moment, kind, depth, source)
+    return coverage
+
+
+def _count_mutations(world: CatalogWorld, step: Step) -> int:
+    fork = world.fork(0)
+    step(fork)
+    return fork.disk.mutations
+
+
+def _crash_once(
+    world: CatalogWorld,
+    step: Step,
+    recover: Step,
+    position: int,
+    moment: CrashMoment,
+    kind: CrashKind,
+    depth: CrashDepth,
+    source: random.Random,
+) -> int:
+    fork = world.fork(source.getrandbits(32))
+    if not _dies(fork, step, position, moment):
+        raise BrokenPromise(f"call {position} did not come: the step is not the same every time")
+    fork.crash(kind)
+    where = f"crash {moment.value} call {position}, {kind.value}"
+    counted = 1
+    for second in _second_positions(fork, recover, depth, source):
+        again = fork.fork(source.getrandbits(32))
+        second_kind = source.choice(tuple(CrashKind))
+        if _dies(again, recover, second, source.choice(tuple(CrashMoment))):
+            counted += 1
+        again.crash(second_kind)
+        _check(again, recover, f"{where}, then call {second} of the start, {second_kind.value}")
+    _check(fork, recover, where)
+    return counted
+
+
+def _second_positions(
+    world: CatalogWorld, recover: Step, depth: CrashDepth, source: random.Random
+) -> Iterator[int] | list[int]:
+    if depth.second_crashes == 0:
+        return []
+    try:
+        count = _count_mutations(world, recover)
+    except BrokenPromise:
+        # The check without a second crash tells where.
+        return []
+    if depth.second_crashes is None:
+        return list(range(1, count + 1))
+    return source.sample(range(1, count + 1), min(count, depth.second_crashes))
+
+
+def _dies(world: CatalogWorld, step: Step, position: int, moment: CrashMoment) -> bool:
+    world.disk.plan = FaultPlan().crash_at(position, moment)
+    try:
+        step(world)
+    except SimulatedCrash:
+        return True
+    finally:
+        world.disk.plan = FaultPlan()
+    return False
+
+
+def _check(world: CatalogWorld, recover: Step, where: str) -> None:
+    try:
+        recover(world)
+        world.check_tree()
+        world.check_that_life_goes_on()
+    except Exception as error:
+        raise BrokenPromise(f"{where}: {type(error).__name__}: {error}") from error
+
+
+# --- random commands ---
+
+
+def random_command(source: random.Random, state: CatalogState) -> c.AnyCommand:
+    """A command that often makes sense, and sometimes does not."""
+    stream_id = _pick(source, list(state.streams))
+    stream = state.streams.get(stream_id)
+    topic_id = _pick(source, list(stream.topics) if stream is not None else [])
+    topic = stream.topics.get(topic_id) if stream is not None else None
+    group_id = _pick(source, list(topic.groups) if topic is not None else [])
+    user_id = _pick(source, list(state.users))
+    name = f"name {source.randrange(12)}"
+    explicit = source.choice((None, None, source.randrange(40)))
+    makers: list[Callable[[], c.AnyCommand]] = [
+        lambda: c.CreateStream(name, source.randbytes(16), explicit),
+        lambda: c.UpdateStream(stream_id, name),
+        lambda: c.DeleteStream(stream_id),
+        lambda: c.PurgeStream(stream_id),
+        lambda: c.CreateTopic(stream_id, name, source.randbytes(16), source.randrange(3), _options(source), explicit),
+        lambda: c.UpdateTopic(stream_id, topic_id, name, _options(source)),
+        lambda: c.DeleteTopic(stream_id, topic_id),
+        lambda: c.PurgeTopic(stream_id, topic_id),
+        lambda: c.CreatePartitions(stream_id, topic_id, source.randrange(3)),
+        lambda: c.DeletePartitions(stream_id, topic_id, source.randrange(3)),
+        lambda: c.CreateGroup(stream_id, topic_id, name, explicit),
+        lambda: c.DeleteGroup(stream_id, topic_id, group_id),
+        lambda: c.CreateUser(name, "$argon2id$made up"),
+        lambda: c.UpdateUser(user_id, name, source.choice((None, True, False))),
+        lambda: c.DeleteUser(user_id),
+        lambda: c.ChangePassword(user_id, f"$argon2id${source.random()}"),
+        lambda: c.CreateToken(user_id, name, source.randbytes(32)),
+        lambda: c.DeleteToken(user_id, name),
+    ]
+    weights = [6, 2, 1, 2, 8, 2, 2, 2, 4, 2, 3, 1, 2, 1, 1, 1, 2, 1]
+    return source.choices(makers, weights)[0]()
+
+
+def _pick(source: random.Random, known: list[int]) -> int:
+    return source.choice(known) if known and source.random() < 0.9 else source.randrange(5)
+
+
+def _options(source: random.Random) -> TopicOptions:
+    return TopicOptions(max_topic_size=source.choice((None, 2**40)), message_expiry=source.choice((None, 1)))
