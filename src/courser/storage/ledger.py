@@ -311,6 +311,7 @@ class Ledger:
         self._identity = identity
         self._sequence = reading.sequence
         self._record_count = reading.record_count
+        self._is_unsynced = False
         self.state = reading.state
         """What the records say that were handed to ``append``; the owner's view, ahead of the disk by one job."""
 
@@ -350,15 +351,29 @@ class Ledger:
         """
         file = self._open()
         position = self._record_count * RECORD_SIZE
+        self._is_unsynced = True
         try:
             write_all(file, position, [records])
         except OSError as error:
-            # Half a record at the end would be taken for a torn one, which it is: the next write covers it.
+            # Half a record at the end would be taken for a torn one, which it is: the next write covers it, or close.
             raise storage_failure("write", self._path, error) from error
         if sync:
             sync_file(file)
+            self._is_unsynced = False
         file.close()
         self._record_count += len(records) // RECORD_SIZE
+
+    def close(self) -> None:
+        """Leave whole records only, and all of them durable: after a clean stop a torn one would be rot."""
+        if not self._is_unsynced:
+            return
+        file = self._open()
+        try:
+            file.truncate(self._record_count * RECORD_SIZE)
+        except OSError as error:
+            raise storage_failure("truncation", self._path, error) from error
+        sync_file(file)
+        self._is_unsynced = False
 
     def _open(self) -> File:
         try:
@@ -386,4 +401,5 @@ class Ledger:
     def rewrite(self, records: bytes) -> None:
         """Replace the file by ``records``, durably and in one step."""
         replace_file(self._file_system, self._path, records)
+        self._is_unsynced = False
         self._record_count = len(records) // RECORD_SIZE

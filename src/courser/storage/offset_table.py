@@ -273,6 +273,7 @@ class OffsetTable:
             if self._file is not None:
                 with contextlib.suppress(OSError):
                     self._file.truncate(self._size)
+                self.has_unsynced = True
             raise storage_failure("write", self._path, error) from error
         self._size += len(record)
         self.has_unsynced = True

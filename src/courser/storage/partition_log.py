@@ -226,12 +226,14 @@ class PartitionLog:
         """Cut a batch that was written in part, and say what to raise.
 
         If the power fails before the next sync, the cut may come undone: the part is then a torn tail like any other.
+        So that sync is needed even if no batch follows: a later segment does not count behind a torn tail.
         """
         self.marks.withdraw()
         failure = storage_failure("write", file.path, error)
         try:
             file.truncate(segment.size)
             segment.allocated_size = segment.size
+            segment.has_unsynced_cut = True
         except OSError as truncate_error:
             self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
         if not isinstance(failure, DiskFull):

@@ -101,6 +101,8 @@ class _Recovery:
         self._events: list[Event] = []
         self._segments: list[Segment] = []
         self._is_directory_changed = False
+        self._shown_end = 0
+        """Where the messages end that the kernel shows: a sync may have failed, and nobody lived to report it."""
         self._failure: str | None = None
 
     def run(self) -> RecoveredPartition:
@@ -301,7 +303,9 @@ class _Recovery:
             interval=self._settings.index_interval,
             stop_at_first_bad=stop is StopKind.CRASHED,
             from_disk=self._stop is not StopKind.CLEAN,
+            look_first=self._stop is StopKind.KILLED,
         )
+        self._shown_end = max(self._shown_end, scanned.shown_end_offset)
         self._mark_damages(scanned, path, stop)
         is_cut = self._cut_end(scanned, path, stop)
         if scanned.segment.batch_count:
@@ -359,7 +363,7 @@ class _Recovery:
         """The offset of the next message: never one that was ever confirmed."""
         numbers = reading.state.numbers
         end = max([numbers.start_offset, *(segment.end_offset for segment in self._segments)])
-        known = [end, *(gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))]
+        known = [end, self._shown_end, *(gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))]
         if reading.state.progress is not None:
             known.append(reading.state.progress.end_offset)
         if self._stop is StopKind.CRASHED:
@@ -386,9 +390,10 @@ class _Recovery:
 
     def _write_ledger(self, ledger: Ledger, reading: LedgerReading) -> None:
         records = [ledger.note(event) for event in self._events]
-        open_segments = [segment for segment in self._segments if segment.state is SegmentState.OPEN]
-        if open_segments and open_segments[-1].facts() != reading.state.progress:
-            records.append(ledger.note(Progress(open_segments[-1].facts())))
+        unsealed = [segment for segment in self._segments if segment.state is not SegmentState.SEALED]
+        # Not after a clean stop: interrupted, it would leave a torn record that only rot could explain.
+        if self._stop is not StopKind.CLEAN and unsealed and unsealed[-1].facts() != reading.state.progress:
+            records.append(ledger.note(Progress(unsealed[-1].facts())))
         if not reading.exists or reading.problems or reading.state.sync_failed:
             ledger.state.sync_failed = False
             ledger.rewrite(ledger.snapshot())

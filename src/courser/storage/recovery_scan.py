@@ -26,6 +26,8 @@ class ScannedSegment:
     """The bad stretch that the good part ends at."""
     has_zeros: bool
     """Whether nothing but zeros follows the good part."""
+    shown_end_offset: int
+    """Where the messages end that the kernel showed, whether or not they are on the disk: they may be confirmed."""
 
 
 def scan_open_segment(
@@ -38,12 +40,20 @@ def scan_open_segment(
     interval: int,
     stop_at_first_bad: bool,
     from_disk: bool,
+    look_first: bool,
 ) -> ScannedSegment:
     """Read a segment from the recovery point on, which ``facts`` describe, or from its beginning without them.
 
     With ``from_disk`` what the kernel remembers is not believed: after a failed sync it differs from the disk.
+    With ``look_first`` it is looked at, though, for the offsets that it shows.
     """
     file = file_system.open(path, writable=True)
+    shown_end_offset = base_offset
+    if look_first:
+        start, offset = (0, base_offset) if facts is None else (facts.size, facts.end_offset)
+        for found in scan(file, identity, start=start, end=file.size(), offset=offset):
+            if isinstance(found, GoodBatch):
+                shown_end_offset = found.header.end_offset
     if from_disk:
         sync_file(file)
         file.discard_cache()
@@ -71,7 +81,7 @@ def scan_open_segment(
                 _open_damage(segment, found)
     segment.synced_size = segment.writeback_size = segment.size
     segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
-    return ScannedSegment(segment, file, file_size, bad_end, has_zeros)
+    return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset)
 
 
 def _add(segment: Segment, batch: GoodBatch) -> None:

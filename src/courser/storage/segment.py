@@ -33,6 +33,7 @@ class Segment:
         "end_offset",
         "file",
         "first_timestamp",
+        "has_unsynced_cut",
         "index",
         "is_index_ready",
         "last_timestamp",
@@ -55,6 +56,8 @@ class Segment:
         self.size = 0
         """Bytes of batches in the file, whether or not more was allocated behind them."""
         self.synced_size = 0
+        self.has_unsynced_cut = False
+        """Part of a failed write was cut off behind ``size``; a power cut before the next sync brings it back."""
         self.writeback_size = 0
         """Bytes that the kernel was asked to write back."""
         self.allocated_size = 0

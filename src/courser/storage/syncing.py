@@ -21,8 +21,12 @@ def plan_sync(log: PartitionLog) -> Job | None:
     unsynced = [
         (segment, segment.file, segment.size)
         for segment in (*log.departing, *log.segments)
-        if segment.file is not None and segment.synced_size < segment.size and segment.state is not SegmentState.SEALED
+        if segment.file is not None
+        and (segment.synced_size < segment.size or segment.has_unsynced_cut)
+        and segment.state is not SegmentState.SEALED
     ]
+    for segment, _, _ in unsynced:
+        segment.has_unsynced_cut = False
     is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False
     offsets_file = log.offsets.begin_sync()
     if not unsynced and not is_directory_unsynced and offsets_file is None and mark.offset == log.marks.synced.offset:

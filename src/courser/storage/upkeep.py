@@ -341,12 +341,16 @@ def close(log: PartitionLog) -> None:
         pass
     if (job := plan_sync(log)) is not None:
         perform(job)
-    segment = log.open_segment
-    if log.failure is None and segment is not None and segment.file is not None:
+    if log.failure is None:
         try:
-            _leave_open_segment(log, segment, segment.file)
+            segment = log.open_segment
+            if segment is not None and segment.file is not None:
+                _leave_open_segment(log, segment, segment.file)
+            log.ledger.close()
         except StorageFailure as failure:
             log.fail(str(failure), is_sync=failure.operation == "sync")
+    if log.must_report_failure:
+        perform(_plan_failure_report(log))
     log.release_files()
 
 
