@@ -32,6 +32,8 @@ _SESSION = struct.Struct(
 )
 _MAGIC = b"CRSS"
 _CHECKSUM_SIZE = 8
+_SIZE_MAX = 4096
+"""Bytes that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,10 @@ class Session:
 
 def decode_session(data: bytes) -> Session | None:
     """Take the file apart; None if it is damaged."""
-    if len(data) != _SESSION.size:
+    # It may be longer: a newer version has more to say, and must be recognised as one.
+    if len(data) < _SESSION.size:
         return None
-    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean = _SESSION.unpack(data)
+    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean = _SESSION.unpack_from(data)
     if magic != _MAGIC or xxh3(data[_CHECKSUM_SIZE:]) != checksum:
         return None
     return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean))
@@ -67,7 +70,7 @@ def read_session(file_system: FileSystem, directory: Path) -> Session | None:
         file = file_system.open(directory / SESSION)
     except FileNotFoundError:
         return None
-    data = read_exactly(file, 0, min(file.size(), _SESSION.size + 1))
+    data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
     file.close()
     return decode_session(bytes(data or b""))
 

@@ -1,0 +1,232 @@
+"""When a send is acknowledged: the three levels, their bounds, and the order of the marks behind them."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.model.durability import Durability, DurabilityPolicy
+from courser.storage.acknowledgements import Acknowledgements
+from courser.storage.watermarks import Mark, Watermarks
+
+ZERO = Mark(0, 0, 0)
+
+
+def at(messages: int, size: int | None = None) -> Mark:
+    return Mark(messages, messages, 10 * messages if size is None else size)
+
+
+def bounded(messages: int = 10, size: int = 10**9, interval: int = 1000) -> Acknowledgements[str]:
+    return Acknowledgements(
+        DurabilityPolicy(level=Durability.BOUNDED, message_count_max=messages, size_max=size, interval=interval)
+    )
+
+
+def test_at_written_a_send_is_acknowledged_at_once() -> None:
+    acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.WRITTEN))
+    acks.written(at(10**6), "a", now=0)
+    assert acks.releasable(ZERO, now=10**9) == ["a"]
+    assert not acks.is_sync_due(ZERO, at(10**6), now=10**9)
+    assert acks.sync_due_at() is None
+
+
+def test_at_synced_a_send_waits_until_the_sync_has_passed_it() -> None:
+    acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.SYNCED))
+    for number, name in ((3, "a"), (5, "b"), (9, "c")):
+        acks.written(at(number), name, now=0)
+    assert acks.releasable(ZERO, now=0) == []
+    assert acks.is_sync_due(ZERO, at(9), now=0)
+    assert acks.releasable(at(4), now=0) == ["a"]
+    assert acks.releasable(at(5), now=0) == ["b"]
+    assert acks.releasable(at(9), now=0) == ["c"]
+    assert len(acks) == 0
+    assert not acks.is_sync_due(at(9), at(9), now=0)
+
+
+def test_at_bounded_a_send_within_the_bound_is_acknowledged_at_once() -> None:
+    acks = bounded(messages=10)
+    acks.written(at(4), "a", now=0)
+    acks.written(at(10), "b", now=0)
+    assert acks.releasable(ZERO, now=0) == ["a", "b"]
+
+
+def test_at_bounded_a_send_past_the_bound_waits_for_the_sync() -> None:
+    acks = bounded(messages=10)
+    acks.written(at(10), "a", now=0)
+    acks.written(at(11), "b", now=0)
+    acks.written(at(12), "c", now=0)
+    assert acks.releasable(ZERO, now=0) == ["a"]
+    assert acks.is_sync_due(ZERO, at(12), now=0)
+    assert acks.releasable(at(1), now=0) == ["b"]
+    assert acks.releasable(at(2), now=0) == ["c"]
+
+
+def test_at_bounded_the_bytes_are_bounded_too() -> None:
+    acks = bounded(messages=1000, size=100)
+    acks.written(at(1, 100), "a", now=0)
+    acks.written(at(2, 101), "b", now=0)
+    assert acks.releasable(ZERO, now=0) == ["a"]
+    assert acks.releasable(at(1, 100), now=0) == ["b"]
+
+
+def test_at_bounded_a_send_that_alone_passes_the_bound_waits_for_its_own_sync() -> None:
+    acks = bounded(messages=10)
+    acks.written(at(25), "large", now=0)
+    acks.written(at(26), "small", now=0)
+    assert acks.releasable(ZERO, now=0) == []
+    assert acks.releasable(at(14), now=0) == []
+    assert acks.releasable(at(25), now=0) == ["large", "small"]
+
+
+def test_at_bounded_a_sync_falls_due_after_the_interval_or_at_half_the_bound() -> None:
+    acks = bounded(messages=10, interval=1000)
+    assert acks.sync_due_at() is None
+    acks.written(at(1), "a", now=500)
+    acks.releasable(ZERO, now=500)
+    assert acks.sync_due_at() == 1500
+    assert not acks.is_sync_due(ZERO, at(1), now=1499)
+    assert acks.is_sync_due(ZERO, at(1), now=1500)
+    assert not acks.is_sync_due(ZERO, at(4), now=500)
+    assert acks.is_sync_due(ZERO, at(5), now=500)
+
+
+def test_at_bounded_an_overdue_sync_holds_all_acknowledgements() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    acks.written(at(1), "a", now=0)
+    assert acks.releasable(ZERO, now=2000) == ["a"]
+    acks.written(at(2), "b", now=2001)
+    assert acks.releasable(ZERO, now=2001) == []
+    assert acks.releasable(at(1), now=2001) == [], "what was written at 0 is covered, but no sync has begun"
+    acks.sync_began(at(2))
+    assert acks.releasable(at(2), now=2002) == ["b"]
+
+
+def test_at_bounded_a_sync_that_takes_too_long_holds_them_as_well() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    acks.written(at(1), "a", now=0)
+    assert acks.releasable(ZERO, now=0) == ["a"]
+    acks.sync_began(at(1))
+    acks.written(at(2), "b", now=1500)
+    assert acks.releasable(ZERO, now=1500) == ["b"]
+    acks.written(at(3), "c", now=2001)
+    assert acks.releasable(ZERO, now=2001) == [], "the sync of what was written at 0 is still under way"
+    assert acks.releasable(at(1), now=2002) == ["c"]
+
+
+def test_a_send_that_may_not_pass_keeps_those_behind_it_waiting() -> None:
+    acks = bounded(messages=10)
+    assert acks.admits(at(4), ZERO, now=0)
+    assert not acks.admits(at(14), ZERO, now=0)
+    acks.wait(at(14), "a")
+    assert not acks.admits(at(15), at(8), now=0), "acknowledgements go out in order"
+    acks.wait(at(15), "b")
+    assert acks.releasable(at(8), now=0) == ["a", "b"]
+
+
+def test_after_a_failed_sync_nobody_is_acknowledged() -> None:
+    acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.SYNCED))
+    acks.written(at(1), "a", now=0)
+    acks.written(at(2), "b", now=0)
+    assert acks.drain() == ["a", "b"]
+    assert acks.releasable(at(2), now=0) == []
+
+
+@dataclass
+class Sent:
+    mark: Mark
+    count: int
+    size: int
+    time: int
+    is_acknowledged: bool = False
+
+
+@given(
+    policy=st.builds(
+        DurabilityPolicy,
+        level=st.just(Durability.BOUNDED),
+        message_count_max=st.integers(1, 20),
+        size_max=st.integers(1, 500),
+        interval=st.integers(1, 50),
+    ),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.integers(1, 30), st.integers(1, 600)),
+            st.tuples(st.just("begin"), st.just(0), st.just(0)),
+            st.tuples(st.just("end"), st.just(0), st.just(0)),
+            st.tuples(st.just("pass"), st.integers(1, 60), st.just(0)),
+        ),
+        max_size=60,
+    ),
+)
+def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
+    policy: DurabilityPolicy, steps: list[tuple[str, int, int]]
+) -> None:
+    acks: Acknowledgements[Sent] = Acknowledgements(policy)
+    now, synced, written = 0, ZERO, ZERO
+    syncing: Mark | None = None
+    sends: list[Sent] = []
+    for step, count, size in steps:
+        match step:
+            case "send":
+                written = Mark(written.offset + count, written.message_count + count, written.size + size)
+                sends.append(Sent(written, count, size, now))
+                acks.written(written, sends[-1], now)
+            case "begin" if syncing is None and written != synced:
+                syncing = written
+                acks.sync_began(written)
+            case "end" if syncing is not None:
+                synced, syncing = syncing, None
+            case "pass":
+                now += count
+        unsynced_before = [sent for sent in sends if sent.mark.offset > synced.offset]
+        released = acks.releasable(synced, now)
+        for sent in released:
+            sent.is_acknowledged = True
+        at_risk = [sent for sent in sends if sent.is_acknowledged and sent.mark.offset > synced.offset]
+        assert sum(sent.count for sent in at_risk) <= policy.message_count_max
+        assert sum(sent.size for sent in at_risk) <= policy.size_max
+        newly_at_risk = [sent for sent in released if sent.mark.offset > synced.offset]
+        if newly_at_risk and unsynced_before:
+            assert now - unsynced_before[0].time <= 2 * policy.interval, "two intervals of sends, never more"
+        acknowledged = [sent.is_acknowledged for sent in sends]
+        assert acknowledged == sorted(acknowledged, reverse=True), "in order"
+
+
+# --- the marks ------------------------------------------------------------------------------------------
+
+
+def test_marks_move_in_order() -> None:
+    marks = Watermarks(100)
+    assert marks.synced == marks.written == marks.accepted == Mark(100, 0, 0)
+    marks.accept(5, 50)
+    assert (marks.accepted.offset, marks.written.offset) == (105, 100)
+    marks.write()
+    assert marks.written == Mark(105, 5, 50)
+    marks.sync(Mark(103, 3, 30))
+    marks.sync(marks.written)
+    assert marks.synced == Mark(105, 5, 50)
+
+
+def test_accepted_messages_that_were_not_written_are_withdrawn() -> None:
+    marks = Watermarks(0)
+    marks.accept(5, 50)
+    marks.withdraw()
+    assert marks.accepted == marks.written == Mark(0, 0, 0)
+    marks.accept(1, 1)
+
+
+def test_one_append_at_a_time() -> None:
+    marks = Watermarks(0)
+    marks.accept(5, 50)
+    with pytest.raises(AssertionError):
+        marks.accept(5, 50)
+
+
+@pytest.mark.parametrize("offset", [106, 99, 2**63])
+def test_nothing_is_synced_before_it_is_written_and_no_mark_goes_back(offset: int) -> None:
+    marks = Watermarks(100)
+    marks.accept(5, 50)
+    marks.write()
+    with pytest.raises(AssertionError):
+        marks.sync(Mark(offset, 0, 0))
