@@ -43,7 +43,7 @@ class Scale:
     read_size: int
     """Bytes of the log that is read."""
     read_pass_count: int
-    """How often a round reads all of it."""
+    """Passes over all of it, for each round."""
     lookup_count: int
     """Random reads, and lookups, in one round."""
     sealed_segment_size: int
