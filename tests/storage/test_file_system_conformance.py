@@ -105,6 +105,21 @@ def test_allocate_extends_with_zeros_and_never_cuts(disk: tuple[FileSystem, Path
     file.start_writeback(0, 12)
 
 
+def test_discarding_the_cache_changes_no_byte(disk: tuple[FileSystem, Path]) -> None:
+    system, directory = disk
+    file = fill(system, directory / "a", b"0123456789")
+    file.discard_cache()
+    assert read_whole(file) == b"0123456789", "not synced, so not clean: it stays"
+    file.sync()
+    file.write_at(10, [b"abc"])
+    file.discard_cache()
+    assert read_whole(file) == b"0123456789abc"
+    assert file.size() == 13
+    file.close()
+    with pytest.raises(OSError, match=r"."):
+        file.discard_cache()
+
+
 def test_negative_positions_are_refused(disk: tuple[FileSystem, Path]) -> None:
     system, directory = disk
     file = fill(system, directory / "a", b"abc")
