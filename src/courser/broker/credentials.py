@@ -8,7 +8,7 @@ import hmac
 import secrets
 
 from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerifyMismatchError
+from argon2.exceptions import InvalidHashError, VerificationError
 
 _MEMORY_KIB = 19 * 1024
 _PASS_COUNT = 2
@@ -27,13 +27,13 @@ class Passwords:
 
     def hash(self, password: str) -> str:
         """An argon2id string with its own salt and parameters."""
-        return self._hasher.hash(password)
+        return self._hasher.hash(_bytes(password))
 
     def is_right(self, password: str, password_hash: str | None) -> bool:
         """Compare. For an unknown user pass None: it takes as long and is always wrong."""
         try:
-            self._hasher.verify(password_hash if password_hash is not None else self._decoy, password)
-        except (VerifyMismatchError, InvalidHashError):
+            self._hasher.verify(password_hash if password_hash is not None else self._decoy, _bytes(password))
+        except (VerificationError, InvalidHashError):
             return False
         return password_hash is not None
 
@@ -49,9 +49,14 @@ def make_token() -> str:
 
 def hash_token(token: str) -> bytes:
     """What the catalog keeps of a token."""
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(_bytes(token)).digest()
 
 
 def is_same_hash(first: bytes, second: bytes) -> bool:
     """Compare hashes without telling by the time it takes where they differ."""
     return hmac.compare_digest(first, second)
+
+
+def _bytes(secret: str) -> bytes:
+    # JSON lets half a surrogate pair through: such a password is unusual, and no error.
+    return secret.encode(errors="surrogatepass")

@@ -23,7 +23,16 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import make_directories, remove_tree, storage_failure
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.partition_log import PartitionLog
-from courser.storage.paths import LEDGER, PARTITIONS, TOPICS, partition_directory, stream_directory, topic_directory
+from courser.storage.paths import (
+    DESCRIPTOR,
+    LEDGER,
+    PARTITIONS,
+    TOPICS,
+    partition_directory,
+    stream_directory,
+    topic_directory,
+)
+from courser.storage.quarantine import Quarantine
 
 
 class Directories:
@@ -128,6 +137,22 @@ class Directories:
         except (DamagedData, OSError):
             return None
 
+    def keep_foreign(self, directory: Path, uuid: bytes) -> None:
+        """Copy a descriptor aside that is damaged, or that tells of something else, before it is replaced."""
+        try:
+            found = read_descriptor(self._file_system, directory)
+        except DamagedData:
+            found = None
+        else:
+            if found is None or uuid_of(found) == uuid:
+                return
+        try:
+            file = self._file_system.open(directory / DESCRIPTOR)
+            Quarantine(self._file_system, directory).copy(file, 0, file.size())
+            file.close()
+        except OSError as error:
+            raise storage_failure("copy", directory / DESCRIPTOR, error) from error
+
     def is_finished(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
         """Whether the making of a partition came to its end: its ledger is the last thing."""
         try:
@@ -145,10 +170,8 @@ class Directories:
         """
         directory = self._path / deleted.path
         found = self.descriptor(directory)
-        if found is not None:
-            uuid = found.uuid if isinstance(found, StreamDescriptor) else found.topic.uuid
-            if uuid != deleted.uuid:
-                return False
+        if found is not None and uuid_of(found) != deleted.uuid:
+            return False
         try:
             remove_tree(self._file_system, directory)
             with contextlib.suppress(FileNotFoundError):
@@ -157,6 +180,11 @@ class Directories:
         except OSError as error:
             raise storage_failure("removal", directory, error) from error
         return True
+
+
+def uuid_of(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
+    """Whose descriptor it is."""
+    return descriptor.uuid if isinstance(descriptor, StreamDescriptor) else descriptor.topic.uuid
 
 
 def identity_of(topic: Topic, partition: Partition) -> PartitionIdentity:

@@ -7,6 +7,8 @@ import msgspec
 
 NEVER = 2**64 - 1
 """A message expiry that never comes, a topic size without limit."""
+ID_MAX = 2**32 - 1
+"""The largest id that fits into a request."""
 
 
 class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):
@@ -165,10 +167,16 @@ class UsedIds(msgspec.Struct, array_like=True):
         """Whether this id was ever given out."""
         return number < self.next_id and not any(start <= number < end for start, end in self.holes)
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no id is left."""
+        return self.next_id > ID_MAX and not self.holes
+
     def use(self, number: int | None) -> int:
         """Give out an id: the next one, or the one that was asked for."""
         if number is None:
-            number = self.next_id
+            # A client that names the largest id itself must not keep others from getting one.
+            number = self.next_id if self.next_id <= ID_MAX else self.holes[0][0]
         if number >= self.next_id:
             if number > self.next_id:
                 self.holes.append((self.next_id, number))
@@ -176,6 +184,14 @@ class UsedIds(msgspec.Struct, array_like=True):
             return number
         self.holes = [part for hole in self.holes for part in _split(hole, number)]
         return number
+
+    def merge(self, other: "UsedIds") -> None:
+        """Call used what either calls used."""
+        end = max(self.next_id, other.next_id)
+        mine, theirs = ([*ids.holes, (ids.next_id, end)] for ids in (self, other))
+        shared = ((max(hole[0], free[0]), min(hole[1], free[1])) for hole in mine for free in theirs)
+        self.holes = [hole for hole in shared if hole[0] < hole[1]]
+        self.next_id = end
 
 
 def _split(hole: tuple[int, int], number: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from courser.catalog.commands import ForgetDeleted
 from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
-from courser.catalog.reconcile import Reconciliation, reconcile
+from courser.catalog.reconcile import Reconciler, Reconciliation
 from courser.catalog.store import CatalogSettings, CatalogStore, make_metadata_directory
 from courser.errors import MetadataDamaged, StartRefused
 from courser.model.clock import Clock
@@ -41,20 +41,28 @@ def open_catalog(
     """
     directories = Directories(file_system, data_directory)
     report: RebuildReport | None = None
+
+    def start() -> tuple[CatalogStore, Reconciliation]:
+        store = CatalogStore.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
+        reconciler = Reconciler(directories, data_directory, store.state, store.last_op)
+        reconciler.survey()
+        # Nothing is missing and nothing is damaged: only now is anything changed.
+        store.settle()
+        return store, reconciler.carry_out()
+
     try:
         _check_presence(file_system, data_directory, directories)
-        store = CatalogStore.open(file_system, data_directory, clock=clock, stop=stop, settings=settings)
-        found = reconcile(directories, data_directory, store.state, store.last_op)
+        store, found = start()
         if found.unknown and recreate_missing_state:
             store.close()
             raise MetadataDamaged(data_directory / METADATA, 0, f"{len(found.unknown)} directories are not in it")
-    except StartRefused:
+    except StartRefused as refusal:
         if not recreate_missing_state:
             raise
         make_metadata_directory(file_system, data_directory / METADATA)
         report = rebuild_metadata(file_system, data_directory, data_directory / METADATA, clock)
-        store = CatalogStore.open(file_system, data_directory, clock=clock, stop=stop, settings=settings)
-        found = reconcile(directories, data_directory, store.state, store.last_op)
+        report.problems = report.problems or [str(refusal)]
+        store, found = start()
     if found.removed:
         store.submit(ForgetDeleted(tuple(found.removed)))
     return OpenedCatalog(store, directories, found, report)

@@ -7,12 +7,14 @@ descriptor is gone too is adopted under a made-up name. Nothing is deleted; dama
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 import xxhash
 
 from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor
 from courser.catalog.directories import Directories
 from courser.catalog.entities import Partition, Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.rules import NAME_SIZE_MAX
 from courser.catalog.salvage import Salvage, salvage_metadata
 from courser.catalog.state import CatalogState
 from courser.model.clock import Clock
@@ -87,6 +89,8 @@ class _Merge:
         self._path = data_directory
         self._state = state
         self._report = report
+        self._described: set[tuple[int, ...]] = set()
+        """Ids of streams, and of topics, whose names come from their descriptors."""
         self.highest_op = -1
 
     def run(self) -> None:
@@ -96,7 +100,35 @@ class _Merge:
             if stream_id is None or self._is_deleted(directory):
                 continue
             self._take_stream(stream_id, directory)
+        self._part_names()
         self._state.index_names()
+
+    def _part_names(self) -> None:
+        """No two of a kind may share a name: a stale one gives way to one that a descriptor says."""
+        streams = self._state.streams
+        taken: set[str] = set()
+        for stream_id in sorted(streams, key=lambda number: ((number,) not in self._described, number)):
+            stream = streams[stream_id]
+            stream.name = self._free_name(stream.name, stream_id, taken, f"stream {stream_id}")
+            self._part_topic_names(stream)
+
+    def _part_topic_names(self, stream: Stream) -> None:
+        taken: set[str] = set()
+        ids = sorted(stream.topics, key=lambda number: ((stream.stream_id, number) not in self._described, number))
+        for topic_id in ids:
+            topic = stream.topics[topic_id]
+            topic.name = self._free_name(topic.name, topic_id, taken, f"topic {topic_id} of stream {stream.name}")
+
+    def _free_name(self, name: str, number: int, taken: set[str], what: str) -> str:
+        free = name
+        for suffix in ("", f"-{number}", *(f"-{number}-{count}" for count in range(len(taken) + 1))):
+            free = name.encode()[: NAME_SIZE_MAX - len(suffix)].decode(errors="ignore") + suffix
+            if free not in taken:
+                break
+        if free != name:
+            self._report.lost.append(f"the name {name!r} of {what}, which is another's too: it is called {free!r} now")
+        taken.add(free)
+        return free
 
     def _is_deleted(self, directory: Path) -> bool:
         return str(directory.relative_to(self._path)) in self._state.deleted
@@ -104,12 +136,13 @@ class _Merge:
     def _take_stream(self, stream_id: int, directory: Path) -> None:
         descriptor = self._directories.descriptor(directory)
         stream = self._state.streams.get(stream_id)
-        if isinstance(descriptor, StreamDescriptor) and descriptor.stream_id == stream_id:
+        if _is_of_stream(descriptor, stream_id, stream):
             if stream is None:
                 stream = self._adopt_stream(stream_id, descriptor.uuid, descriptor.name, directory)
                 stream.created_at = descriptor.created_at
-            stream.name = self._free_stream_name(descriptor.name, stream_id)
-            _merge_ids(stream.topic_ids, descriptor.topic_ids)
+            stream.name = descriptor.name
+            self._described.add((stream_id,))
+            stream.topic_ids.merge(descriptor.topic_ids)
         elif stream is None:
             uuid = xxhash.xxh3_128_digest(str(directory).encode())
             stream = self._adopt_stream(stream_id, uuid, f"recovered-{stream_id}", directory)
@@ -120,24 +153,21 @@ class _Merge:
                 self._take_topic(stream, topic_id, directory / TOPICS / name)
 
     def _adopt_stream(self, stream_id: int, uuid: bytes, name: str, directory: Path) -> Stream:
-        stream = Stream(stream_id, uuid, self._free_stream_name(name, stream_id), 0, {}, UsedIds())
+        stream = Stream(stream_id, uuid, name, 0, {}, UsedIds())
         self._state.streams[stream_id] = stream
         _use(self._state.stream_ids, stream_id)
         self._report.adopted.append(directory)
         return stream
 
-    def _free_stream_name(self, name: str, stream_id: int) -> str:
-        taken = {stream.name for stream in self._state.streams.values() if stream.stream_id != stream_id}
-        return name if name not in taken else f"{name}-{stream_id}"
-
     def _take_topic(self, stream: Stream, topic_id: int, directory: Path) -> None:
         descriptor = self._directories.descriptor(directory)
         known = stream.topics.get(topic_id)
         partitions = self._partitions_in(directory / PARTITIONS)
-        if isinstance(descriptor, TopicDescriptor) and descriptor.topic.topic_id == topic_id:
+        if _is_of_topic(descriptor, stream.stream_id, topic_id, known):
             topic = descriptor.topic
+            self._described.add((stream.stream_id, topic_id))
             if known is not None:
-                _merge_ids(topic.group_ids, known.group_ids)
+                topic.group_ids.merge(known.group_ids)
                 topic.purge_count = max(topic.purge_count, known.purge_count)
         elif known is not None:
             topic = known
@@ -145,7 +175,6 @@ class _Merge:
             topic = self._make_up_topic(stream, topic_id, directory, partitions)
         if known is None:
             self._report.adopted.append(directory)
-        topic.name = _free_topic_name(stream, topic)
         stream.topics[topic_id] = topic
         _use(stream.topic_ids, topic_id)
         self.highest_op = max([self.highest_op, *(partition.incarnation for partition in topic.partitions)])
@@ -187,13 +216,20 @@ def _use(ids: UsedIds, number: int) -> None:
         ids.use(number)
 
 
-def _merge_ids(ids: UsedIds, others: UsedIds) -> None:
-    """Call used what either calls used."""
-    for number in range(others.next_id):
-        if others.is_used(number):
-            _use(ids, number)
+def _is_of_stream(
+    descriptor: StreamDescriptor | TopicDescriptor | None, stream_id: int, known: Stream | None
+) -> TypeGuard[StreamDescriptor]:
+    """Whether the descriptor is that of this stream, and not one that somebody put there."""
+    if not isinstance(descriptor, StreamDescriptor) or descriptor.stream_id != stream_id:
+        return False
+    return known is None or known.uuid == descriptor.uuid
 
 
-def _free_topic_name(stream: Stream, topic: Topic) -> str:
-    taken = {other.name for other in stream.topics.values() if other.topic_id != topic.topic_id}
-    return topic.name if topic.name not in taken else f"{topic.name}-{topic.topic_id}"
+def _is_of_topic(
+    descriptor: StreamDescriptor | TopicDescriptor | None, stream_id: int, topic_id: int, known: Topic | None
+) -> TypeGuard[TopicDescriptor]:
+    if not isinstance(descriptor, TopicDescriptor):
+        return False
+    if descriptor.stream_id != stream_id or descriptor.topic.topic_id != topic_id:
+        return False
+    return known is None or known.uuid == descriptor.topic.uuid

@@ -4,13 +4,16 @@ Only directories that the state calls deleted are removed. A missing one is made
 entry of the journal: then the power failed before it was acknowledged. Otherwise its messages are lost, and it says so.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import Directories
-from courser.catalog.entities import Partition, Stream, Topic
+from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
+from courser.errors import StartRefused
 from courser.storage.paths import PARTITIONS, STREAMS, TOPICS, stream_directory, topic_directory
 
 
@@ -37,75 +40,111 @@ class Reconciliation:
     """Directories that the catalog does not know: left alone."""
 
 
-def reconcile(
-    directories: Directories, data_directory: Path, state: CatalogState, last_op: int | None
-) -> Reconciliation:
-    """Bring the tree in line with the state, as far as that is safe. May be repeated."""
-    return _Reconciler(directories, data_directory, state, last_op).run()
+class Reconciler:
+    """Compares first and changes nothing; then ``carry_out`` does what is to be done. May be repeated."""
 
-
-class _Reconciler:
     def __init__(
         self, directories: Directories, data_directory: Path, state: CatalogState, last_op: int | None
     ) -> None:
         self._directories = directories
         self._path = data_directory
         self._state = state
-        self._last_op = last_op
+        self._last_op = -1 if last_op is None else last_op
         self._result = Reconciliation()
+        self._steps: list[Callable[[], None]] = []
 
-    def run(self) -> Reconciliation:
+    def survey(self) -> None:
+        """Look at everything.
+
+        Raises:
+            StartRefused: there are directories of commands that the journal should know and does not: its end is gone.
+                The next command would take their ids, and write into them.
+        """
+        found = set(self._directories.subdirectories(self._path / STREAMS))
+        unknown = self._unknown(self._path / STREAMS, found - {str(stream_id) for stream_id in self._state.streams})
+        later = [path for path in unknown if _is_unused(path.name, self._state.stream_ids)]
+        for stream in self._state.streams.values():
+            later += self._survey_stream(stream)
+        if later:
+            raise StartRefused(
+                later[0],
+                "it was made by a command that the metadata does not know: the end of the journal is gone",
+                "restore the metadata directory from a backup, or start once with recreate_missing_state to rebuild "
+                "it from the descriptors beside the data, or move the directory out of the way",
+            )
+
+    def carry_out(self) -> Reconciliation:
+        """Remove what is deleted, make again what was interrupted."""
         for deleted in self._state.deleted.values():
             if self._directories.remove(deleted):
                 self._result.removed.append(deleted.path)
-        known = {str(stream_id) for stream_id in self._state.streams}
-        self._report_unknown(self._path / STREAMS, known)
-        for stream in self._state.streams.values():
-            self._check_stream(stream)
+            else:
+                self._result.unknown.append(self._path / deleted.path)
+        for step in self._steps:
+            step()
         return self._result
 
-    def _check_stream(self, stream: Stream) -> None:
+    # --- looking ---
+
+    def _survey_stream(self, stream: Stream) -> list[Path]:
         directory = stream_directory(self._path, stream.stream_id)
         if self._directories.descriptor(directory) != describe_stream(stream):
             # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
-            self._directories.make_stream(stream)
-            self._result.remade.append(directory)
-        self._report_unknown(directory / TOPICS, {str(topic_id) for topic_id in stream.topics})
+            self._steps.append(partial(self._remake_stream, stream))
+        found = set(self._directories.subdirectories(directory / TOPICS))
+        unknown = self._unknown(directory / TOPICS, found - {str(topic_id) for topic_id in stream.topics})
+        later = [path for path in unknown if _is_unused(path.name, stream.topic_ids)]
         for topic in stream.topics.values():
-            self._check_topic(stream, topic)
+            later += self._survey_topic(stream, topic)
+        return later
 
-    def _check_topic(self, stream: Stream, topic: Topic) -> None:
+    def _survey_topic(self, stream: Stream, topic: Topic) -> list[Path]:
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-        found = set(self._directories.subdirectories(directory / PARTITIONS))
         expected = {f"{partition.partition_id}-{partition.incarnation}": partition for partition in topic.partitions}
-        self._report(directory / PARTITIONS, found - expected.keys())
-        if self._directories.descriptor(directory) != describe_topic(stream, topic):
-            self._directories.make_topic(stream, topic)
+        found = set(self._directories.subdirectories(directory / PARTITIONS))
+        unknown = self._unknown(directory / PARTITIONS, found - expected.keys())
         unfinished = [
             partition
             for partition in topic.partitions
             if partition.incarnation == self._last_op and not self._directories.is_finished(stream, topic, partition)
         ]
-        if unfinished:
-            self._remake(stream, topic, unfinished)
+        if unfinished or self._directories.descriptor(directory) != describe_topic(stream, topic):
+            self._steps.append(partial(self._remake_topic, stream, topic, unfinished))
         for name, partition in expected.items():
             if name not in found and partition not in unfinished:
                 path = self._directories.partition_path(stream, topic, partition)
                 ids = stream.stream_id, topic.topic_id, partition.partition_id
                 self._result.lost.append(LostPartition(*ids, path))
+        return [path for path in unknown if _incarnation(path.name) > self._last_op]
 
-    def _remake(self, stream: Stream, topic: Topic, partitions: list[Partition]) -> None:
+    def _unknown(self, directory: Path, names: Iterable[str]) -> list[Path]:
+        """Note directories that the state does not know, unless it knows that they are deleted."""
+        paths = [directory / name for name in sorted(names)]
+        unknown = [path for path in paths if str(path.relative_to(self._path)) not in self._state.deleted]
+        self._result.unknown += unknown
+        return unknown
+
+    # --- doing ---
+
+    def _remake_stream(self, stream: Stream) -> None:
+        directory = stream_directory(self._path, stream.stream_id)
+        self._directories.keep_foreign(directory, stream.uuid)
+        self._directories.make_stream(stream)
+        self._result.remade.append(directory)
+
+    def _remake_topic(self, stream: Stream, topic: Topic, partitions: list[Partition]) -> None:
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
+        self._directories.keep_foreign(directory, topic.uuid)
         self._directories.make_topic(stream, topic)
         self._directories.make_partitions(stream, topic, partitions)
         self._result.remade.append(directory)
 
-    def _report_unknown(self, directory: Path, known: set[str]) -> None:
-        self._report(directory, set(self._directories.subdirectories(directory)) - known)
 
-    def _report(self, directory: Path, names: set[str]) -> None:
-        deleted = self._state.deleted.keys()
-        for name in sorted(names):
-            path = directory / name
-            if str(path.relative_to(self._path)) not in deleted:
-                self._result.unknown.append(path)
+def _is_unused(name: str, ids: UsedIds) -> bool:
+    return name.isascii() and name.isdigit() and not ids.is_used(int(name))
+
+
+def _incarnation(name: str) -> int:
+    """The op in the name of a partition's directory; -1 if it is no such name."""
+    partition_id, _, incarnation = name.partition("-")
+    return int(incarnation) if all(part.isascii() and part.isdigit() for part in (partition_id, incarnation)) else -1

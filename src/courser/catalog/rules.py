@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from courser.catalog import commands as c
-from courser.catalog.entities import Stream, Topic, User
+from courser.catalog.entities import ID_MAX, Stream, Topic, UsedIds, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
 
@@ -25,8 +25,7 @@ TOKEN_COUNT_MAX = 100
 USER_COUNT_MAX = 100_000
 """Users: bounds the snapshot."""
 UUID_SIZE = 16
-_ID_MAX = 2**32 - 1
-"""The largest id that fits into a request."""
+TOKEN_HASH_SIZE = 32
 
 
 def check(state: CatalogState, command: c.AnyCommand) -> None:
@@ -60,8 +59,17 @@ def _user(state: CatalogState, user_id: int) -> User:
     return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
 
 
+def _size(text: str, code: ErrorCode) -> int:
+    """Bytes of a text as it will be stored."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        # Half a surrogate pair, as JSON lets it through.
+        _refuse(code, "the text is not valid Unicode")
+
+
 def _check_name(name: str, what: str) -> None:
-    size = len(name.encode())
+    size = _size(name, ErrorCode.INVALID_FORMAT)
     if not 1 <= size <= NAME_SIZE_MAX:
         _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} has 1 to {NAME_SIZE_MAX} bytes, not {size}")
 
@@ -71,9 +79,12 @@ def _check_uuid(uuid: bytes) -> None:
         _refuse(ErrorCode.INVALID_COMMAND, f"a uuid has {UUID_SIZE} bytes, not {len(uuid)}")
 
 
-def _check_id(number: int | None) -> None:
-    if number is not None and not 0 <= number <= _ID_MAX:
-        _refuse(ErrorCode.INVALID_COMMAND, f"an id lies between 0 and {_ID_MAX}, not at {number}")
+def _check_id(number: int | None, ids: UsedIds) -> None:
+    if number is None:
+        if ids.is_exhausted:
+            _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} were used before")
+    elif not 0 <= number <= ID_MAX:
+        _refuse(ErrorCode.INVALID_COMMAND, f"an id lies between 0 and {ID_MAX}, not at {number}")
 
 
 # --- streams and topics ---
@@ -82,7 +93,7 @@ def _check_id(number: int | None) -> None:
 def _create_stream(state: CatalogState, command: c.CreateStream) -> None:
     _check_name(command.name, "stream")
     _check_uuid(command.uuid)
-    _check_id(command.stream_id)
+    _check_id(command.stream_id, state.stream_ids)
     if command.stream_id is not None and state.stream_ids.is_used(command.stream_id):
         _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {command.stream_id} was used before")
     if command.name in state.stream_by_name:
@@ -104,7 +115,7 @@ def _create_topic(state: CatalogState, command: c.CreateTopic) -> None:
     stream = _stream(state, command.stream_id)
     _check_name(command.name, "topic")
     _check_uuid(command.uuid)
-    _check_id(command.topic_id)
+    _check_id(command.topic_id, stream.topic_ids)
     if not 0 <= command.partition_count <= PARTITION_COUNT_MAX:
         _refuse(
             ErrorCode.TOO_MANY_PARTITIONS,
@@ -153,7 +164,7 @@ def _delete_partitions(state: CatalogState, command: c.DeletePartitions) -> None
 def _create_group(state: CatalogState, command: c.CreateGroup) -> None:
     topic = _topic(state, command.stream_id, command.topic_id)
     _check_name(command.name, "consumer group")
-    _check_id(command.group_id)
+    _check_id(command.group_id, topic.group_ids)
     if command.group_id is not None and topic.group_ids.is_used(command.group_id):
         _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {command.group_id} was used before")
     if any(group.name == command.name for group in topic.groups.values()):
@@ -170,7 +181,7 @@ def _delete_group(state: CatalogState, command: c.DeleteGroup) -> None:
 
 
 def _check_user_name(name: str) -> None:
-    size = len(name.encode())
+    size = _size(name, ErrorCode.INVALID_USERNAME)
     if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
         bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
         _refuse(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
@@ -218,8 +229,11 @@ def _update_permissions(state: CatalogState, command: c.UpdatePermissions) -> No
 
 def _create_token(state: CatalogState, command: c.CreateToken) -> None:
     user = _user(state, command.user_id)
-    if not 1 <= len(command.name.encode()) <= NAME_SIZE_MAX:
+    if not 1 <= _size(command.name, ErrorCode.INVALID_TOKEN_NAME) <= NAME_SIZE_MAX:
         _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token has 1 to {NAME_SIZE_MAX} bytes")
+    if len(command.token_hash) != TOKEN_HASH_SIZE:
+        # As with passwords: a plain token must never get into a file.
+        _refuse(ErrorCode.INVALID_COMMAND, f"a token is kept only as a hash of {TOKEN_HASH_SIZE} bytes")
     if command.name in user.tokens:
         _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"a token of this user is called {command.name!r} already")
     if len(user.tokens) >= TOKEN_COUNT_MAX:

@@ -15,11 +15,11 @@ from courser.catalog.commands import AnyCommand, command_number, decode_command,
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
-from courser.errors import CommandRejected, JournalFull, MetadataDamaged, StorageFailure
+from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDamaged, StorageFailure
 from courser.model.clock import Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
 from courser.storage.files import FileSystem
-from courser.storage.journal import SLOT_COUNT, Entry, Journal
+from courser.storage.journal import ENTRY_HEADER_SIZE, ENTRY_SIZE_MAX, SLOT_COUNT, Entry, Journal
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT, TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
@@ -87,7 +87,26 @@ class CatalogStore:
         stop: StopKind,
         settings: CatalogSettings | None = None,
     ) -> "CatalogStore":
-        """Load the snapshot, replay the journal behind it.
+        """Load the snapshot, replay the journal behind it, be ready for commands.
+
+        Raises:
+            MetadataDamaged: as ``read`` says; nothing was changed.
+        """
+        store = cls.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
+        store.settle()
+        return store
+
+    @classmethod
+    def read(
+        cls,
+        file_system: FileSystem,
+        data_directory: Path,
+        *,
+        clock: Clock,
+        stop: StopKind,
+        settings: CatalogSettings | None = None,
+    ) -> "CatalogStore":
+        """Load the snapshot, replay the journal behind it. ``settle`` comes before the first command.
 
         Raises:
             MetadataDamaged: a file is damaged in a way that no crash explains; nothing was changed.
@@ -106,10 +125,12 @@ class CatalogStore:
         )
         for entry in journal.entries():
             replay(state, entry, directory / JOURNAL, journal.position(entry.op))
-        # Everything can be read: only now is anything changed.
-        _remove_leftovers(file_system, directory)
-        journal.settle()
         return cls(file_system, directory, clock, settings, state=state, journal=journal)
+
+    def settle(self) -> None:
+        """Put in order what the last session left: temporary files, a torn end of the journal. May be repeated."""
+        _remove_leftovers(self._file_system, self._directory)
+        self._journal.settle()
 
     # --- facts ---
 
@@ -151,9 +172,7 @@ class CatalogStore:
     def prepare(self, command: AnyCommand) -> PreparedCommand:
         """Check a command and put it into journal form."""
         check(self.state, command)
-        # What cannot be read back must not get into the journal, where it would refuse every later start.
-        body = encode_command(command)
-        decode_command(body)
+        body = _encode(command)
         timestamp = max(self._clock.now(), self._last_timestamp)
         entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
         return PreparedCommand(command, entry, data)
@@ -215,6 +234,18 @@ class CatalogStore:
     def close(self) -> None:
         """Let go of the files. Everything is durable already."""
         self._journal.close()
+
+
+def _encode(command: AnyCommand) -> bytes:
+    """The body of its entry. What cannot be read back must not get in: it would refuse every later start."""
+    try:
+        body = encode_command(command)
+        decode_command(body)
+    except (ValueError, OverflowError) as error:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"it cannot be stored: {error}") from error
+    if ENTRY_HEADER_SIZE + len(body) > ENTRY_SIZE_MAX:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"{len(body)} bytes are too many for one command")
+    return body
 
 
 def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
