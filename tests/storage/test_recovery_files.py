@@ -18,6 +18,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
+from courser.storage.upkeep import plan_trim
 from courser.testing.clocks import ManualClock
 from courser.testing.faults import FaultPlan
 from tests.storage.engine import ALL, IDENTITY, Engine, durability, flipped, messages_of, payload_of
@@ -222,6 +223,34 @@ def test_a_seal_that_rotted_in_the_ledger_does_not_take_its_segment_away(stop: S
     engine.restart()
     assert engine.letters() == []
     assert offsets(engine) == list(range(24))
+
+
+def test_a_segment_that_lost_its_seal_is_not_overtaken_by_retention() -> None:
+    """Sealed segments behind it go only after it: messages are removed from the front."""
+    engine = segments(4)
+    ledger = engine.disk.contents(engine.ledger_path)
+    seals = [position for position in range(0, len(ledger), RECORD_SIZE) if ledger[position + 14] == 2]
+    engine.disk.plant(engine.ledger_path, flipped(ledger, seals[0] + 100))
+    engine.open(StopKind.CLEAN)
+    assert plan_trim(engine.log, 18) is None
+    assert offsets(engine) == list(range(24))
+    engine.upkeep()
+    engine.trim(18)
+    assert offsets(engine) == list(range(18, 24))
+    assert [path.name for path in engine.log_paths()] == [f"{18:020d}.log"]
+
+
+def test_a_damage_that_every_start_meets_is_written_down_once() -> None:
+    engine = Engine(ONE_SEGMENT)
+    old_ledger = engine.disk.contents(engine.ledger_path)
+    engine.fill(5)
+    engine.stop()
+    engine.disk.plant(engine.ledger_path, old_ledger)
+    engine.disk.plant(engine.log_path(), flipped(engine.disk.contents(engine.log_path()), engine.batch_starts()[1]))
+    for _ in range(4):
+        engine.open(StopKind.CLEAN)
+        assert len(engine.log.ledger.state.damages) == 1
+        engine.disk.kill()
 
 
 # --- the ledger, byte by byte ---------------------------------------------------------------------------

@@ -306,7 +306,7 @@ class _Recovery:
             look_first=self._stop is StopKind.KILLED,
         )
         self._shown_end = max(self._shown_end, scanned.shown_end_offset)
-        self._mark_damages(scanned, path, stop)
+        self._mark_damages(scanned, path, stop, reading)
         is_cut = self._cut_end(scanned, path, stop)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
@@ -317,7 +317,7 @@ class _Recovery:
                 self._note(Oddity.EMPTY, path, "no message was ever in it: removed", is_damage=False)
         return is_cut
 
-    def _mark_damages(self, scanned: ScannedSegment, path: Path, stop: StopKind) -> None:
+    def _mark_damages(self, scanned: ScannedSegment, path: Path, stop: StopKind, reading: LedgerReading) -> None:
         """Bad bytes with good batches behind them, where no crash explains them: keep all, pass over them in reads."""
         case = case_for(stop, Tail.BAD_IN_BETWEEN)
         for damage in scanned.segment.damages:
@@ -333,7 +333,8 @@ class _Recovery:
                     damage.end_offset,
                 )
             )
-            self._events.append(damage)
+            if damage not in reading.state.damages:
+                self._events.append(damage)
 
     def _cut_end(self, scanned: ScannedSegment, path: Path, stop: StopKind) -> bool:
         """Deal with what follows the good part. Return whether later segments must go too."""

@@ -7,6 +7,7 @@ send waits if the reservation comes late. The ledger is only ever touched by the
 import contextlib
 import errno
 from collections.abc import Callable
+from itertools import takewhile
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.durability import Durability
@@ -248,11 +249,12 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
 def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
     """Delete the sealed segments that lie wholly below ``before_offset``; None if there is none."""
     log.check_writable()
-    gone = [
-        segment
-        for segment in log.segments
-        if segment.state is SegmentState.SEALED and segment.end_offset <= before_offset
-    ]
+    # A start may have left a segment to be sealed in front of sealed ones: nothing behind it goes before it.
+    gone = list(
+        takewhile(
+            lambda segment: segment.state is SegmentState.SEALED and segment.end_offset <= before_offset, log.segments
+        )
+    )
     if not gone:
         return None
     kept = log.segments[len(gone) :]
