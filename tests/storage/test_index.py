@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.index_entries import IndexEntries, IndexEntry
-from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK
+from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, BadIndex, IndexFile, segment_seed
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
@@ -121,6 +121,18 @@ def test_the_index_of_a_sealed_segment_holds_what_the_log_implies(cache: IndexCa
     index = SegmentIndex(IDENTITY, 0, INTERVAL)
     index.use_file(engine.disk.open(engine.index_path()), engine.log.segments[0].size, into_memory=True)
     assert entries_in(index._entries) == implied_entries(engine)
+
+
+def test_every_flipped_byte_of_every_block_is_found() -> None:
+    engine = sealed_engine()
+    good = engine.disk.contents(engine.index_path())
+    path = engine.directory / "copy"
+    seed = segment_seed(IDENTITY, 0)
+    for position in range(len(good)):
+        engine.disk.plant(path, flipped(good, position))
+        file = IndexFile(engine.disk.open(path), seed=seed, base_offset=0, block_count=len(good) // BLOCK_SIZE)
+        with pytest.raises(BadIndex):
+            file.block(position // BLOCK_SIZE)
 
 
 def test_every_flipped_byte_of_the_index_is_found_and_the_index_is_built_again() -> None:
