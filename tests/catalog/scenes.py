@@ -1,0 +1,86 @@
+"""What the tests of the catalog share: a life in twenty kinds of commands, and a look at every byte of a disk."""
+
+from courser.catalog import commands as c
+from courser.catalog.entities import (
+    NEVER,
+    GlobalPermissions,
+    Permissions,
+    StreamPermissions,
+    TopicOptions,
+    TopicPermissions,
+)
+from courser.catalog.store import CatalogSettings, CatalogStore
+from courser.errors import CommandRejected
+from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
+from courser.testing.catalog_simulation import DATA, CatalogWorld
+from courser.testing.files import FakeFileSystem
+
+JOURNAL_PATH = DATA / METADATA / JOURNAL
+SNAPSHOT_PATH = DATA / METADATA / METADATA_SNAPSHOT
+MANY_SLOTS = CatalogSettings()
+HASH = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2g"
+OPTIONS = TopicOptions(message_expiry=NEVER, max_topic_size=2**34, compression=1, durability="persisted")
+PERMISSIONS = Permissions(
+    GlobalPermissions(manage_servers=True),
+    {0: StreamPermissions(read_stream=True, topics={0: TopicPermissions(poll_messages=True)})},
+)
+
+
+def uuid(number: int) -> bytes:
+    return bytes([number]) * 16
+
+
+LIFE: tuple[c.AnyCommand, ...] = (
+    c.CreateUser("root", HASH),
+    c.CreateStream("orders", uuid(1)),
+    c.CreateTopic(0, "placed", uuid(2), 2, OPTIONS),
+    c.CreateGroup(0, 0, "billing"),
+    c.UpdateStream(0, "all orders"),
+    c.CreatePartitions(0, 0, 1),
+    c.PurgeTopic(0, 0),
+    c.CreateUser("alice", HASH, True, PERMISSIONS),
+    c.UpdateUser(1, "alice b", False),
+    c.CreateToken(1, "laptop", bytes(32), 2**50),
+    c.DeletePartitions(0, 0, 2),
+    c.UpdateTopic(0, 0, "new orders", TopicOptions()),
+    c.CreateGroup(0, 0, "audit", 7),
+    c.DeleteGroup(0, 0, 0),
+    c.CreateTopic(0, "returned", uuid(3), 1, TopicOptions(), 5),
+    c.PurgeStream(0),
+    c.DeleteTopic(0, 5),
+    c.ChangePassword(1, HASH + "2"),
+    c.UpdatePermissions(1, None),
+    c.DeleteToken(1, "laptop"),
+    c.CreateStream("logs", uuid(4), 9),
+    c.DeleteStream(0),
+    c.DeleteUser(1),
+    c.CreateTopic(9, "web", uuid(5), 2, TopicOptions()),
+)
+"""Every kind of command, each of them allowed; ``ForgetDeleted`` follows every removal by itself."""
+
+
+def living(
+    seed: int, commands: tuple[c.AnyCommand, ...] = LIFE, settings: CatalogSettings = MANY_SLOTS
+) -> CatalogWorld:
+    """A world in which these commands were performed."""
+    world = CatalogWorld.new(seed, settings)
+    world.start()
+    for command in commands:
+        assert world.perform(command), command
+    return world
+
+
+def image(disk: FakeFileSystem) -> dict[str, bytes]:
+    """Every byte of every file."""
+    return {str(path): disk.contents(path) for path in disk.files()}
+
+
+def rejection(store: CatalogStore, command: c.AnyCommand) -> CommandRejected:
+    """Why a command is rejected; it must change nothing."""
+    before = store.state.encode(), store.last_op
+    try:
+        store.submit(command)
+    except CommandRejected as error:
+        assert (store.state.encode(), store.last_op) == before
+        return error
+    raise AssertionError(f"{command} was accepted")
