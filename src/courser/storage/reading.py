@@ -198,8 +198,9 @@ class SegmentReader:
                 self._replace_index(segment, wait=wait)
                 return position, anchor, offset
             new_offset = _add_frames(header, block, BATCH_HEADER_SIZE, body_end, number, offset, end_offset, collector)
-            if new_offset == offset and end < batch_end and end - start < collector.size_left:
-                # Not the limit is too small for the next message, only the piece that was read.
+            if new_offset == offset and end < batch_end and end - start < collector.size_left + self._interval:
+                # Not the limit is too small for the next message, only the piece that was read: it begins up to
+                # one interval before the message.
                 collector.is_full = False
             if new_offset > offset or collector.is_full:
                 return (batch_end if new_offset == header.end_offset else position), new_offset, new_offset
