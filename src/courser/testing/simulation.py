@@ -6,8 +6,6 @@ start after it. After each start every promise of ``simulation_model`` is checke
 
 import errno
 import random
-from collections import Counter
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -27,12 +25,13 @@ from courser.testing.simulation_disk import (
     logs_below,
 )
 from courser.testing.simulation_model import BrokenPromise, Loss, promise
+from courser.testing.simulation_outcome import SimulationFailure, Statistics, Trouble
 from courser.testing.simulation_partition import UNKNOWN_TIME, SimulatedPartition
 from courser.testing.simulation_reads import Reader, read_everything
 from courser.testing.simulation_setup import random_settings, small_numbers
 
-REPEAT_COMMAND = "python -m tests.crash.rounds --rounds 1 --seed {seed}"
-_TRACE_LENGTH_MAX = 400
+__all__ = ["Simulation", "SimulationFailure", "Statistics", "Trouble", "simulate"]
+
 _ROUNDS_PER_SEED = 8
 
 
@@ -47,56 +46,16 @@ class Stop(Enum):
 
 _STOPS = (Stop.KILL,) * 7 + (Stop.POWER_CUT,) * 8 + (Stop.REMOUNT,) + (Stop.CLEAN,) * 4
 _CRASHES = (Stop.KILL, Stop.POWER_CUT, Stop.POWER_CUT, Stop.REMOUNT)
-_FAILING = ("sync",) * 4 + (
-    "write_at",
-    "write_at",
-    "sync_directory",
-    "truncate",
-    "rename",
-    "unlink",
-    "allocate",
-    "open",
-)
 
 
-class SimulationFailure(AssertionError):
-    """A promise was broken, or the code under test raised something it should not."""
-
-    def __init__(self, seed: int, reason: str, trace: list[str]) -> None:
-        super().__init__(seed, reason)
-        self.seed = seed
-        self.reason = reason
-        self.trace = trace
-
-    def __str__(self) -> str:
-        steps = "\n".join(f"  {line}" for line in self.trace[-_TRACE_LENGTH_MAX:])
-        command = REPEAT_COMMAND.format(seed=self.seed)
-        return f"seed {self.seed}: {self.reason}\nrun again with: {command}\nwhat happened:\n{steps}\n  {self.reason}"
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What was covered."""
-
-    rounds: int = 0
-    acknowledged_count: int = 0
-    operations: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "Statistics") -> None:
-        """Take the numbers of another run in."""
-        self.rounds += other.rounds
-        self.acknowledged_count += other.acknowledged_count
-        self.operations.update(other.operations)
-
-
-def simulate(seed: int) -> Statistics:
+def simulate(seed: int, trouble: Trouble | None = None) -> Statistics:
     """Run one seed.
 
     Raises:
         SimulationFailure: with the seed, the reason and everything that happened before.
     """
     with small_numbers():
-        simulation = Simulation(seed)
+        simulation = Simulation(seed, trouble or Trouble())
         try:
             simulation.run()
         except BrokenPromise as broken:
@@ -109,7 +68,8 @@ def simulate(seed: int) -> Statistics:
 class Simulation:
     """One data directory with one or two partitions."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, trouble: Trouble) -> None:
+        self._trouble = trouble
         self.trace: list[str] = []
         self.statistics = Statistics()
         self._source = source = random.Random(seed)
@@ -171,7 +131,7 @@ class Simulation:
         while stop is None:
             plan = RecordingPlan()
             if attempts < 3 and not self._is_rotten:
-                self._make_trouble(plan, crash_odds=0.3, call_max=20, failure_odds=0.04)
+                self._make_trouble(plan, crash_odds=0.3, call_max=20, failure_odds=self._trouble.failure_odds / 5)
             self._take_plan(plan)
             attempts += 1
             try:
@@ -180,7 +140,7 @@ class Simulation:
                 self._note("crash in recovery", str(crash))
                 self._die(self._source.choice(_CRASHES))
             except (StorageFailure, OSError) as failure:
-                promise(bool(plan.fired), f"a start failed although the disk did not: {failure!r}")
+                promise(bool(plan.fired), f"(n) a start failed although the disk did not: {failure!r}")
                 self._note("failed start", str(failure))
                 self._die(self._source.choice((Stop.KILL, Stop.POWER_CUT)))
         self._take_plan(RecordingPlan())
@@ -278,7 +238,7 @@ class Simulation:
     def _live(self) -> None:
         source = self._source
         plan = RecordingPlan()
-        self._make_trouble(plan, crash_odds=0.6, call_max=150, failure_odds=0.2)
+        self._make_trouble(plan, crash_odds=0.6, call_max=150, failure_odds=self._trouble.failure_odds)
         self._take_plan(plan)
         stop = source.choice(_STOPS)
         try:
@@ -302,7 +262,7 @@ class Simulation:
         if source.random() < crash_odds:
             plan.crash_at(source.randint(1, call_max))
         if source.random() < failure_odds:
-            operation = source.choice(_FAILING)
+            operation = source.choice(self._trouble.failing)
             call = source.randint(1, 12)
             plan.fail(operation, errno.EIO, call=call, onwards=source.random() < 0.1)
             self._note("arm failure", f"{operation}, call {call}")
@@ -348,7 +308,7 @@ class Simulation:
                 self._reader.look_up(log, model)
         except StorageFailure as failure:
             self._note("failed read", str(failure))
-            promise(bool(self._plan.fired), f"a read failed although the disk did not: {failure!r}")
+            promise(bool(self._plan.fired), f"(n) a read failed although the disk did not: {failure!r}")
 
     # --- stopping ---
 
@@ -388,7 +348,7 @@ class Simulation:
     def _meddle(self) -> None:
         """What operators and disks do while the server is down."""
         source = self._source
-        if source.random() < 0.1:
+        if source.random() < self._trouble.index_odds:
             text = hurt_an_index(self._file_system, source, self._data)
             if text is not None:
                 self._note("hurt index", text)
@@ -397,7 +357,7 @@ class Simulation:
             self._file_system.copy_directory(self._data, copy)
             self._data = copy
             self._note("copy", str(copy))
-        elif self._loss is Loss.NOTHING and not self._has_sync_failed and source.random() < 0.05:
+        elif self._loss is Loss.NOTHING and not self._has_sync_failed and source.random() < self._trouble.rot_odds:
             partition = source.choice(self._partitions)
             batch = let_a_batch_rot(self._file_system, source, self._directory(partition), partition.model)
             if batch is not None:

@@ -6,7 +6,8 @@ every offset that any client has seen. A broken promise raises ``BrokenPromise``
 * (a) a kill loses nothing, (b) a power cut loses what the level allows and leaves a prefix,
 * (c) an offset that was confirmed never names another message, (d) a batch is there whole or not at all,
 * (e) time does not go back, (f) lookups agree, (g) consumers only ever move back, (h) the start does not,
-* (j) a full disk refuses whole batches, (k) marks are in order, (m) a crash alone is not called damage.
+* (j) a full disk refuses whole batches, (k) marks are in order, (m) a crash alone is not called damage,
+* (n) starts and reads fail only if the disk does.
 """
 
 from dataclasses import dataclass, field
