@@ -54,7 +54,8 @@ def bare_random_reads(partition: Partition, count: int, message_size: int) -> fl
 def index_lookups(partition: Partition, offsets: list[int]) -> float:
     """Lookups a second in the indexes of sealed segments."""
     sealed = [segment for segment in partition.log.segments if segment.state is SegmentState.SEALED]
-    pairs = [(_segment_of(sealed, offset % sealed[-1].end_offset).index, offset) for offset in offsets]
+    inside = [offset % sealed[-1].end_offset for offset in offsets]
+    pairs = [(_segment_of(sealed, offset).index, offset) for offset in inside]
     begin = time.perf_counter()
     for index, offset in pairs:
         index.at_offset(offset)
