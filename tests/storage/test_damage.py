@@ -301,14 +301,18 @@ def test_a_batch_that_was_written_to_the_wrong_place_is_not_taken(stop: StopKind
     """Its checksums are right; its offset or its owner is not."""
     scene = Scene(stop=stop)
     data = scene.with_batch(1, restamped(scene.bytes_of(1), **change))
-    scene.assert_only_lost(scene.opened(data), 1)
+    engine = scene.opened(data)
+    assert engine.letters() == (["D"] if stop is StopKind.KILLED else [])
+    scene.assert_only_lost(engine, 1)
 
 
 @pytest.mark.parametrize("stop", [StopKind.CLEAN, StopKind.KILLED], ids=lambda stop: stop.value)
 @pytest.mark.parametrize("source", [0, 2, 3])
 def test_a_good_batch_of_the_same_segment_in_the_place_of_another_is_not_taken(stop: StopKind, source: int) -> None:
     scene = Scene(stop=stop, mixed=False)
-    scene.assert_only_lost(scene.opened(scene.with_batch(1, scene.bytes_of(source))), 1)
+    engine = scene.opened(scene.with_batch(1, scene.bytes_of(source)))
+    assert engine.letters() == (["D"] if stop is StopKind.KILLED else [])
+    scene.assert_only_lost(engine, 1)
 
 
 def test_a_valid_batch_of_another_partition_at_the_end_is_not_taken() -> None:

@@ -186,6 +186,34 @@ def test_an_index_file_that_is_not_right_is_built_again_and_gives_the_same_answe
 
 
 @every_cache
+@pytest.mark.parametrize(
+    "identity",
+    [
+        PartitionIdentity(bytes(16), 3, 7),
+        PartitionIdentity(bytes(range(16)), 4, 7),
+        PartitionIdentity(bytes(range(16)), 3, 8),
+    ],
+    ids=["topic", "partition", "incarnation"],
+)
+def test_an_index_of_another_partition_is_not_believed_even_if_its_size_fits(
+    cache: IndexCache, identity: PartitionIdentity
+) -> None:
+    engine, other = Engine(settings_of(cache)), Engine(settings_of(cache), identity=identity)
+    for number in range(100):
+        engine.append_numbered(2, size=(50, 150)[number % 2])
+        other.append_numbered(2, size=(150, 50)[number % 2])
+    for each in (engine, other):
+        each.roll()
+        each.stop()
+    good, foreign = engine.disk.contents(engine.index_path()), other.disk.contents(other.index_path())
+    assert len(good) == len(foreign)
+    engine.disk.plant(engine.index_path(), foreign)
+    engine.open(StopKind.CLEAN)
+    assert_right_answers(engine)
+    assert engine.disk.contents(engine.index_path()) == good
+
+
+@every_cache
 def test_a_directory_in_the_place_of_an_index_is_lived_with_while_running(cache: IndexCache) -> None:
     engine = sealed_engine(cache)
     engine.restart()
@@ -297,8 +325,9 @@ def test_a_wide_interval_may_be_read_with_a_narrow_one() -> None:
 
 @every_cache
 @pytest.mark.parametrize("stop", [StopKind.CLEAN, StopKind.KILLED], ids=lambda stop: stop.value)
-def test_ten_restarts_leave_the_index_that_the_log_implies(cache: IndexCache, stop: StopKind) -> None:
-    engine = Engine(settings_of(cache))
+@pytest.mark.parametrize("interval", [INTERVAL, 1000])
+def test_ten_restarts_leave_the_index_that_the_log_implies(cache: IndexCache, stop: StopKind, interval: int) -> None:
+    engine = Engine(LogSettings(segment_size=10**6, index_interval=interval, index_cache=cache))
     for life in range(10):
         for number in range(30 + 40 * (life % 3)):
             engine.append_numbered(1 + number % 5, mixed=True)
@@ -310,7 +339,7 @@ def test_ten_restarts_leave_the_index_that_the_log_implies(cache: IndexCache, st
         engine.restart(stop)
         assert len(engine.log.segments) == 1
         index = engine.log.segments[0].index
-        assert [index.at_offset(offset) for offset in range(engine.log.next_offset)] == nearest(engine)
+        assert [index.at_offset(offset) for offset in range(engine.log.next_offset)] == nearest(engine, interval)
         assert_right_answers(engine)
     engine.roll()
     grown = engine.disk.contents(engine.index_path())

@@ -66,7 +66,6 @@ class BatchLoader:
             raise BadBatch("the file ends before the log should")
         if filled < size:
             # The batches that are there are good all the same.
-            self._buffer.give_back(size - filled)
             block = block[:filled]
         self.size_read += filled
         self._block, self._position = block, position

@@ -70,10 +70,6 @@ class ReadBuffer:
         self._used += size
         return piece
 
-    def give_back(self, size: int) -> None:
-        """The last ``size`` bytes taken are not needed."""
-        self._used -= size
-
     def extend(self, piece: memoryview, size: int) -> memoryview:
         """The last piece taken, with the same beginning and ``size`` bytes."""
         start = self._used - len(piece)
