@@ -391,6 +391,8 @@ class Ledger:
         """Records that say all that the state says."""
         events: list[Event | None] = [*self.state.gaps, *self.state.damages]
         events += [Sealed(facts) for facts in self.state.sealed.values()]
+        if self.state.sync_failed:
+            events.append(SyncFailure())
         events.append(Progress(self.state.progress) if self.state.progress is not None else None)
         records = []
         for event in events:

@@ -21,6 +21,7 @@ from courser.storage.ledger import (
     LedgerReading,
     OffsetGap,
     Progress,
+    SyncFailure,
     read_ledger,
 )
 from courser.storage.offset_table import TORN_END, OffsetTable
@@ -356,6 +357,8 @@ class _Recovery:
             scanned.file.sync()
         except (OSError, StorageFailure) as error:
             self._failure = f"{path} could not be cut at byte {size}: {error}"
+            # The next start has to cut it too, even after a mere kill: what lies behind would come back to life.
+            self._events.append(SyncFailure())
         return case.action is Action.CUT_ALL_BEHIND
 
     # --- numbers ---
@@ -390,13 +393,13 @@ class _Recovery:
         return [event for event in self._events if isinstance(event, OffsetGap)]
 
     def _write_ledger(self, ledger: Ledger, reading: LedgerReading) -> None:
+        was_sync_failed, ledger.state.sync_failed = ledger.state.sync_failed, False
         records = [ledger.note(event) for event in self._events]
         unsealed = [segment for segment in self._segments if segment.state is not SegmentState.SEALED]
         # Not after a clean stop: interrupted, it would leave a torn record that only rot could explain.
         if self._stop is not StopKind.CLEAN and unsealed and unsealed[-1].facts() != reading.state.progress:
             records.append(ledger.note(Progress(unsealed[-1].facts())))
-        if not reading.exists or reading.problems or reading.state.sync_failed:
-            ledger.state.sync_failed = False
+        if not reading.exists or reading.problems or was_sync_failed:
             ledger.rewrite(ledger.snapshot())
         elif records:
             ledger.append(b"".join(records), sync=bool(self._events))
