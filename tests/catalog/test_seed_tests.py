@@ -124,8 +124,7 @@ def test_a_slot_is_used_again_once_a_snapshot_covers_it() -> None:
     journal = opened(new_disk())
     fourth = [append(journal) for _ in range(4)][3]
     journal.drain(mark_of(fourth))
-    for _ in range(SLOT_COUNT):
-        last = append(journal)
+    last = [append(journal) for _ in range(SLOT_COUNT)][-1]
     assert last.op == 3 + SLOT_COUNT
     assert journal.entry(3) is None
     assert journal.entry(3 + SLOT_COUNT) == last

@@ -125,7 +125,10 @@ class CatalogStore:
         )
         for entry in journal.entries():
             replay(state, entry, directory / JOURNAL, journal.position(entry.op))
-        return cls(file_system, directory, clock, settings, state=state, journal=journal)
+        store = cls(file_system, directory, clock, settings, state=state, journal=journal)
+        if snapshot is not None:
+            store._last_timestamp = max(store._last_timestamp, snapshot.timestamp)
+        return store
 
     def settle(self) -> None:
         """Put in order what the last session left: temporary files, a torn end of the journal. May be repeated."""
@@ -225,7 +228,8 @@ class CatalogStore:
         if mark is None or self._journal.failure is not None:
             return
         body = self.state.encode()
-        snapshot = Snapshot(mark, xxhash.xxh3_128_digest(body), self._clock.now(), body)
+        timestamp = max(self._clock.now(), self._last_timestamp)
+        snapshot = Snapshot(mark, xxhash.xxh3_128_digest(body), timestamp, body)
         write_snapshot(self._file_system, self._directory / METADATA_SNAPSHOT, snapshot)
         self._journal.drain(mark)
         self._oldest_timestamp = None

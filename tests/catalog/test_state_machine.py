@@ -1,0 +1,276 @@
+"""The catalog as a state machine: deterministic, total, and the same wherever snapshots and restarts fall."""
+
+import random
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.catalog import commands as c
+from courser.catalog.commands import decode_command, encode_command
+from courser.catalog.entities import ID_MAX, Permissions, StreamPermissions, TopicOptions, UsedIds
+from courser.catalog.rules import check
+from courser.catalog.state import CatalogState
+from courser.catalog.store import CatalogSettings, CatalogStore
+from courser.catalog.transitions import apply
+from courser.errors import CommandRejected
+from courser.storage.recovery_cases import StopKind
+from courser.testing.catalog_simulation import DATA, random_command
+from courser.testing.clocks import ManualClock
+from courser.testing.files import FakeFileSystem
+from tests.catalog.scenes import HASH
+
+IDS = st.one_of(st.integers(0, 4), st.sampled_from([-(2**63), -1, ID_MAX, ID_MAX + 1, 2**64 - 1]))
+MAYBE_IDS = st.none() | IDS
+COUNTS = st.one_of(st.integers(-1, 4), st.sampled_from([-(2**63), 1000, 1001, 2**64 - 1]))
+NAMES = st.one_of(
+    st.sampled_from(["a", "b", "abc", "root", "", "n" * 255, "n" * 256, "\ud800", "é" * 128, "a/../b", "\0"]),
+    st.text(max_size=4),
+)
+UUIDS = st.sampled_from([bytes(16), b"u" * 16, b"", bytes(17)])
+HASHES = st.sampled_from([HASH, "", "plain", "$argon2id$"])
+OPTIONS = st.builds(
+    TopicOptions, message_expiry=st.none() | st.integers(-1, 2**64 - 1), durability=st.none() | st.text(max_size=3)
+)
+PERMISSIONS = st.none() | st.builds(
+    Permissions, streams=st.dictionaries(st.integers(0, 3), st.just(StreamPermissions(read_stream=True)))
+)
+ANY_COMMAND: st.SearchStrategy[c.AnyCommand] = st.one_of(
+    st.builds(c.CreateStream, NAMES, UUIDS, MAYBE_IDS),
+    st.builds(c.UpdateStream, IDS, NAMES),
+    st.builds(c.DeleteStream, IDS),
+    st.builds(c.PurgeStream, IDS),
+    st.builds(c.CreateTopic, IDS, NAMES, UUIDS, COUNTS, OPTIONS, MAYBE_IDS),
+    st.builds(c.UpdateTopic, IDS, IDS, NAMES, OPTIONS),
+    st.builds(c.DeleteTopic, IDS, IDS),
+    st.builds(c.PurgeTopic, IDS, IDS),
+    st.builds(c.CreatePartitions, IDS, IDS, COUNTS),
+    st.builds(c.DeletePartitions, IDS, IDS, COUNTS),
+    st.builds(c.CreateGroup, IDS, IDS, NAMES, MAYBE_IDS),
+    st.builds(c.DeleteGroup, IDS, IDS, IDS),
+    st.builds(c.CreateUser, NAMES, HASHES, st.booleans(), PERMISSIONS),
+    st.builds(c.UpdateUser, IDS, st.none() | NAMES, st.none() | st.booleans()),
+    st.builds(c.DeleteUser, IDS),
+    st.builds(c.ChangePassword, IDS, HASHES),
+    st.builds(c.UpdatePermissions, IDS, PERMISSIONS),
+    st.builds(c.CreateToken, IDS, NAMES, st.sampled_from([bytes(32), b""]), st.integers(0, 2**64 - 1)),
+    st.builds(c.DeleteToken, IDS, NAMES),
+    st.builds(c.ForgetDeleted, st.lists(st.sampled_from(["streams/0", "streams/1", ""])).map(tuple)),
+)
+"""Any command at all; few of them make sense."""
+
+
+def grown_state(seed: int) -> CatalogState:
+    """A state in which many ids exist."""
+    source = random.Random(seed)
+    state = CatalogState()
+    for op in range(40):
+        apply(state, random_command(source, state), op, op)
+    return state
+
+
+def refuses(state: CatalogState, command: c.AnyCommand) -> bool:
+    try:
+        check(state, command)
+    except CommandRejected:
+        return True
+    return False
+
+
+@given(st.integers(0, 2**32), st.lists(ANY_COMMAND, max_size=30))
+def test_applying_is_total_and_a_rejected_command_changes_nothing(seed: int, commands: list[c.AnyCommand]) -> None:
+    state = grown_state(seed)
+    for number, command in enumerate(commands):
+        before = state.encode()
+        is_refused = refuses(state, command)
+        assert state.encode() == before
+        answer = apply(state, command, 100 + number, 7)
+        assert isinstance(answer, CommandRejected) == is_refused
+        if is_refused:
+            assert state.encode() == before
+        check_look_ups(state)
+
+
+def check_look_ups(state: CatalogState) -> None:
+    names = state.stream_by_name, state.topic_by_name, state.user_by_name
+    state.index_names()
+    assert names == (state.stream_by_name, state.topic_by_name, state.user_by_name)
+    assert len(state.stream_by_name) == len(state.streams)
+    assert len(state.user_by_name) == len(state.users)
+    for stream in state.streams.values():
+        for topic in stream.topics.values():
+            assert [partition.partition_id for partition in topic.partitions] == list(range(len(topic.partitions)))
+
+
+@given(ANY_COMMAND)
+def test_every_command_is_read_as_it_was_written_or_cannot_be_written(command: c.AnyCommand) -> None:
+    try:
+        body = encode_command(command)
+    except UnicodeEncodeError:
+        return
+    assert decode_command(body) == command
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_command_are_refused_and_nothing_else(body: bytes) -> None:
+    try:
+        command = decode_command(body)
+    except ValueError:
+        return
+    assert isinstance(command, c.Command)
+    apply(grown_state(1), command, 100, 7)
+
+
+# --- ids ---
+
+
+@given(st.lists(st.none() | st.integers(0, 30), max_size=40))
+def test_no_id_is_given_out_twice(wishes: list[int | None]) -> None:
+    ids, used = UsedIds(), set[int]()
+    for wish in wishes:
+        if wish is not None and ids.is_used(wish):
+            assert wish in used
+            continue
+        number = ids.use(wish)
+        assert wish in (None, number)
+        assert number not in used
+        used.add(number)
+        assert {number for number in range(40) if ids.is_used(number)} == used
+    assert ids.holes == sorted(ids.holes)
+
+
+@given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
+def test_merged_ids_are_used_if_either_says_so(first: set[int], second: set[int]) -> None:
+    mine, theirs = UsedIds(), UsedIds()
+    for number in first:
+        mine.use(number)
+    for number in second:
+        theirs.use(number)
+    mine.merge(theirs)
+    assert {number for number in range(30) if mine.is_used(number)} == first | second
+    assert mine.next_id == max([-1, *first, *second]) + 1
+
+
+@given(st.randoms(use_true_random=False))
+def test_ids_stay_used_over_any_history(source: random.Random) -> None:
+    state = CatalogState()
+    given_out: dict[str, set[tuple[int, ...]]] = {"stream": set(), "topic": set(), "group": set(), "user": set()}
+    for op in range(60):
+        known = ids_in(state)
+        apply(state, random_command(source, state), op, op)
+        for kind, now in ids_in(state).items():
+            fresh = now - known[kind]
+            assert not fresh & given_out[kind], f"{kind} ids {fresh & given_out[kind]} were given out before"
+            given_out[kind] |= fresh
+        state = CatalogState.decode(state.encode()) if source.random() < 0.2 else state
+
+
+def ids_in(state: CatalogState) -> dict[str, set[tuple[int, ...]]]:
+    """Ids with those of what they belong to, by its uuid: a new topic counts its groups anew."""
+    topics = [(stream, topic) for stream in state.streams.values() for topic in stream.topics.values()]
+    return {
+        "stream": {(stream_id,) for stream_id in state.streams},
+        "topic": {(stream.stream_id, topic.topic_id) for stream, topic in topics},
+        "group": {(stream.stream_id, topic.topic_id, group) for stream, topic in topics for group in topic.groups},
+        "user": {(user_id,) for user_id in state.users},
+    }
+
+
+# --- snapshots and restarts ---
+
+
+class Event(Enum):
+    """What may happen between two commands."""
+
+    COMMAND = "command"
+    SNAPSHOT = "snapshot"
+    CLEAN_RESTART = "clean restart"
+    KILL = "kill"
+    POWER_CUT = "power cut"
+
+
+EVENTS = st.lists(st.sampled_from([*[Event.COMMAND] * 6, *Event]), max_size=60)
+
+
+class Reality:
+    """A store on a fake disk, restarted at will."""
+
+    def __init__(self, source: random.Random, settings: CatalogSettings) -> None:
+        self.disk = FakeFileSystem(source)
+        self.disk.plant_directory(DATA)
+        self.clock = ManualClock()
+        self.settings = settings
+        self.store = self.open(StopKind.CRASHED)
+
+    def open(self, stop: StopKind) -> CatalogStore:
+        return CatalogStore.open(self.disk, DATA, clock=self.clock, stop=stop, settings=self.settings)
+
+    def happen(self, event: Event) -> None:
+        match event:
+            case Event.SNAPSHOT:
+                self.store.take_snapshot()
+            case Event.CLEAN_RESTART:
+                self.store.close()
+                self.store = self.open(StopKind.CLEAN)
+            case Event.KILL:
+                self.disk.kill()
+                self.store = self.open(StopKind.KILLED)
+            case Event.POWER_CUT:
+                self.disk.power_cut()
+                self.store = self.open(StopKind.CRASHED)
+            case Event.COMMAND:
+                raise AssertionError("commands are not events")
+
+
+@given(st.randoms(use_true_random=False), EVENTS, st.sampled_from([(4, 1), (8, 2), (1024, 64)]))
+def test_any_snapshots_and_restarts_give_the_same_state(
+    source: random.Random, events: Sequence[Event], slots: tuple[int, int]
+) -> None:
+    model, op = CatalogState(), 0
+    reality = Reality(random.Random(1), CatalogSettings(slot_count=slots[0], slot_margin=slots[1]))
+    for event in events:
+        snapshot_op = reality.store.snapshot_op
+        if event is Event.COMMAND:
+            command = random_command(source, model)
+            timestamp = reality.clock.now()
+            if not refuses(model, command):
+                reality.store.submit(command)
+                apply(model, command, op, timestamp)
+                op += 1
+            reality.clock.advance(source.randrange(5))
+        else:
+            reality.happen(event)
+        assert reality.store.state.hash() == model.hash()
+        assert reality.store.last_op == (op - 1 if op else None)
+        # The snapshot position never falls.
+        assert snapshot_op is None or (
+            reality.store.snapshot_op is not None and reality.store.snapshot_op >= snapshot_op
+        )
+        check_look_ups(reality.store.state)
+
+
+@pytest.mark.parametrize("events", [(), (Event.KILL,), (Event.SNAPSHOT,), (Event.SNAPSHOT, Event.KILL)])
+def test_the_clock_may_go_back_and_the_times_of_commands_do_not(events: Sequence[Event]) -> None:
+    reality = Reality(random.Random(1), CatalogSettings())
+    reality.store.submit(c.CreateStream("first", bytes(16)))
+    reality.clock.jump(-3600 * 1_000_000)
+    for event in events:
+        reality.happen(event)
+    reality.store.submit(c.CreateStream("second", bytes(16)))
+    first, second = reality.store.state.streams.values()
+    assert first.created_at == second.created_at
+
+
+def test_a_state_shares_nothing_with_its_commands() -> None:
+    state = CatalogState()
+    options = TopicOptions(segment_size=1)
+    apply(state, c.CreateStream("s", bytes(16)), 0, 0)
+    apply(state, c.CreateTopic(0, "t", bytes(16), 1, options), 1, 0)
+    apply(state, c.CreateTopic(0, "u", bytes(16), 1, options), 2, 0)
+    first, second = state.streams[0].topics.values()
+    apply(state, c.CreateGroup(0, 0, "g"), 3, 0)
+    assert (len(first.groups), len(second.groups)) == (1, 0)
+    assert msgspec.structs.asdict(options)["segment_size"] == 1
