@@ -1,0 +1,75 @@
+"""Every scenario, dead at every call that changes anything: before it, in the middle of it, and after it.
+
+After each death several things happen to the disk (a kill, power cuts with different outcomes), then the server starts
+and every promise is checked; then it is started once more, to see that the start itself can be repeated. The number of
+points is known from an undisturbed run, and all of them must have been reached.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+from courser.testing.simulation_setup import small_numbers
+from tests.crash.scenarios import SCENARIOS, Facts, Life, new_disk
+
+POWER_CUTS = 4
+"""Outcomes that are tried for each point, beside a kill."""
+
+Scenario = Callable[[Life], None]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_crash_at_every_point_keeps_every_promise(scenario: Scenario, seed: int) -> None:
+    with small_numbers():
+        point_count = undisturbed(scenario, seed)
+        points = [(call, moment) for call in range(1, point_count + 1) for moment in CrashMoment]
+        reached = sum(crash_at(scenario, seed, call, moment) for call, moment in points)
+    print(f"{scenario.__name__}: {reached} of {len(points)} points, {1 + POWER_CUTS} outcomes each")
+    assert reached == len(points) > 0
+
+
+def undisturbed(scenario: Scenario, seed: int) -> int:
+    """Run to the end and count the calls at which a crash could have happened."""
+    disk = new_disk(seed)
+    life = Life(disk, Facts())
+    scenario(life)
+    assert life.facts.is_created
+    return disk.mutations
+
+
+def crash_at(scenario: Scenario, seed: int, call: int, moment: CrashMoment) -> bool:
+    """Die there; say whether the point was reached."""
+    for outcome in range(1 + POWER_CUTS):
+        disk = new_disk(seed)
+        disk.plan = FaultPlan().crash_at(call, moment)
+        facts = Facts()
+        try:
+            scenario(Life(disk, facts))
+        except SimulatedCrash:
+            recover(disk, facts, outcome, f"{seed}, {call}, {moment}, {outcome}")
+        else:
+            return False
+    return True
+
+
+def recover(disk: FakeFileSystem, facts: Facts, outcome: int, point: str) -> None:
+    disk.plan = FaultPlan()
+    if outcome == 0:
+        disk.kill()
+    else:
+        disk.random = random.Random(point)
+        disk.power_cut()
+    for _ in range(2):
+        life = Life(disk, facts)
+        life.start()
+        life.check()
+        disk.power_cut()
+    life = Life(disk, facts)
+    life.start()
+    life.send(2)
+    disk.power_cut()
+    life = Life(disk, facts)
+    life.start()
+    life.check()
