@@ -78,17 +78,17 @@ class IndexEntries:
                 self._last_cell = first_cell
                 self._count += 1
             return
-        starts = frames.starts + first_frame
-        cells = starts // interval
-        is_first = np.empty(len(cells), np.bool_)
-        is_first[0] = first_cell != self._last_cell
-        np.not_equal(cells[1:], cells[:-1], out=is_first[1:])
-        numbers = np.flatnonzero(is_first)
-        self._last_cell = int(cells[-1])
+        numbers, positions = _first_frames(frames, first_frame, interval)
+        if first_cell == self._last_cell:
+            numbers, positions = numbers[1:], positions[1:]
+        count = len(numbers)
+        if not count:
+            return
+        self._last_cell = int(positions[-1]) // interval
         self._offsets.frombytes((numbers + (base_offset - self._base_offset)).astype(np.uint32).tobytes())
-        self._frame_positions.frombytes(starts[numbers].astype(np.uint32).tobytes())
-        self._batch_positions.extend([position] * len(numbers))
-        self._times.extend([timestamp] * len(numbers))
+        self._frame_positions.frombytes(positions.astype(np.uint32).tobytes())
+        self._batch_positions.extend(array("I", (position,)) * count)
+        self._times.extend(array("Q", (timestamp,)) * count)
         self._count = len(self._times)
 
     def at_offset(self, offset: int) -> IndexEntry | None:
@@ -153,3 +153,27 @@ class IndexEntries:
         """Bytes that the columns take."""
         columns = (self._offsets, self._frame_positions, self._batch_positions, self._times)
         return sum(column.itemsize * len(column) for column in columns)
+
+
+def _first_frames(frames: FrameLayout, first_frame: int, interval: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers and positions of the frames that are the first of the batch in their cell."""
+    size = frames.frame_size
+    if not size:
+        starts = frames.starts + first_frame
+        cells = starts // interval
+        is_first = np.empty(len(cells), np.bool_)
+        is_first[0] = True
+        np.not_equal(cells[1:], cells[:-1], out=is_first[1:])
+        numbers = np.flatnonzero(is_first)
+        return numbers, starts[numbers]
+    if size >= interval:
+        # No two frames begin in one cell.
+        numbers = np.arange(frames.count)
+    else:
+        # Every cell up to the last frame's has a frame in it: the first one at or behind the cell's beginning.
+        first_cell = first_frame // interval
+        last_cell = (first_frame + size * (frames.count - 1)) // interval
+        numbers = np.arange(first_cell, last_cell + 1)
+        numbers = -((first_frame - numbers * interval) // size)
+        numbers[0] = 0
+    return numbers, numbers * size + first_frame
