@@ -1,0 +1,275 @@
+"""Each defect that the simulator has found in the log, as the shortest story that shows it."""
+
+import errno
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from courser.errors import DiskFull, InvalidOffset, StorageFailure
+from courser.model.durability import Durability
+from courser.storage.durable_files import make_directories
+from courser.storage.jobs import perform
+from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.recovery_cases import StopKind
+from courser.storage.syncing import plan_sync
+from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan_upkeep
+from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+from tests.crash.outcomes import after_power_cuts
+from tests.storage.engine import SMALL, Engine, durability, numbered
+
+KEY = ConsumerKey(ConsumerKind.CONSUMER, b"1")
+SYNCED = replace(SMALL, durability=durability(Durability.SYNCED))
+WRITTEN = replace(SMALL, durability=durability(Durability.WRITTEN))
+
+
+def full_disk(engine: Engine, room: int) -> None:
+    engine.disk.capacity = engine.disk.used + room
+
+
+def test_names_are_synced_by_the_start_after_a_kill() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    engine.restart(StopKind.KILLED)
+    engine.fill(1)
+    engine.sync()
+    assert all(log.next_offset == 6 for log in after_power_cuts(engine))
+
+
+def test_a_reservation_that_was_not_synced_before_a_kill_is_synced_before_it_is_used() -> None:
+    engine = Engine(WRITTEN)
+    job = plan_reservation(engine.log, 1)
+    assert job is not None
+    engine.disk.plan = FaultPlan().crash_at(2, CrashMoment.BEFORE)
+    with pytest.raises(SimulatedCrash):
+        job.run()
+    engine.disk.plan = FaultPlan()
+    engine.restart(StopKind.KILLED)
+    assert engine.log.reserved_end > 0
+    engine.log.append(numbered(engine.log.next_offset, 1))
+    assert all(log.next_offset >= engine.log.next_offset for log in after_power_cuts(engine))
+
+
+def test_recovery_points_that_a_power_cut_took_are_no_damage() -> None:
+    engine = Engine(replace(SMALL, segment_size=20_000, recovery_point_size=300))
+    for _ in range(4):
+        engine.fill(3)
+        engine.sync()
+        engine.upkeep()
+    for log in after_power_cuts(engine):
+        assert not [finding for finding in log.findings if finding.is_damage]
+
+
+def test_a_store_behind_an_unsynced_move_back_waits_for_the_sync_too() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(4)
+    engine.log.store_offset(KEY, 9)
+    engine.sync()
+    assert engine.log.store_offset(KEY, 3)
+    assert engine.log.store_offset(KEY, 5), "a power cut could bring 9 back"
+    engine.sync()
+    assert not engine.log.store_offset(KEY, 6)
+
+
+def test_a_store_behind_an_unsynced_delete_waits_for_the_sync_too() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(4)
+    engine.log.store_offset(KEY, 9)
+    engine.sync()
+    engine.log.delete_offset(KEY)
+    sync = plan_sync(engine.log)
+    assert sync is not None
+    assert engine.log.store_offset(KEY, 3), "the sync of the delete is not done"
+    assert perform(sync)
+    engine.sync()
+    assert not engine.log.store_offset(KEY, 4)
+
+
+def test_at_synced_nobody_stores_an_offset_that_nobody_has_seen() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    with pytest.raises(InvalidOffset):
+        engine.log.store_offset(KEY, 2)
+    engine.sync()
+    engine.log.store_offset(KEY, 2)
+
+
+def test_a_sync_may_end_after_a_purge_that_overtook_it() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(1)
+    sync = plan_sync(engine.log)
+    assert sync is not None
+    engine.fill(1)
+    assert perform(plan_purge(engine.log))
+    assert perform(sync)
+    assert engine.log.marks.synced.offset == engine.log.next_offset == 6
+
+
+def test_a_sync_while_a_purge_is_planned_syncs_what_the_purge_has_not_removed_yet() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(2)
+    plan_purge(engine.log)
+    engine.sync()
+    assert engine.log.marks.synced.offset == 6
+    for log in after_power_cuts(engine):
+        assert log.message_count == 6
+
+
+def test_a_seal_that_synced_the_last_message_moves_the_synced_mark() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    engine.sync()
+    engine.restart(StopKind.KILLED)
+    engine.fill(1)
+    engine.roll()
+    engine.sync()
+    assert engine.log.marks.synced.offset == 6
+
+
+def test_a_sync_is_not_believed_after_the_seal_of_the_same_file_failed() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    sync = plan_sync(engine.log)
+    engine.log.roll()
+    seal = plan_upkeep(engine.log)
+    assert sync is not None
+    assert seal is not None
+    assert seal.name == "seal"
+    engine.disk.plan = FaultPlan().fail("sync", errno.EIO)
+    with pytest.raises(StorageFailure):
+        seal.run()
+    # The owner has not heard of the failure yet, and the kernel would say yes now.
+    with pytest.raises(StorageFailure):
+        sync.run()
+
+
+def test_a_sync_that_ran_before_the_seal_failed_is_not_completed_after_it() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    sync = plan_sync(engine.log)
+    engine.log.roll()
+    seal = plan_upkeep(engine.log)
+    assert sync is not None
+    assert seal is not None
+    sync.run()
+    engine.disk.plan = FaultPlan().fail("sync", errno.EIO)
+    with pytest.raises(StorageFailure):
+        seal.run()
+    sync.complete()
+    assert engine.log.marks.synced.offset == 0
+
+
+def test_a_cut_after_a_full_disk_takes_no_later_segment_with_it() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    engine.sync()
+    full_disk(engine, room=100)
+    with pytest.raises(DiskFull):
+        engine.append_numbered(3)
+    engine.disk.capacity = None
+    engine.log.roll()
+    engine.append_numbered(3)
+    engine.sync()
+    assert len(engine.log.segments) == 2
+    assert all(log.next_offset == 6 for log in after_power_cuts(engine))
+
+
+@pytest.mark.parametrize("removal", ["trim", "purge"])
+def test_a_removal_that_finds_the_disk_full_has_not_happened(removal: str) -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(3)
+    engine.roll()
+    engine.fill(1)
+    job = plan_trim(engine.log, 9) if removal == "trim" else plan_purge(engine.log)
+    assert job is not None
+    full_disk(engine, room=0)
+    assert not perform(job)
+    engine.disk.capacity = None
+    assert engine.log.failure is None
+    assert [message.offset for message in engine.read(0)] == list(range(12))
+    engine.fill(1)
+    engine.restart(StopKind.KILLED)
+    assert engine.log.start_offset == 0
+    assert engine.log.next_offset == 15
+
+
+def test_time_does_not_go_back_after_a_purge_and_a_restart() -> None:
+    engine = Engine(WRITTEN)
+    timestamp = engine.append_numbered(1).timestamp
+    assert perform(plan_purge(engine.log))
+    engine.clock.jump(-3_600_000_000)
+    engine.restart(StopKind.CRASHED)
+    assert engine.append_numbered(1).timestamp >= timestamp
+
+
+def test_offsets_are_not_given_out_again_after_a_failed_sync_that_nobody_lived_to_report() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(1)
+    engine.sync()
+    engine.fill(2)
+    job = plan_sync(engine.log)
+    assert job is not None
+    engine.disk.plan = FaultPlan().fail("sync", errno.EIO)
+    with pytest.raises(StorageFailure):
+        job.run()
+    engine.disk.plan = FaultPlan()
+    engine.restart(StopKind.KILLED)
+    assert engine.log.next_offset == 9
+
+
+def test_a_stop_that_fails_to_sync_reports_it_for_the_next_start() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(1)
+    engine.disk.plan = FaultPlan().fail("sync", errno.EIO, name="*.log")
+    engine.stop(StopKind.CLEAN)
+    engine.disk.plan = FaultPlan()
+    assert engine.log.failure is not None
+    engine.open(StopKind.KILLED)
+    assert engine.log.next_offset > 3, "nothing unsynced is believed, so numbering goes on above what was reserved"
+
+
+def test_half_a_record_of_a_full_disk_does_not_outlive_a_clean_stop() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(1)
+    engine.log.store_offset(KEY, 1)
+    full_disk(engine, room=10)
+    with pytest.raises(DiskFull):
+        engine.log.store_offset(KEY, 2)
+    job = plan_reservation(engine.log, 60)
+    assert job is not None
+    assert not perform(job)
+    engine.disk.capacity = None
+    engine.stop(StopKind.CLEAN)
+    assert engine.log.failure is None
+    engine.disk.power_cut()
+    assert not engine.open(StopKind.CLEAN).findings
+
+
+def test_a_cut_that_failed_is_made_again_by_the_next_start() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    engine.sync()
+    engine.fill(3)
+    path = engine.log_path()
+    data = bytearray(engine.disk.contents(path))
+    data[engine.batch_starts()[1] + 300] ^= 1
+    engine.disk.plant(path, data)
+    engine.disk.kill()
+    engine.disk.plan = FaultPlan().fail("truncate", errno.EIO)
+    assert engine.open(StopKind.CRASHED).failure is not None
+    engine.disk.plan = FaultPlan()
+    engine.restart(StopKind.KILLED)
+    assert engine.log.failure is None
+    assert [message.offset for message in engine.read(0)] == [0, 1, 2]
+
+
+def test_a_directory_that_is_there_already_is_synced_all_the_same() -> None:
+    path = Path("/data/one/two")
+    for number in range(40):
+        disk = FakeFileSystem(random.Random(number))
+        disk.plant_directory(Path("/data"))
+        disk.make_directory(Path("/data/one"))
+        make_directories(disk, path, below=Path("/data"))
+        disk.power_cut()
+        assert disk.list_directory(path) == []
