@@ -358,7 +358,10 @@ class OffsetTable:
     def _replace(self) -> None:
         data = self._snapshot()
         replace_file(self._file_system, self._path, data)
-        self._file = self._file_system.open(self._path, writable=True)
+        try:
+            self._file = self._file_system.open(self._path, writable=True)
+        except OSError as error:
+            raise storage_failure("opening", self._path, error) from error
         self._size = len(data)
         self.has_unsynced = False
         self._since_rewrite = None
