@@ -7,6 +7,8 @@ whoever meets a ``BadIndex`` builds the index again from the log.
 """
 
 import struct
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,8 @@ BLOCK_MAGIC = b"CRSI"
 BLOCK_VERSION = 1
 ENTRIES_PER_BLOCK = (BLOCK_SIZE - BLOCK_HEADER.size) // ROW.itemsize
 _CHECKSUM_SIZE = 8
+_ROW = struct.Struct("<IIIIQ")
+assert _ROW.size == ROW.itemsize
 _IDENTITY = struct.Struct("<16sQQQ")
 
 
@@ -74,31 +78,36 @@ def encode_blocks(
     return bytes(blocks)
 
 
+def _check_block(data: memoryview, *, number: int, seed: int, base_offset: int) -> tuple[int, int, int]:
+    """Entry count, interval and covered size of a block. Raises ``BadIndex``."""
+    checksum, magic, version, count, stored_number, interval, stored_base, covered = BLOCK_HEADER.unpack_from(data)
+    if magic != BLOCK_MAGIC or version != BLOCK_VERSION:
+        raise BadIndex(f"block {number} is no index block")
+    if xxhash.xxh3_64_intdigest(data[_CHECKSUM_SIZE:], seed) != checksum:
+        raise BadIndex(f"the checksum of block {number} does not match")
+    if stored_number != number or stored_base != base_offset or count > ENTRIES_PER_BLOCK or interval < 1:
+        raise BadIndex(f"block {number} says that it is block {stored_number} of segment {stored_base}")
+    return count, interval, covered
+
+
 class Block:
     """One block that passed its checks."""
 
     __slots__ = ("covered_size", "entries", "entry_count", "interval")
 
     def __init__(self, data: bytearray, *, number: int, seed: int, base_offset: int) -> None:
-        checksum, magic, version, count, stored_number, interval, stored_base, covered = BLOCK_HEADER.unpack_from(data)
-        if magic != BLOCK_MAGIC or version != BLOCK_VERSION:
-            raise BadIndex(f"block {number} is no index block")
-        if xxhash.xxh3_64_intdigest(memoryview(data)[_CHECKSUM_SIZE:], seed) != checksum:
-            raise BadIndex(f"the checksum of block {number} does not match")
-        if stored_number != number or stored_base != base_offset or count > ENTRIES_PER_BLOCK or interval < 1:
-            raise BadIndex(f"block {number} says that it is block {stored_number} of segment {stored_base}")
-        self.entry_count = count
-        self.interval = interval
-        self.covered_size = covered
+        self.entry_count, self.interval, self.covered_size = _check_block(
+            memoryview(data), number=number, seed=seed, base_offset=base_offset
+        )
         self.entries = IndexEntries(base_offset)
-        self.entries.add_rows(np.frombuffer(data, ROW, count, BLOCK_HEADER.size))
+        self.entries.add_rows(np.frombuffer(data, ROW, self.entry_count, BLOCK_HEADER.size))
 
 
 class IndexFile:
-    """Reads an index file block by block. Remembers the last few blocks it decoded."""
+    """Reads an index file block by block. Remembers how each block begins, and the last few that it decoded."""
 
     _REMEMBERED_COUNT_MAX = 8
-    """Blocks kept: a binary search over a 1 GiB segment's index touches eleven, the same first ones each time."""
+    """Decoded blocks kept: a few readers, each in its own part of the segment."""
 
     def __init__(self, file: File, *, seed: int, base_offset: int, block_count: int) -> None:
         self._file = file
@@ -106,6 +115,7 @@ class IndexFile:
         self._base_offset = base_offset
         self._block_count = block_count
         self._remembered: dict[int, Block] = {}
+        self._beginnings: tuple[array[int], array[int]] | None = None
 
     @property
     def path(self) -> Path:
@@ -137,25 +147,40 @@ class IndexFile:
 
     def at_offset(self, offset: int) -> IndexEntry | None:
         """The last entry at or before ``offset``."""
-        return self._last_block_with(lambda block: block.entries.at_offset(offset))
+        number = bisect_right(self._begin()[0], offset - self._base_offset) - 1
+        return self._last_found(number, lambda block: block.entries.at_offset(offset))
 
     def before_time(self, timestamp: int) -> IndexEntry | None:
         """The last entry that is older than ``timestamp``."""
-        return self._last_block_with(lambda block: block.entries.before_time(timestamp))
+        number = bisect_left(self._begin()[1], timestamp) - 1
+        return self._last_found(number, lambda block: block.entries.before_time(timestamp))
 
-    def _last_block_with(self, find: "Callable[[Block], IndexEntry | None]") -> IndexEntry | None:
-        """Binary search for the last block in which ``find`` finds something, and what it finds there."""
-        found: IndexEntry | None = None
-        low, high = 0, self._block_count
-        while low < high:
-            middle = (low + high) // 2
-            entry = find(self.block(middle))
-            if entry is None:
-                high = middle
-            else:
-                found = entry
-                low = middle + 1
-        return found
+    def _last_found(self, number: int, find: "Callable[[Block], IndexEntry | None]") -> IndexEntry | None:
+        """What is found in block ``number`` or, if nothing, in one before it."""
+        while number >= 0:
+            entry = find(self.block(number))
+            if entry is not None:
+                return entry
+            number -= 1
+        return None
+
+    def _begin(self) -> tuple["array[int]", "array[int]"]:
+        """Relative offset and time of the first entry of each block. The first look at them checks all blocks."""
+        if self._beginnings is None:
+            data = read_exactly(self._file, 0, self._block_count * BLOCK_SIZE)
+            if data is None:
+                raise BadIndex(f"the file ends before block {self._block_count - 1}")
+            offsets, times = array("I"), array("Q")
+            for number in range(self._block_count):
+                block = memoryview(data)[number * BLOCK_SIZE : (number + 1) * BLOCK_SIZE]
+                count, _, _ = _check_block(block, number=number, seed=self._seed, base_offset=self._base_offset)
+                # Only the block that closes an index may be empty.
+                if count:
+                    offset, _, _, _, timestamp = _ROW.unpack_from(block, BLOCK_HEADER.size)
+                    offsets.append(offset)
+                    times.append(timestamp)
+            self._beginnings = offsets, times
+        return self._beginnings
 
     def load(self) -> IndexEntries:
         """All entries, every block checked."""

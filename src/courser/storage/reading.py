@@ -39,6 +39,7 @@ _CURSOR_COUNT_MAX = 64
 _LARGE_BATCH_SIZE = 64 * 1024
 """Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index."""
 
+_NO_ENTRY = (-1, -1, None)
 _unpack_lengths = FRAME_LENGTHS.unpack_from
 
 
@@ -72,6 +73,8 @@ class SegmentReader:
         self._rebuild_index = rebuild_index
         self._verified: dict[tuple[int, int], StoredHeader] = {}
         self._cursors: dict[int, tuple[int, int]] = {}
+        self._latest_entry: tuple[int, int, IndexEntry | None] = _NO_ENTRY
+        """Segment, offset and what was found: a read inside a batch asks twice."""
         self.counters = ReadCounters()
 
     def read(
@@ -259,8 +262,13 @@ class SegmentReader:
         return segment.end_offset
 
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
+        base_offset, latest_offset, entry = self._latest_entry
+        if (base_offset, latest_offset) == (segment.base_offset, offset):
+            return entry
         self.counters.index_lookup_count += 1
-        return self._look_up(segment, lambda: segment.index.at_offset(offset), wait=wait)
+        entry = self._look_up(segment, lambda: segment.index.at_offset(offset), wait=wait)
+        self._latest_entry = segment.base_offset, offset, entry
+        return entry
 
     def _look_up(self, segment: Segment, find: "Callable[[], _Found]", *, wait: bool) -> "_Found":
         if not segment.is_index_ready:
@@ -278,6 +286,7 @@ class SegmentReader:
         if not wait:
             raise BlockingIOError
         self.counters.index_rebuild_count += 1
+        self._latest_entry = _NO_ENTRY
         self._rebuild_index(segment)
 
     # --- hints ---

@@ -39,9 +39,9 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         return None
     return (
         plan_reservation(log)
+        or _plan_allocation(log)
         or _plan_seal(log)
         or _plan_progress(log)
-        or _plan_allocation(log)
         or _plan_writeback(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
@@ -80,8 +80,9 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
         return None
     next_offset = log.marks.written.offset
     settings = log.settings
-    # Twice what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
-    block = min(max(2 * log.marks.written.message_count, settings.reservation_min), settings.reservation_max)
+    # Four times what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
+    taken_count = log.marks.written.message_count + message_count
+    block = min(max(4 * taken_count, settings.reservation_min), settings.reservation_max)
     left = log.reserved_end - next_offset
     if left >= message_count and left >= block // 2:
         return None
@@ -157,7 +158,8 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     if segment is None or segment.file is None or not segment.size:
         return None
     settings = log.settings
-    chunk = min(max(segment.size, settings.allocation_min), settings.allocation_max)
+    # As much again as there is: a send must not catch up with the space ahead of it.
+    chunk = min(max(2 * segment.size, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
     size = min(chunk, settings.segment_size - position)
     if segment.allocated_size - segment.size > chunk // 2 or size <= 0:
