@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -33,6 +33,7 @@ from courser.storage.settings import LogSettings
 from courser.storage.watermarks import Watermarks
 
 _base_offset = attrgetter("base_offset")
+Changed = TypeVar("Changed")
 
 
 class Appended(NamedTuple):
@@ -307,11 +308,22 @@ class PartitionLog:
     def _sync(self, path: Path, sync: Callable[[], None]) -> None:
         if self.has_sync_failed:
             raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
-        try:
-            sync()
-        except StorageFailure:
-            self.has_sync_failed = True
-            raise
+        self.noticing(sync)()
+
+    def noticing(self, run: Callable[[], None]) -> Callable[[], None]:
+        """``run``, but a failed sync in it is known at once, before the owner hears of it.
+
+        Of whatever file: the sync of a directory that fails takes the names of other files with it.
+        """
+
+        def notice() -> None:
+            try:
+                run()
+            except StorageFailure as failure:
+                self.has_sync_failed = self.has_sync_failed or failure.operation == "sync"
+                raise
+
+        return notice
 
     # --- reading ---
 
@@ -383,12 +395,22 @@ class PartitionLog:
         # At `synced` nobody has seen a message behind the synced mark: a power cut would give its offset to another.
         if offset >= self.visible_end:
             raise InvalidOffset(offset=offset, next_offset=self.visible_end)
-        return self.offsets.store(key, offset)
+        return self._change_offsets(lambda: self.offsets.store(key, offset))
 
     def delete_offset(self, key: ConsumerKey) -> None:
         """Forget a consumer. Must be synced before it is acknowledged."""
         self.check_writable()
-        self.offsets.delete(key)
+        self._change_offsets(lambda: self.offsets.delete(key))
+
+    def _change_offsets(self, change: Callable[[], Changed]) -> Changed:
+        try:
+            return change()
+        except StorageFailure as failure:
+            if failure.operation == "sync":
+                # The first store makes the file: what failed there is the directory, with the names of segments in it.
+                self.has_sync_failed = True
+                self.fail(str(failure), is_sync=True)
+            raise
 
     def release_files(self) -> None:
         """Close every descriptor. The log is not to be used afterwards."""

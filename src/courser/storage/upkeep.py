@@ -57,7 +57,7 @@ def _fail_unless_it_heals(log: PartitionLog, failure: StorageFailure) -> None:
 
 
 def _job(log: PartitionLog, name: str, run: Callable[[], None], complete: Callable[[], None]) -> Job:
-    return Job(name, run, complete, lambda failure: _fail_unless_it_heals(log, failure))
+    return Job(name, log.noticing(run), complete, lambda failure: _fail_unless_it_heals(log, failure))
 
 
 def _plan_failure_report(log: PartitionLog) -> Job:
@@ -242,7 +242,10 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
         offsets.abandon_rewrite()
         _fail_unless_it_heals(log, failure)
 
-    return Job("offsets rewrite", lambda: written.append(offsets.write_replacement(data)), complete, fail)
+    def run() -> None:
+        written.append(offsets.write_replacement(data))
+
+    return Job("offsets rewrite", log.noticing(run), complete, fail)
 
 
 # --- removing messages ---
@@ -286,7 +289,7 @@ def plan_purge(log: PartitionLog) -> Job:
             log.marks.sync(mark)
         job.complete()
 
-    return Job("purge", run, complete, job.fail)
+    return Job("purge", log.noticing(run), complete, job.fail)
 
 
 def _removal(
@@ -329,7 +332,7 @@ def _removal(
         else:
             log.fail(str(failure), is_sync=failure.operation == "sync")
 
-    return Job(name, run, complete, fail)
+    return Job(name, log.noticing(run), complete, fail)
 
 
 # --- stopping ---
