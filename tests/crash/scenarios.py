@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from courser.errors import StorageFailure
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
@@ -68,9 +69,19 @@ class Life:
             self._open(stop)
         begin_session(self.file_system, DATA)
         if not self.facts.is_created:
+            self._create()
+
+    def _create(self) -> None:
+        stop = StopKind.CLEAN
+        try:
             PartitionLog.create(self.file_system, DIRECTORY, IDENTITY, below=DATA)
-            self.facts.is_created = True
-            self._open(StopKind.CLEAN)
+        except StorageFailure as failure:
+            if not isinstance(failure.cause, FileExistsError):
+                raise
+            # An attempt before this one has made it, and died before anybody was told.
+            stop = StopKind.CRASHED
+        self.facts.is_created = True
+        self._open(stop)
 
     def _open(self, stop: StopKind) -> None:
         clock = ManualClock()

@@ -52,11 +52,12 @@ def test_a_reservation_that_was_not_synced_before_a_kill_is_synced_before_it_is_
 
 
 def test_recovery_points_that_a_power_cut_took_are_no_damage() -> None:
-    engine = Engine(replace(SMALL, segment_size=20_000, recovery_point_size=300))
+    engine = Engine(replace(SYNCED, segment_size=20_000, recovery_point_size=300))
     for _ in range(4):
         engine.fill(3)
         engine.sync()
         engine.upkeep()
+    assert engine.log.ledger.state.progress is not None
     for log in after_power_cuts(engine):
         assert not [finding for finding in log.findings if finding.is_damage]
 
@@ -160,6 +161,22 @@ def test_a_sync_that_ran_before_the_seal_failed_is_not_completed_after_it() -> N
     assert engine.log.marks.synced.offset == 0
 
 
+def test_a_directory_that_the_first_store_failed_to_sync_is_not_believed_by_the_next_sync() -> None:
+    engine = Engine(SYNCED)
+    engine.fill(1)
+    engine.sync()
+    engine.log.roll()
+    engine.fill(1)
+    engine.disk.plan = FaultPlan().fail("sync_directory", errno.EIO)
+    sync = plan_sync(engine.log)
+    assert sync is not None
+    with pytest.raises(StorageFailure):
+        engine.log.store_offset(KEY, 1)
+    assert engine.log.failure is not None
+    assert not perform(sync)
+    assert engine.log.marks.synced.offset == 3
+
+
 def test_a_cut_after_a_full_disk_takes_no_later_segment_with_it() -> None:
     engine = Engine(SYNCED)
     engine.fill(1)
@@ -261,7 +278,8 @@ def test_a_cut_that_failed_is_made_again_by_the_next_start() -> None:
     engine.disk.plan = FaultPlan()
     engine.restart(StopKind.KILLED)
     assert engine.log.failure is None
-    assert [message.offset for message in engine.read(0)] == [0, 1, 2]
+    messages, _ = engine.read_all()
+    assert [message.offset for message in messages] == [0, 1, 2], "what was behind the cut is not back"
 
 
 def test_a_directory_that_is_there_already_is_synced_all_the_same() -> None:

@@ -87,6 +87,8 @@ class Simulation:
         self._loss = Loss.NOTHING
         self._has_sync_failed = False
         """Since the last start that succeeded."""
+        self._counted_as_crash = False
+        """Whether an attempt of the start under way took the stop for a power cut."""
         self._has_failed_names = False
         self._is_rotten = False
         self._is_all_durable = True
@@ -147,7 +149,7 @@ class Simulation:
         for partition in self._partitions:
             self._check(partition, stop)
         self._loss = Loss.NOTHING
-        self._has_sync_failed = self._is_rotten = False
+        self._has_sync_failed = self._is_rotten = self._counted_as_crash = False
         self._logs_before = None
 
     def _recover(self) -> StopKind:
@@ -155,6 +157,7 @@ class Simulation:
         check_format(file_system, self._data)
         stop = how_it_stopped(file_system, self._data)
         self._note("start", f"after {stop.value}")
+        self._counted_as_crash = self._counted_as_crash or stop is StopKind.CRASHED
         if self._logs_before is None:
             self._logs_before = logs_below(file_system, self._data)
             self._were_logs_durable = self._is_all_durable
@@ -164,12 +167,21 @@ class Simulation:
         begin_session(file_system, self._data)
         for partition in self._partitions:
             if not partition.is_created:
-                directory = self._directory(partition)
-                PartitionLog.create(file_system, directory, partition.identity, below=self._data)
-                partition.is_created = True
-                self._note("create", str(partition.identity.partition_id))
-                self._open(partition, StopKind.CLEAN)
+                self._create(partition)
         return stop
+
+    def _create(self, partition: SimulatedPartition) -> None:
+        self._note("create", str(partition.identity.partition_id))
+        stop = StopKind.CLEAN
+        try:
+            PartitionLog.create(self._file_system, self._directory(partition), partition.identity, below=self._data)
+        except StorageFailure as failure:
+            if not isinstance(failure.cause, FileExistsError):
+                raise
+            # An attempt before this one has made it, and died before anybody was told.
+            stop = StopKind.CRASHED
+        partition.is_created = True
+        self._open(partition, stop)
 
     def _open(self, partition: SimulatedPartition, stop: StopKind) -> None:
         settings = random_settings(self._source)
@@ -201,8 +213,9 @@ class Simulation:
             times = [message.timestamp for message in seen if message.offset == model.in_flight.base_offset]
             model.in_flight.timestamp = times[0] if times else UNKNOWN_TIME
         model.check_messages(seen, self._loss, has_sync_failed=has_sync_failed)
-        is_kill = self._loss is Loss.NOTHING and stop is not StopKind.CRASHED and not has_sync_failed
-        model.check_next_offset(log.next_offset, is_exact=is_kill)
+        is_kill = self._loss is Loss.NOTHING and not self._counted_as_crash and not has_sync_failed
+        model.check_next_offset(log.next_offset, is_exact=is_kill and not partition.was_cut_refused)
+        partition.was_cut_refused = log.failure is not None
         for message in seen:
             model.confirm(message.offset, message.identifier)
         model.check_consumers(dict(log.offsets.items()), self._loss, has_sync_failed=has_sync_failed)

@@ -63,6 +63,8 @@ class SimulatedPartition:
         self.is_created = False
         self.is_damaged = False
         """Rot or a failed sync has left holes: a read may stop at them."""
+        self.was_cut_refused = False
+        """The last start could not cut what it had to: the next one counts as one after a power cut."""
         self._source = source
         self._clock = clock
         self._note = note
