@@ -22,6 +22,7 @@ COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
 COMMANDS = [
     ["demonstrate"],
     *(["inspect", name] for name in ("log", "index", "ledger", "offsets", "session", "verify")),
+    *(["inspect", name] for name in ("journal", "snapshot", "descriptor")),
 ]
 
 

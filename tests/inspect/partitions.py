@@ -2,19 +2,27 @@
 
 from pathlib import Path
 
+from courser.catalog import entities
+from courser.catalog.directories import Directories
+from courser.catalog.entities import Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.state import CatalogState
+from courser.catalog.store import make_metadata_directory
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity, stamp
 from courser.records.user_headers import UserHeader, build_user_headers
+from courser.storage.durable_files import replace_file
 from courser.storage.jobs import perform
+from courser.storage.journal import SnapshotMark
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.offset_table import ConsumerKey, ConsumerKind
 from courser.storage.partition_log import PartitionLog
-from courser.storage.paths import LEDGER, OFFSETS, partition_directory
+from courser.storage.paths import JOURNAL, LEDGER, METADATA, METADATA_SNAPSHOT, OFFSETS, partition_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import begin_session, end_session
 from courser.storage.settings import LogSettings
+from courser.storage.snapshot import Snapshot, write_snapshot
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_reservation, plan_upkeep
 from courser.testing.clocks import ManualClock
@@ -54,6 +62,24 @@ def lying_batch(offset: int) -> Batch:
     return batch_of(good.origin_timestamp, good.count, memoryview(body))
 
 
+def plant_metadata(data_directory: Path) -> None:
+    """A snapshot, an empty journal and descriptors that know the one partition."""
+    files = LocalFileSystem()
+    entity = entities.Partition(IDENTITY.partition_id, IDENTITY.incarnation, 1)
+    topic = Topic(2, IDENTITY.topic_uuid, "orders", 1, TopicOptions(), [entity], {}, UsedIds(), 0)
+    stream = Stream(1, bytes(16), "shop", 1, {2: topic}, UsedIds(3, [(0, 2)]))
+    state = CatalogState()
+    state.streams[1], state.stream_ids = stream, UsedIds(2, [(0, 1)])
+    make_metadata_directory(files, data_directory / METADATA)
+    mark = SnapshotMark(IDENTITY.incarnation, bytes(16))
+    snapshot = Snapshot(mark, state.hash(), 1, state.encode())
+    write_snapshot(files, data_directory / METADATA / METADATA_SNAPSHOT, snapshot)
+    replace_file(files, data_directory / METADATA / JOURNAL, b"")
+    directories = Directories(files, data_directory)
+    directories.make_stream(stream)
+    directories.make_topic(stream, topic)
+
+
 class Partition:
     """A data directory with one partition, driven as its owner drives it."""
 
@@ -62,8 +88,9 @@ class Partition:
         self.files = LocalFileSystem()
         self.clock = ManualClock()
         self.directory = partition_directory(data_directory, 1, 2, IDENTITY.partition_id, IDENTITY.incarnation)
-        data_directory.mkdir(exist_ok=True)
+        data_directory.mkdir(0o700, exist_ok=True)
         PartitionLog.create(self.files, self.directory, IDENTITY, below=data_directory)
+        plant_metadata(data_directory)
         self.open(StopKind.CLEAN)
 
     def open(self, stop: StopKind) -> None:

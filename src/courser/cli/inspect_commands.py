@@ -2,18 +2,18 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from courser.cli import presentation
-from courser.cli.cells import Column, harmless, size_text
-from courser.cli.failures import ExitCode, Failure, unreadable
-from courser.cli.output import Report, emit, output_option
+from courser.cli.cells import Column, size_text
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file, say
+from courser.cli.output import Report, output_option
 from courser.inspect.findings import VerifySummary
 from courser.inspect.identity import identity_text, parse_identity
 from courser.inspect.index_file import IndexInspection
@@ -21,38 +21,8 @@ from courser.inspect.log_file import LogInspection
 from courser.inspect.small_files import LedgerInspection, OffsetsInspection, SessionInspection
 from courser.inspect.verify import Verification
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.files import FileSystem
-from courser.storage.local_files import LocalFileSystem
 
-_Inspection = TypeVar("_Inspection")
 _OFFSET = click.IntRange(min=0)
-_file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
-_EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
-
-
-def _epilog(*examples: str, exits: str = _EXITS) -> str:
-    lines = "\n".join(f"  {example}" for example in examples)
-    return f"\b\nExamples:\n{lines}\n\n{exits}"
-
-
-def _open(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) -> _Inspection:
-    """Begin to read a file; a symbolic link that the user named is followed."""
-    try:
-        return inspect(LocalFileSystem(), path.resolve(strict=True) if path.is_symlink() else path)
-    except (OSError, ValueError) as error:
-        raise unreadable(harmless(str(path)), error if isinstance(error, OSError) else OSError(str(error))) from error
-
-
-def _emit(path: Path, report: Report, output: str) -> None:
-    try:
-        emit(report, output)
-    except OSError as error:
-        raise unreadable(harmless(str(path)), error) from error
-
-
-def _say(text: str) -> None:
-    """Talk goes to stderr."""
-    click.echo(harmless(text), err=True)
 
 
 def _owner(identity: PartitionIdentity | None) -> str:
@@ -64,12 +34,12 @@ def _owner(identity: PartitionIdentity | None) -> str:
 
 @click.command(
     "log",
-    epilog=_epilog(
+    epilog=epilog(
         "courser inspect log 00000000000000000000.log",
         "courser inspect log FILE --messages --from-offset 500 --limit 10 -o jsonl",
     ),
 )
-@_file_argument
+@file_argument
 @click.option("--messages", is_flag=True, help="Show the messages of each batch too.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the batch (or message) that has this offset.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many batches, or messages with --messages.")
@@ -83,11 +53,11 @@ def log_command(
     Damaged stretches are shown in between, and zeros at the end. The log may be any file: whose it is and where its
     offsets begin is found in the file and its name.
     """
-    log = _open(path, LogInspection)
+    log = open_file(path, LogInspection)
     head = log.head
     if output == "table":
         start = f"from offset {head.base_offset} ({head.base_offset_source})"
-        _say(f"{path}: {head.size} bytes, {_owner(head.identity)}, {start}")
+        say(f"{path}: {head.size} bytes, {_owner(head.identity)}, {start}")
     report = Report(
         columns=presentation.MESSAGE_COLUMNS if messages else presentation.LOG_COLUMNS,
         cells=presentation.message_cells if messages else presentation.log_cells,
@@ -96,18 +66,18 @@ def log_command(
         head=head,
         summary=lambda: log.summary,
     )
-    _emit(path, report, output)
+    emit_report(path, report, output)
     summary = log.summary
     if output == "table" and limit is None:
         counts = f"{summary.batch_count} batches, {summary.message_count} messages"
-        _say(f"{counts}, {summary.damage_count} damaged stretches")
+        say(f"{counts}, {summary.damage_count} damaged stretches")
 
 
 @click.command(
     "index",
-    epilog=_epilog("courser inspect index 00000000000000000000.index", "courser inspect index FILE --blocks -o json"),
+    epilog=epilog("courser inspect index 00000000000000000000.index", "courser inspect index FILE --blocks -o json"),
 )
-@_file_argument
+@file_argument
 @click.option("--blocks", is_flag=True, help="Show only the blocks, not their entries.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the entry that has this offset, or the next.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many entries, or blocks with --blocks.")
@@ -129,12 +99,12 @@ def index_command(
     identity = parse_identity(identity_option) if identity_option is not None else None
     if identity_option is not None and identity is None:
         raise click.BadParameter("not of the form UUID:PARTITION-INCARNATION", param_hint="--identity")
-    index = _open(path, lambda file_system, name: IndexInspection(file_system, name, identity))
+    index = open_file(path, lambda file_system, name: IndexInspection(file_system, name, identity))
     head = index.head
     if head.identity is None:
-        _say(f"{path}: no log lies beside it, so checksums could not be checked (--identity helps)")
+        say(f"{path}: no log lies beside it, so checksums could not be checked (--identity helps)")
     elif output == "table":
-        _say(f"{path}: {head.block_count} blocks, {_owner(head.identity)} ({head.identity_source})")
+        say(f"{path}: {head.block_count} blocks, {_owner(head.identity)} ({head.identity_source})")
     report = Report(
         columns=presentation.INDEX_COLUMNS,
         cells=presentation.index_cells,
@@ -143,7 +113,7 @@ def index_command(
         head=head,
         summary=lambda: index.summary,
     )
-    _emit(path, report, output)
+    emit_report(path, report, output)
 
 
 # --- small files ---
@@ -156,44 +126,35 @@ def _emit_small(
     cells: Callable[[object], tuple[str, ...]],
     output: str,
 ) -> None:
-    counts = {"row_count": 0, "bad_count": 0}
-
-    def rows() -> Iterator[object]:
-        for row in inspection.rows():
-            counts["row_count"] += 1
-            counts["bad_count"] += presentation.is_alarming(row)
-            yield row
-
-    report = Report(columns, cells, rows(), presentation.is_alarming, inspection.head, lambda: counts)
-    _emit(path, report, output)
+    emit_small(path, inspection, columns, cells, presentation.is_alarming, output)
 
 
-@click.command("ledger", epilog=_epilog("courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl"))
-@_file_argument
+@click.command("ledger", epilog=epilog("courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl"))
+@file_argument
 @output_option
 def ledger_command(path: Path, *, output: str) -> None:
     """Print the records of a partition's ledger: seals, recovery points, reservations, gaps, damage."""
-    ledger = _open(path, LedgerInspection)
+    ledger = open_file(path, LedgerInspection)
     if output == "table":
-        _say(f"{path}: {ledger.head.size} bytes, {_owner(ledger.head.identity)}")
+        say(f"{path}: {ledger.head.size} bytes, {_owner(ledger.head.identity)}")
     _emit_small(path, ledger, presentation.LEDGER_COLUMNS, presentation.ledger_cells, output)
 
 
-@click.command("offsets", epilog=_epilog("courser inspect offsets offsets", "courser inspect offsets FILE -o json"))
-@_file_argument
+@click.command("offsets", epilog=epilog("courser inspect offsets offsets", "courser inspect offsets FILE -o json"))
+@file_argument
 @output_option
 def offsets_command(path: Path, *, output: str) -> None:
     """Print the stored offsets of a partition's consumers and groups, history included."""
-    offsets = _open(path, OffsetsInspection)
+    offsets = open_file(path, OffsetsInspection)
     _emit_small(path, offsets, presentation.OFFSETS_COLUMNS, presentation.offsets_cells, output)
 
 
-@click.command("session", epilog=_epilog("courser inspect session local_data/session"))
-@_file_argument
+@click.command("session", epilog=epilog("courser inspect session local_data/session"))
+@file_argument
 @output_option
 def session_command(path: Path, *, output: str) -> None:
     """Print how the last server left a data directory: its format, where it ran, whether it stopped cleanly."""
-    session = _open(path, SessionInspection)
+    session = open_file(path, SessionInspection)
     _emit_small(path, session, presentation.SESSION_COLUMNS, presentation.session_cells, output)
 
 
@@ -204,17 +165,19 @@ _VERIFY_EXITS = "Exit codes: 0 no damage, 1 something cannot be read, 2 damage (
 
 @click.command(
     "verify",
-    epilog=_epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
+    epilog=epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
 )
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 @output_option
 def verify_command(path: Path, *, output: str) -> int:
-    """Check every partition below a directory.
+    """Check every partition below a directory, and the metadata of a data directory.
 
-    That is: stored hashes, message checksums, offsets and times, indexes, the ledger, stored consumer offsets.
+    That is: stored hashes, message checksums, offsets and times, indexes, the ledger, stored consumer offsets. Of a
+    data directory also: snapshot and journal, the directories, descriptors and ledgers against the state that they
+    give, file modes.
 
     Reads only and takes no lock: a server may be running. Files that are being written or deleted meanwhile are no
-    damage. An absent or stale index is a warning, since it can be built again.
+    damage. An absent or stale index or descriptor is a warning, since it can be made again.
     """
     began = time.monotonic()
     advance: list[Callable[[int], None]] = []
@@ -223,7 +186,7 @@ def verify_command(path: Path, *, output: str) -> int:
         for step in advance:
             step(size)
 
-    verification = _open(path, lambda files, name: Verification(files, name, on_progress))
+    verification = open_file(path, lambda files, name: Verification(files, name, on_progress))
     if verification.is_pointless:
         raise Failure(f"no partition lies below {path}", "name a data directory, or a directory inside one")
     with _progress(verification.head.size) as step:
@@ -241,9 +204,9 @@ def verify_command(path: Path, *, output: str) -> int:
         summary=lambda: _with_rate(verification.summary, seconds),
         names=("directory", "findings"),
     )
-    _emit(path, report, output)
+    emit_report(path, report, output)
     summary = verification.summary
-    _say(_verdict(summary, seconds))
+    say(_verdict(summary, seconds))
     if summary.damage_count:
         return ExitCode.DAMAGE
     return ExitCode.FAILED if summary.unreadable_count else ExitCode.OK

@@ -12,7 +12,8 @@ from courser.cli.failures import UnknownCommand
 class LazyGroup(click.Group):
     """A group that knows the names and summaries of its commands, and one module that has them.
 
-    The command ``log`` is the attribute ``log_command`` of that module.
+    The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` names those that have the
+    rest, by command.
     """
 
     def __init__(
@@ -21,6 +22,7 @@ class LazyGroup(click.Group):
         *,
         commands_module: str,
         summaries: Mapping[str, str],
+        other_modules: Mapping[str, str] | None = None,
         groups: Mapping[str, click.Command] | None = None,
         description: str,
         epilog: str,
@@ -30,6 +32,7 @@ class LazyGroup(click.Group):
         )
         self._commands_module = commands_module
         self._summaries = dict(summaries)
+        self._other_modules = dict(other_modules or {})
         self._groups = dict(groups or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,7 +47,8 @@ class LazyGroup(click.Group):
             return self._groups[cmd_name]
         if cmd_name not in self._summaries:
             return None
-        command = getattr(import_module(self._commands_module), f"{cmd_name}_command")
+        module = import_module(self._other_modules.get(cmd_name, self._commands_module))
+        command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
 

@@ -35,8 +35,12 @@ _INSPECT = LazyGroup(
         "ledger": "Print the records of a partition's ledger.",
         "offsets": "Print the stored consumer offsets of a partition.",
         "session": "Print how the last server left a data directory.",
-        "verify": "Check every segment, index and offset file below a directory.",
+        "journal": "Print the commands in a metadata journal, secrets masked.",
+        "snapshot": "Print what a metadata snapshot holds, secrets masked.",
+        "descriptor": "Print what a stream's or topic's descriptor says.",
+        "verify": "Check every partition below a directory, and the metadata.",
     },
+    other_modules=dict.fromkeys(("journal", "snapshot", "descriptor"), "courser.cli.metadata_commands"),
     description="Look into files on disk. Reads only; safe beside a running server.",
     epilog=_INSPECT_EXAMPLES,
 )

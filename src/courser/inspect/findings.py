@@ -24,7 +24,10 @@ class Finding:
 
     severity: Severity
     check: str
-    """Which check: log, frames, continuity, times, index, ledger, consumers, session or files."""
+    """Which check: log, frames, continuity, times, index, ledger, consumers, session or files.
+
+    Of the metadata: journal, snapshot, descriptors, tree (the directories against the state) or modes.
+    """
     path: Path
     reason: str
     position: int | None = None
@@ -42,8 +45,13 @@ class VerifySummary:
     segment_count: int = 0
     batch_count: int = 0
     message_count: int = 0
+    stream_count: int = 0
+    topic_count: int = 0
+    """Streams and topics that the metadata knows."""
+    entry_count: int = 0
+    """Entries of the metadata journal that no snapshot covers."""
     size: int = 0
-    """Bytes that were read from logs, indexes and the small files."""
+    """Bytes that were read from logs, indexes, the metadata and the small files."""
     damage_count: int = 0
     unreadable_count: int = 0
     warning_count: int = 0

@@ -1,14 +1,15 @@
-"""Single records of the ledger and of the offsets file, without knowing the partition beforehand.
+"""Single records of the ledger, the offsets file and the metadata, without knowing whose they are beforehand.
 
 The one place here that leans on private names of storage: the engine only ever reads those files whole, and knows whose
 they are. It is kept small so that a change of a format is met once.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from courser.model.buffers import Buffer
 from courser.records.stored_header import PartitionIdentity
-from courser.storage import ledger, offset_table
+from courser.storage import journal, ledger, offset_table, snapshot
 from courser.storage.ledger import Event, LedgerNumbers
 from courser.storage.offset_table import GRANULE, ConsumerKey
 
@@ -39,3 +40,45 @@ def offsets_epoch(data: Buffer) -> int | None:
 def offsets_records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
     """Position and contents (consumer, offset, deleted, end position) of each record; None for a damaged stretch."""
     return offset_table._records(data)
+
+
+def find_journal_entry(data: bytes, start: int) -> int | None:
+    """Where the first good entry of a journal begins, at ``start`` or behind it."""
+    found = data.find(journal._MAGIC, start + journal._MAGIC_POSITION)
+    while found >= 0:
+        position = found - journal._MAGIC_POSITION
+        try:
+            journal.decode_entry(data, position, len(data))
+        except journal.BadEntry:
+            found = data.find(journal._MAGIC, found + 1)
+            continue
+        return position
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFields:
+    """The header of a snapshot as it is, right or wrong."""
+
+    checksum: str
+    body_checksum: str
+    format_version: int
+    body_size: int
+    op: int
+    entry_checksum: str
+    state_hash: str
+    timestamp: int
+
+
+def snapshot_fields(data: bytes) -> SnapshotFields | None:
+    """What the header says; None if these bytes are no snapshot at all."""
+    if len(data) < snapshot.HEADER_SIZE:
+        return None
+    checksum, body_checksum, magic, version, body_size, op, entry_checksum, state_hash, timestamp = (
+        snapshot._HEADER.unpack_from(data)
+    )
+    if magic != snapshot._MAGIC:
+        return None
+    return SnapshotFields(
+        checksum.hex(), body_checksum.hex(), version, body_size, op, entry_checksum.hex(), state_hash.hex(), timestamp
+    )

@@ -1,4 +1,4 @@
-"""A whole directory: every partition below it, and the session file of the data directory."""
+"""A whole directory: every partition below it, and the session file and the metadata of the data directory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,10 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from courser.inspect.findings import Finding, Severity, VerifySummary
+from courser.inspect.metadata_check import Metadata, MetadataCheck
+from courser.inspect.modes_check import ModesCheck
 from courser.inspect.partition_check import PartitionCheck, is_partition, reading_failure
 from courser.inspect.small_files import BadRecordRow, SessionInspection
+from courser.inspect.tree_check import TreeCheck
 from courser.storage.files import EntryKind, FileSystem
-from courser.storage.paths import SESSION
+from courser.storage.paths import DESCRIPTOR, JOURNAL, METADATA, METADATA_SNAPSHOT, QUARANTINE, SESSION, STREAMS
 from courser.storage.session import DIRECTORY_FORMAT, read_session
 
 _PARTITION_DEPTH = 6
@@ -45,14 +48,20 @@ class Verification:
         self._size = 0
         self.summary = VerifySummary()
         # The directory itself must be readable: this error is the caller's.
-        self._has_session = any(entry.name == SESSION for entry in file_system.list_directory(directory))
+        names = {entry.name for entry in file_system.list_directory(directory)}
+        self._has_session = SESSION in names
+        self._is_data_directory = not names.isdisjoint((SESSION, METADATA, STREAMS))
+        self._has_descriptor = False
+        self._has_metadata = METADATA in names
+        self._metadata_check = MetadataCheck(file_system, directory, self._is_settled_here)
         self._search(directory)
         self.head = VerifyHead(directory, len(self._partitions), self._size)
 
     @property
     def is_pointless(self) -> bool:
         """Whether there is nothing here that could be checked."""
-        return not self._partitions and not self._has_session and not self._failures
+        has_anything = self._has_session or self._has_metadata or self._has_descriptor
+        return not self._partitions and not self._failures and not has_anything
 
     def _search(self, directory: Path) -> None:
         """Find the partitions below ``directory``, in the order of their names."""
@@ -63,10 +72,14 @@ class Verification:
         except OSError as error:
             self._failures.append(reading_failure(directory, error))
             return
-        if is_partition([entry.name for entry in entries if entry.kind is EntryKind.FILE]):
+        names = [entry.name for entry in entries if entry.kind is EntryKind.FILE]
+        self._has_descriptor |= DESCRIPTOR in names
+        if is_partition(names):
             self._partitions.append(directory)
             self._size += sum(entry.size for entry in entries if entry.kind is EntryKind.FILE)
             return
+        if directory == self._directory / METADATA:
+            self._size += sum(entry.size for entry in entries if entry.name in (JOURNAL, METADATA_SNAPSHOT))
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.kind is EntryKind.DIRECTORY:
                 self._search(directory / entry.name)
@@ -81,20 +94,54 @@ class Verification:
         yield from self._failures
         if self._has_session:
             yield from self._check_session(self._directory / SESSION)
+        if self._is_data_directory:
+            yield from self._check_metadata()
         for path in self._partitions:
-            check = PartitionCheck(
-                self._file_system,
-                path,
-                self.summary,
-                is_settled=partial(self._is_settled, path),
-                on_progress=self._on_progress,
-            )
-            try:
-                yield from check.findings()
-            except FileNotFoundError:
-                yield Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped")
-            except OSError as error:
-                yield reading_failure(path, error)
+            yield from self._check_partition(path)
+        if self._is_data_directory:
+            yield from ModesCheck(self._file_system, self._directory).findings()
+
+    # --- partitions ---
+
+    def _check_partition(self, path: Path) -> Iterator[Finding]:
+        check = PartitionCheck(
+            self._file_system,
+            path,
+            self.summary,
+            is_settled=partial(self._is_settled, path),
+            on_progress=self._on_progress,
+        )
+        findings: list[Finding] = []
+        try:
+            findings += check.findings()
+        except FileNotFoundError:
+            findings.append(Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped"))
+        except OSError as error:
+            findings.append(reading_failure(path, error))
+        if any(finding.severity is Severity.DAMAGE for finding in findings) and self._is_being_deleted(path):
+            text = "deleted: its removal is under way, or done at the next start; not checked"
+            findings = [Finding(Severity.NOTE, "files", path, text)]
+        yield from findings
+
+    def _is_being_deleted(self, partition: Path) -> bool:
+        """Whether the metadata calls the partition, its topic or its stream deleted, or it is gone altogether."""
+        try:
+            self._file_system.list_directory(partition)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        if not self._has_metadata:
+            return False
+        try:
+            state = self._metadata_check.load().state
+        except OSError:
+            return False
+        paths = [partition, *partition.parents]
+        below = paths[: paths.index(self._directory)]
+        return state is not None and any(str(path.relative_to(self._directory)) in state.deleted for path in below)
+
+    # --- session and metadata ---
 
     def _check_session(self, path: Path) -> Iterator[Finding]:
         try:
@@ -112,11 +159,68 @@ class Verification:
                 text = f"the directory has format {row.directory_format}; this version knows up to {DIRECTORY_FORMAT}"
                 yield Finding(Severity.WARNING, "session", path, text)
 
+    def _check_metadata(self) -> Iterator[Finding]:
+        tree = TreeCheck(
+            self._file_system,
+            self._directory,
+            load=self._metadata_check.load,
+            is_settled=self._is_settled_here,
+        )
+        path = self._directory / METADATA
+        try:
+            metadata = self._metadata_check.load()
+            yield from metadata.findings
+            self._note_metadata(metadata)
+            if metadata.state is not None:
+                yield from tree.findings(metadata)
+            else:
+                yield from self._report_absence(metadata)
+                yield from tree.findings_without_state()
+            if self._has_metadata and self._has_directory(path / QUARANTINE):
+                text = "holds what earlier starts set aside: not checked"
+                yield Finding(Severity.NOTE, "files", path / QUARANTINE, text)
+        except OSError as error:
+            yield reading_failure(Path(error.filename) if isinstance(error.filename, str) else path, error)
+
+    def _note_metadata(self, metadata: Metadata) -> None:
+        summary, files = self.summary, metadata.files
+        size = len(files.journal or b"") + len(files.snapshot or b"")
+        summary.size += size
+        self._on_progress(size)
+        summary.entry_count = len(metadata.entries)
+        if metadata.state is not None:
+            streams = metadata.state.streams.values()
+            summary.stream_count = len(streams)
+            summary.topic_count = sum(len(stream.topics) for stream in streams)
+
+    def _report_absence(self, metadata: Metadata) -> Iterator[Finding]:
+        """Metadata may only be absent if there is no data either."""
+        if not metadata.files.is_absent or not self._has_directory(self._directory / STREAMS):
+            return
+        path = self._directory / METADATA
+        if self._has_descriptor:
+            text = "there is no metadata, though there are descriptors: a start refuses it, or rebuilds it from them"
+            yield Finding(Severity.DAMAGE, "tree", path, text)
+        elif self._partitions:
+            text = "there is no metadata: nobody knows which streams and topics there should be; a start refuses it"
+            yield Finding(Severity.WARNING, "tree", path, text)
+
+    def _has_directory(self, path: Path) -> bool:
+        try:
+            self._file_system.list_directory(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _is_settled_here(self) -> bool:
+        return self._has_session and self._is_clean(self._directory)
+
     def _is_settled(self, partition: Path) -> bool:
         """Whether the server of a partition has stopped cleanly and not started again since."""
         directory = self._directory if self._has_session else _data_directory_of(partition)
-        if directory is None:
-            return False
+        return directory is not None and self._is_clean(directory)
+
+    def _is_clean(self, directory: Path) -> bool:
         try:
             session = read_session(self._file_system, directory)
         except OSError:

@@ -1,0 +1,75 @@
+"""What the commands of ``courser inspect`` share: opening a file, showing its rows, talking to the user."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import click
+
+from courser.cli.cells import Column, harmless
+from courser.cli.failures import unreadable
+from courser.cli.output import Report, emit
+from courser.storage.files import FileSystem
+from courser.storage.local_files import LocalFileSystem
+
+_Inspection = TypeVar("_Inspection")
+file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
+_EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
+
+
+class SmallInspection(Protocol):
+    """A file that is shown row by row."""
+
+    @property
+    def head(self) -> object:
+        """The file as a whole."""
+
+    def rows(self) -> Iterator[object]:
+        """What it holds."""
+
+
+def epilog(*examples: str, exits: str = _EXITS) -> str:
+    """The end of a help text."""
+    lines = "\n".join(f"  {example}" for example in examples)
+    return f"\b\nExamples:\n{lines}\n\n{exits}"
+
+
+def open_file(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) -> _Inspection:
+    """Begin to read a file; a symbolic link that the user named is followed."""
+    try:
+        return inspect(LocalFileSystem(), path.resolve(strict=True) if path.is_symlink() else path)
+    except (OSError, ValueError) as error:
+        raise unreadable(harmless(str(path)), error if isinstance(error, OSError) else OSError(str(error))) from error
+
+
+def emit_report(path: Path, report: Report, output: str) -> None:
+    """Write a report that is read from a file meanwhile."""
+    try:
+        emit(report, output)
+    except OSError as error:
+        raise unreadable(harmless(str(path)), error) from error
+
+
+def emit_small(
+    path: Path,
+    inspection: SmallInspection,
+    columns: tuple[Column, ...],
+    cells: Callable[[object], tuple[str, ...]],
+    is_alarming: Callable[[object], bool],
+    output: str,
+) -> None:
+    """Write all rows of a small file, and how many of them are bad."""
+    counts = {"row_count": 0, "bad_count": 0}
+
+    def rows() -> Iterator[object]:
+        for row in inspection.rows():
+            counts["row_count"] += 1
+            counts["bad_count"] += is_alarming(row)
+            yield row
+
+    emit_report(path, Report(columns, cells, rows(), is_alarming, inspection.head, lambda: counts), output)
+
+
+def say(text: str) -> None:
+    """Talk goes to stderr."""
+    click.echo(harmless(text), err=True)

@@ -1,0 +1,153 @@
+"""The entries of one metadata journal, and what the commands in them say."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.catalog.commands import command_number, decode_command
+from courser.errors import MetadataDamaged
+from courser.inspect.identity import read_whole
+from courser.inspect.journal_scan import Fault, FaultRow, JournalScan, ScannedEntry
+from courser.inspect.masking import readable_fields
+from courser.storage.files import FileSystem
+from courser.storage.journal import Entry, SnapshotMark
+from courser.storage.paths import METADATA_SNAPSHOT
+from courser.storage.snapshot import read_snapshot
+
+UNKNOWN_COMMAND = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The file as a whole."""
+
+    path: Path
+    size: int
+    snapshot_op: int | None
+    """Up to which op the snapshot beside it goes; None if there is none, or none that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A whole entry."""
+
+    position: int
+    size: int
+    op: int
+    timestamp: int
+    command: str
+    """Its name in words, or ``unknown``."""
+    command_number: int
+    fields: dict[str, object]
+    """What the command carries, by name; secrets are masked."""
+    checksum: str
+    parent: str
+    chain: str
+    """``ok``, ``start`` (of op 0), ``broken``, ``duplicate``, or ``unchecked`` if the one before it is not there."""
+    is_covered: bool
+    """Whether the snapshot beside it includes it already."""
+
+
+@dataclass(slots=True)
+class JournalSummary:
+    """What was met up to where the reading stopped, rows that were not shown included."""
+
+    entry_count: int = 0
+    fault_count: int = 0
+    torn_size: int = 0
+    first_op: int | None = None
+    last_op: int | None = None
+
+
+JournalRow = CommandRow | FaultRow
+
+
+class JournalInspection:
+    """Reads one journal. ``rows`` once, then ``summary``."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        # First the journal, then the snapshot: entries are only dropped once a snapshot has them.
+        self.data = read_whole(file_system.open(path))
+        self._snapshot = _snapshot_beside(file_system, path)
+        self.head = JournalHead(path, len(self.data), self._snapshot.op if self._snapshot is not None else None)
+        self.summary = JournalSummary()
+
+    def rows(self, *, from_op: int = 0, limit: int | None = None) -> Iterator[JournalRow]:
+        """Every entry from ``from_op`` on, and faults in between; ``limit`` counts entries."""
+        left = limit
+        summary = self.summary
+        # A journal that somebody copied somewhere has lost its snapshot: where it begins is nobody's fault.
+        for found in JournalScan(self.data, self._snapshot, is_start_known=False).walk():
+            if isinstance(found, FaultRow):
+                summary.fault_count += 1
+                summary.torn_size += self._torn_size(found)
+                if found.end_op is None or found.end_op > from_op:
+                    yield found
+                continue
+            row, fault = self._command(found)
+            summary.fault_count += fault is not None
+            if row.op < from_op:
+                self._count(row)
+                continue
+            if left is not None and left <= 0:
+                return
+            self._count(row)
+            left = left - 1 if left is not None else None
+            if fault is not None:
+                yield fault
+            yield row
+
+    def _count(self, row: CommandRow) -> None:
+        summary = self.summary
+        summary.entry_count += 1
+        summary.first_op = row.op if summary.first_op is None else summary.first_op
+        summary.last_op = row.op
+
+    def _torn_size(self, fault: FaultRow) -> int:
+        return fault.end_position - fault.position if fault.fault == Fault.TORN_TAIL.value else 0
+
+    def _command(self, found: ScannedEntry) -> tuple[CommandRow, FaultRow | None]:
+        entry = found.entry
+        name, fields, problem = describe_command(entry)
+        fault = None
+        if problem is not None:
+            end = found.position + entry.size
+            fault = FaultRow(Fault.BAD_COMMAND.value, found.position, end, entry.op, entry.op + 1, problem)
+        row = CommandRow(
+            found.position,
+            entry.size,
+            entry.op,
+            entry.timestamp,
+            name,
+            entry.kind,
+            fields,
+            entry.checksum.hex(),
+            entry.parent.hex(),
+            found.chain,
+            self._snapshot is not None and entry.op <= self._snapshot.op,
+        )
+        return row, fault
+
+
+def describe_command(entry: Entry) -> tuple[str, dict[str, object], str | None]:
+    """Name and fields of the command in an entry, and what is wrong with it."""
+    try:
+        command = decode_command(entry.body)
+    except ValueError as error:
+        return UNKNOWN_COMMAND, {}, f"op {entry.op} holds {error}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(command).__name__).lower()
+    number = command_number(command)
+    if number != entry.kind:
+        # One of the two is wrong. If it is the body's, a secret may be where a name should be.
+        return name, {}, f"the header says command {entry.kind}, the body holds {number}"
+    return name, readable_fields(command), None
+
+
+def _snapshot_beside(file_system: FileSystem, path: Path) -> SnapshotMark | None:
+    try:
+        snapshot = read_snapshot(file_system, path.with_name(METADATA_SNAPSHOT))
+    except (MetadataDamaged, OSError):
+        # The journal is shown without it; ``inspect snapshot`` says what is wrong there.
+        return None
+    return snapshot.mark if snapshot is not None else None

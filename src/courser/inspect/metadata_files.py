@@ -1,0 +1,120 @@
+"""One snapshot, one descriptor: their headers, whether they are what was written, and what they hold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, decode_descriptor
+from courser.catalog.state import CatalogState
+from courser.errors import DamagedData, MetadataDamaged
+from courser.inspect.catalog_rows import CatalogRow, StreamRow, rows_of_state, rows_of_topic
+from courser.inspect.identity import read_whole
+from courser.inspect.masking import readable
+from courser.inspect.small_files import BadRecordRow
+from courser.inspect.stored_formats import SnapshotFields, snapshot_fields
+from courser.storage.files import FileSystem
+from courser.storage.snapshot import HEADER_SIZE, decode_snapshot
+
+_UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """The snapshot as a whole."""
+
+    path: Path
+    size: int
+    fields: SnapshotFields | None
+    """What the header says; None if it is none."""
+    header: str
+    """``ok``, or what is wrong with it."""
+    body: str
+    """``ok``, ``unchecked``, or what is wrong."""
+    state: str
+    """``ok`` if the state has the hash that was stored with it, ``unchecked``, or what is wrong."""
+
+
+class SnapshotInspection:
+    """Reads one snapshot."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self.data = read_whole(file_system.open(path))
+        self._state: CatalogState | None = None
+        verdict = self._check(path)
+        self.head = SnapshotHead(path, len(self.data), snapshot_fields(self.data), *verdict)
+
+    def _check(self, path: Path) -> tuple[str, str, str]:
+        """What to say of header, body and state."""
+        try:
+            snapshot = decode_snapshot(self.data, path)
+        except MetadataDamaged as damage:
+            if damage.position < HEADER_SIZE:
+                return damage.damage, _UNCHECKED, _UNCHECKED
+            return "ok", damage.damage, _UNCHECKED
+        try:
+            state = CatalogState.decode(snapshot.body)
+        except ValueError as error:
+            return "ok", "ok", str(error)
+        # Only a body that is what was written is shown: in a damaged one a secret may be where a name should be.
+        self._state = state
+        is_same = state.hash() == snapshot.state_hash
+        return "ok", "ok", "ok" if is_same else "the state does not have the hash that was stored with it"
+
+    def rows(self) -> Iterator[CatalogRow | BadRecordRow]:
+        """What is wrong, and the whole state if it can be had."""
+        head, end = self.head, len(self.data)
+        for start, stop, verdict in (
+            (0, min(HEADER_SIZE, end), head.header),
+            (HEADER_SIZE, end, head.body),
+            (HEADER_SIZE, end, head.state),
+        ):
+            if verdict not in ("ok", _UNCHECKED):
+                yield BadRecordRow(start, stop, verdict)
+        if self._state is not None:
+            yield from rows_of_state(self._state)
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorHead:
+    """The descriptor as a whole."""
+
+    path: Path
+    size: int
+    describes: str
+    """``stream``, ``topic``, or ``unknown`` if it is damaged."""
+    stream_uuid: str | None
+    """Of the stream that it is of, or that its topic is in."""
+
+
+class DescriptorInspection:
+    """Reads one descriptor."""
+
+    def __init__(self, file_system: FileSystem, path: Path) -> None:
+        self.data = read_whole(file_system.open(path))
+        self._contents: StreamDescriptor | TopicDescriptor | BadRecordRow
+        describes, uuid = "unknown", None
+        try:
+            self._contents = decode_descriptor(self.data, path)
+        except DamagedData as damage:
+            self._contents = BadRecordRow(0, len(self.data), damage.reason)
+        else:
+            is_stream = isinstance(self._contents, StreamDescriptor)
+            describes = "stream" if is_stream else "topic"
+            uuid = _stream_uuid(self._contents).hex()
+        self.head = DescriptorHead(path, len(self.data), describes, uuid)
+
+    def rows(self) -> Iterator[CatalogRow | BadRecordRow]:
+        """The stream, or the topic with its partitions and groups."""
+        contents = self._contents
+        match contents:
+            case StreamDescriptor():
+                uuid, ids = contents.uuid.hex(), readable(contents.topic_ids)
+                yield StreamRow(contents.stream_id, uuid, contents.name, contents.created_at, None, ids)
+            case TopicDescriptor():
+                yield from rows_of_topic(contents.stream_id, contents.topic)
+            case BadRecordRow():
+                yield contents
+
+
+def _stream_uuid(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
+    return descriptor.uuid if isinstance(descriptor, StreamDescriptor) else descriptor.stream_uuid

@@ -1,0 +1,281 @@
+"""The directories and descriptors below ``streams`` held against the state that the metadata gives.
+
+Beside a server both change. What seems wrong is only reported if the metadata was the same before and after the look,
+and if the command that came last does not explain it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from courser.catalog.descriptors import (
+    StreamDescriptor,
+    TopicDescriptor,
+    decode_descriptor,
+    describe_stream,
+    describe_topic,
+)
+from courser.catalog.directories import identity_of, uuid_of
+from courser.catalog.entities import Partition, Stream, Topic, UsedIds
+from courser.catalog.state import CatalogState
+from courser.errors import DamagedData
+from courser.inspect.findings import Finding, Severity
+from courser.inspect.identity import identity_text, read_whole
+from courser.inspect.metadata_check import Metadata, examine_metadata
+from courser.inspect.partition_check import is_partition, reading_failure
+from courser.inspect.small_files import LedgerInspection
+from courser.storage.files import EntryKind, FileSystem
+from courser.storage.paths import (
+    DESCRIPTOR,
+    LEDGER,
+    PARTITIONS,
+    STREAMS,
+    TOPICS,
+    partition_directory,
+    stream_directory,
+    topic_directory,
+)
+
+_TRY_COUNT = 10
+"""Looks at what a server keeps changing."""
+_REMEDY = "a start writes it again from the metadata"
+
+_Descriptor = StreamDescriptor | TopicDescriptor
+_Unit = tuple[int, ...]
+"""What is looked at in one go: everything (), a stream (id), a topic (stream id, topic id)."""
+
+
+class TreeCheck:
+    """Compares the tree with the state."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        data_directory: Path,
+        *,
+        load: Callable[[], Metadata],
+        is_settled: Callable[[], bool],
+    ) -> None:
+        self._file_system = file_system
+        self._path = data_directory
+        self._load = load
+        self._is_settled = is_settled
+
+    def findings(self, metadata: Metadata) -> Iterator[Finding]:
+        """Everything that does not fit, given metadata that was read just now."""
+        units: Iterable[_Unit] | None = None
+        for _ in range(_TRY_COUNT):
+            if metadata.state is None:
+                return
+            look = _Look(self._file_system, self._path, metadata, self._is_settled)
+            found = look.at(units)
+            if not found:
+                return
+            again = self._load()
+            if again.files == metadata.files:
+                for unit in sorted(found):
+                    yield from found[unit]
+                return
+            metadata, units = again, found.keys()
+        text = "changes too often to be compared with the metadata: check again when less is going on"
+        yield Finding(Severity.NOTE, "tree", self._path / STREAMS, text)
+
+    def findings_without_state(self) -> Iterator[Finding]:
+        """The descriptors alone: what a rebuild of the metadata would be made from."""
+        for stream in _subdirectories(self._file_system, self._path / STREAMS):
+            directories = _subdirectories(self._file_system, stream / TOPICS)
+            for directory in (stream, *directories):
+                path = directory / DESCRIPTOR
+                text = "and there is no metadata that it could be written from again"
+                try:
+                    is_there = _read_descriptor(self._file_system, path) is not None
+                except DamagedData as damage:
+                    yield Finding(Severity.DAMAGE, "descriptors", path, f"damaged, {text}: {damage.reason}")
+                except OSError as error:
+                    yield reading_failure(path, error)
+                else:
+                    if not is_there and self._is_directory(directory):
+                        yield Finding(Severity.WARNING, "descriptors", path, f"absent, {text}")
+
+    def _is_directory(self, path: Path) -> bool:
+        return path in _subdirectories(self._file_system, path.parent)
+
+
+class _Look:
+    """One look at the tree, with one reading of the metadata."""
+
+    def __init__(
+        self, file_system: FileSystem, data_directory: Path, metadata: Metadata, is_settled: Callable[[], bool]
+    ) -> None:
+        assert metadata.state is not None
+        self._file_system = file_system
+        self._path = data_directory
+        self._metadata = metadata
+        self._state: CatalogState = metadata.state
+        self._is_settled = is_settled
+        self._earlier: CatalogState | None = None
+
+    def at(self, units: Iterable[_Unit] | None) -> dict[_Unit, list[Finding]]:
+        """What does not fit, by unit. None is all of them."""
+        found = {}
+        for unit in self._all_units() if units is None else units:
+            if findings := list(self._look(unit)):
+                found[unit] = findings
+        return found
+
+    def _all_units(self) -> Iterator[_Unit]:
+        yield ()
+        for stream in self._state.streams.values():
+            yield (stream.stream_id,)
+            yield from ((stream.stream_id, topic_id) for topic_id in stream.topics)
+
+    def _look(self, unit: _Unit) -> Iterator[Finding]:
+        match unit:
+            case ():
+                known = {str(stream_id) for stream_id in self._state.streams}
+                yield from self._find_unknown(self._path / STREAMS, known, self._state.stream_ids)
+            case (stream_id,):
+                stream = self._state.streams.get(stream_id)
+                if stream is not None:
+                    yield from self._look_at_stream(stream)
+            case (stream_id, topic_id):
+                stream = self._state.streams.get(stream_id)
+                topic = stream.topics.get(topic_id) if stream is not None else None
+                if stream is not None and topic is not None:
+                    yield from self._look_at_topic(stream, topic)
+
+    def _look_at_stream(self, stream: Stream) -> Iterator[Finding]:
+        directory = stream_directory(self._path, stream.stream_id)
+        yield from self._check_descriptor(directory, describe_stream(stream), self._earlier_stream)
+        known = {str(topic_id) for topic_id in stream.topics}
+        yield from self._find_unknown(directory / TOPICS, known, stream.topic_ids)
+
+    def _look_at_topic(self, stream: Stream, topic: Topic) -> Iterator[Finding]:
+        directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
+        yield from self._check_descriptor(directory, describe_topic(stream, topic), self._earlier_topic)
+        found = {path.name for path in _subdirectories(self._file_system, directory / PARTITIONS)}
+        for partition in topic.partitions:
+            ids = stream.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
+            path = partition_directory(self._path, *ids)
+            if path.name in found:
+                found.discard(path.name)
+                yield from self._check_partition(path, topic, partition)
+            else:
+                yield self._missing(path, partition, "the partition is lost: its directory is missing")
+        for name in sorted(found):
+            path = directory / PARTITIONS / name
+            if not self._is_deleted(path):
+                yield _unknown(path, is_later=_incarnation(name) > self._metadata.last_op)
+
+    # --- partitions ---
+
+    def _check_partition(self, path: Path, topic: Topic, partition: Partition) -> Iterator[Finding]:
+        try:
+            names = [entry.name for entry in self._file_system.list_directory(path)]
+            if not is_partition(names):
+                yield self._missing(path, partition, "the partition is lost: ledger and segments are missing")
+                return
+            owner = LedgerInspection(self._file_system, path / LEDGER).head.identity
+        except FileNotFoundError:
+            # Without a ledger the check of the partition itself says so.
+            return
+        except OSError as error:
+            yield reading_failure(path, error)
+            return
+        expected = identity_of(topic, partition)
+        if owner is not None and owner != expected:
+            text = f"belongs to {identity_text(owner)}; by the metadata {identity_text(expected)} should be here"
+            yield Finding(Severity.DAMAGE, "tree", path / LEDGER, text)
+
+    def _missing(self, path: Path, partition: Partition, reason: str) -> Finding:
+        if partition.incarnation == self._metadata.last_op and not self._is_settled():
+            text = "being made, or its making was interrupted: a start makes it"
+            return Finding(Severity.NOTE, "tree", path, text)
+        return Finding(Severity.DAMAGE, "tree", path, reason)
+
+    # --- unknown directories ---
+
+    def _find_unknown(self, directory: Path, known: set[str], ids: UsedIds) -> Iterator[Finding]:
+        for path in _subdirectories(self._file_system, directory):
+            if path.name not in known and not self._is_deleted(path):
+                is_number = path.name.isascii() and path.name.isdigit()
+                yield _unknown(path, is_later=is_number and not ids.is_used(int(path.name)))
+
+    def _is_deleted(self, path: Path) -> bool:
+        return str(path.relative_to(self._path)) in self._state.deleted
+
+    # --- descriptors ---
+
+    def _check_descriptor(
+        self, directory: Path, expected: _Descriptor, earlier: Callable[[_Descriptor], _Descriptor | None]
+    ) -> Iterator[Finding]:
+        path = directory / DESCRIPTOR
+        try:
+            found = _read_descriptor(self._file_system, path)
+        except DamagedData as damage:
+            text = f"descriptor damage, {_REMEDY}: {damage.reason}"
+            yield Finding(Severity.DAMAGE, "descriptors", path, text, damage.position)
+            return
+        except OSError as error:
+            yield reading_failure(path, error)
+            return
+        if found == expected:
+            return
+        if found == earlier(expected) and not self._is_settled():
+            text = f"behind the last command: being written, or else {_REMEDY}"
+            yield Finding(Severity.NOTE, "descriptors", path, text)
+        elif found is None:
+            yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is absent: {_REMEDY}")
+        elif type(found) is not type(expected) or uuid_of(found) != uuid_of(expected):
+            text = f"the descriptor is of something else ({uuid_of(found).hex()}): {_REMEDY}"
+            yield Finding(Severity.DAMAGE, "descriptors", path, text)
+        else:
+            yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is stale: {_REMEDY}")
+
+    def _earlier_state(self) -> CatalogState:
+        """Before the last command, whose directories may not have been made yet."""
+        if self._earlier is None:
+            earlier = examine_metadata(self._metadata.files, self._path, skip_last=True).state
+            assert earlier is not None, "the same bytes gave a state before"
+            self._earlier = earlier
+        return self._earlier
+
+    def _earlier_stream(self, descriptor: _Descriptor) -> _Descriptor | None:
+        assert isinstance(descriptor, StreamDescriptor)
+        stream = self._earlier_state().streams.get(descriptor.stream_id)
+        return describe_stream(stream) if stream is not None else None
+
+    def _earlier_topic(self, descriptor: _Descriptor) -> _Descriptor | None:
+        assert isinstance(descriptor, TopicDescriptor)
+        stream = self._earlier_state().streams.get(descriptor.stream_id)
+        topic = stream.topics.get(descriptor.topic.topic_id) if stream is not None else None
+        return describe_topic(stream, topic) if stream is not None and topic is not None else None
+
+
+def _unknown(path: Path, *, is_later: bool) -> Finding:
+    if is_later:
+        text = "made by a command that the metadata does not know: the end of the journal is gone; a start refuses it"
+        return Finding(Severity.DAMAGE, "tree", path, text)
+    return Finding(Severity.NOTE, "tree", path, "not in the metadata: left alone")
+
+
+def _incarnation(name: str) -> int:
+    """The op in the name of a partition's directory; -1 if it is no such name."""
+    parts = name.split("-")
+    is_partition_name = len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts)
+    return int(parts[1]) if is_partition_name else -1
+
+
+def _subdirectories(file_system: FileSystem, directory: Path) -> list[Path]:
+    try:
+        entries = file_system.list_directory(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(directory / entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
+
+
+def _read_descriptor(file_system: FileSystem, path: Path) -> _Descriptor | None:
+    try:
+        data = read_whole(file_system.open(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return decode_descriptor(data, path)

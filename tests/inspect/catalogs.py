@@ -1,0 +1,154 @@
+"""Small data directories with metadata, made as a server makes them, with secrets that are easy to find again."""
+
+import base64
+from pathlib import Path
+
+from courser.catalog import commands as c
+from courser.catalog.entities import NEVER, GlobalPermissions, Permissions, StreamPermissions, TopicOptions
+from courser.catalog.entities import TopicPermissions as TopicRights
+from courser.catalog.opening import open_catalog
+from courser.storage.journal import Entry, make_entry
+from courser.storage.local_files import LocalFileSystem
+from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
+from courser.storage.session import begin_session, end_session, how_it_stopped
+from courser.testing.clocks import ManualClock
+
+SALT = base64.b64encode(b"canary of a salt").decode().rstrip("=")
+HASH = base64.b64encode(b"canary of a password's hash here").decode().rstrip("=")
+PASSWORD_HASH = f"$argon2id$v=19$m=19456,t=2,p=1${SALT}${HASH}"
+TOKEN_HASH = b"canary of a token's hash is here"
+CANARIES = (SALT, HASH, "canary", TOKEN_HASH.hex(), base64.b64encode(TOKEN_HASH).decode()[:20])
+
+PERMISSIONS = Permissions(
+    GlobalPermissions(read_servers=True),
+    {0: StreamPermissions(poll_messages=True, topics={0: TopicRights(send_messages=True)})},
+)
+OPTIONS = TopicOptions(message_expiry=NEVER, segment_size=4096, durability="persisted")
+
+EVERY_COMMAND: tuple[c.AnyCommand, ...] = (
+    c.CreateUser("root", PASSWORD_HASH),
+    c.CreateStream("shop", b"S" * 16),
+    c.CreateTopic(0, "orders", b"T" * 16, 2, OPTIONS),
+    c.CreateTopic(0, "returns", b"U" * 16, 1, TopicOptions(), 5),
+    c.CreateGroup(0, 0, "readers"),
+    c.CreateGroup(0, 0, "writers"),
+    c.DeleteGroup(0, 0, 1),
+    c.CreateUser("alice", PASSWORD_HASH, True, PERMISSIONS),
+    c.CreateUser("bob", PASSWORD_HASH),
+    c.ChangePassword(1, PASSWORD_HASH),
+    c.UpdatePermissions(1, PERMISSIONS),
+    c.CreateToken(1, "laptop", TOKEN_HASH, 1_900_000_000_000_000),
+    c.CreateToken(1, "phone", TOKEN_HASH),
+    c.DeleteToken(1, "phone"),
+    c.UpdateUser(1, None, False),
+    c.DeleteUser(2),
+    c.CreatePartitions(0, 0, 2),
+    c.DeletePartitions(0, 0, 1),
+    c.CreateStream("depot", b"V" * 16, 7),
+    c.UpdateStream(7, "store"),
+    c.UpdateTopic(0, 0, "sales", OPTIONS),
+    c.PurgeTopic(0, 0),
+    c.PurgeStream(0),
+    c.DeleteTopic(0, 5),
+    c.DeleteStream(7),
+    c.UpdateUser(1, "carol", True),
+)
+"""One of each kind at least, as they can follow one another; ``ForgetDeleted`` comes by itself."""
+
+
+class Catalog:
+    """A running catalog."""
+
+    def __init__(self, data_directory: Path) -> None:
+        self.data_directory = data_directory
+        self.files = LocalFileSystem()
+        self.clock = ManualClock()
+        data_directory.mkdir(0o700, exist_ok=True)
+        self.open()
+
+    def open(self) -> None:
+        stop = how_it_stopped(self.files, self.data_directory)
+        self.opened = open_catalog(self.files, self.data_directory, clock=self.clock, stop=stop)
+        begin_session(self.files, self.data_directory)
+
+    def perform(self, *commands: c.AnyCommand) -> None:
+        store, directories = self.opened.store, self.opened.directories
+        for command in commands:
+            store.submit(command)
+            directories.carry_out(store.state, command)
+            self.clock.advance(1_000_000)
+            gone = [deleted.path for deleted in store.state.deleted.values() if directories.remove(deleted)]
+            if gone:
+                store.submit(c.ForgetDeleted(tuple(gone)))
+
+    def take_snapshot(self) -> None:
+        self.opened.store.take_snapshot()
+
+    def close(self) -> None:
+        self.opened.store.close()
+        end_session(self.files, self.data_directory)
+
+    @property
+    def journal(self) -> Path:
+        return self.data_directory / METADATA / JOURNAL
+
+    @property
+    def snapshot(self) -> Path:
+        return self.data_directory / METADATA / METADATA_SNAPSHOT
+
+    def partition(self, stream_id: int, topic_id: int, name: str) -> Path:
+        return self.topic(stream_id, topic_id) / "partitions" / name
+
+    def topic(self, stream_id: int, topic_id: int) -> Path:
+        return self.stream(stream_id) / "topics" / str(topic_id)
+
+    def stream(self, stream_id: int) -> Path:
+        return self.data_directory / "streams" / str(stream_id)
+
+
+def busy_catalog(data_directory: Path, *, is_closed: bool = True) -> Catalog:
+    """Every command twice over: some in the snapshot, the rest in the journal behind it."""
+    catalog = Catalog(data_directory)
+    catalog.perform(*EVERY_COMMAND)
+    catalog.take_snapshot()
+    catalog.perform(
+        c.CreateStream("attic", b"W" * 16),
+        c.CreateTopic(8, "boxes", b"X" * 16, 1, TopicOptions()),
+        c.CreateToken(1, "watch", TOKEN_HASH),
+        c.ChangePassword(1, PASSWORD_HASH),
+    )
+    if is_closed:
+        catalog.close()
+    return catalog
+
+
+def small_catalog(data_directory: Path) -> Catalog:
+    """A snapshot and three commands behind it; nothing in the tree depends on the last one."""
+    catalog = Catalog(data_directory)
+    catalog.perform(c.CreateUser("root", PASSWORD_HASH), c.CreateStream("shop", b"S" * 16))
+    catalog.take_snapshot()
+    catalog.perform(
+        c.CreateTopic(0, "orders", b"T" * 16, 1, TopicOptions()),
+        c.ChangePassword(0, PASSWORD_HASH),
+        c.CreateToken(0, "laptop", TOKEN_HASH),
+    )
+    catalog.close()
+    return catalog
+
+
+def mark_running(data_directory: Path) -> None:
+    """As if the server had been killed."""
+    begin_session(LocalFileSystem(), data_directory)
+
+
+def chain_of(bodies: list[c.AnyCommand]) -> list[tuple[Entry, bytes]]:
+    """Entries from op 0 on, linked to one another."""
+    entries: list[tuple[Entry, bytes]] = []
+    parent = bytes(16)
+    for op, command in enumerate(bodies):
+        entry = make_entry(
+            op=op, timestamp=op + 1, kind=c.command_number(command), parent=parent, body=c.encode_command(command)
+        )
+        entries.append(entry)
+        parent = entry[0].checksum
+    return entries
