@@ -4,6 +4,7 @@ Every function may be repeated: a start repeats the last one if the power failed
 """
 
 import contextlib
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from courser.storage.paths import (
     topic_directory,
 )
 from courser.storage.quarantine import Quarantine
+
+_UNREADABLE = (errno.EIO, errno.EISDIR, errno.EINVAL, errno.ELOOP)
+"""A bad sector, or something else than a file: it will not be better at the next try."""
 
 
 class Directories:
@@ -131,27 +135,34 @@ class Directories:
         return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
 
     def descriptor(self, directory: Path) -> StreamDescriptor | TopicDescriptor | None:
-        """The descriptor of a directory, or None if it is absent or damaged."""
+        """The descriptor of a directory, or None if it is absent or damaged.
+
+        Raises:
+            StorageFailure: there may be a good one, and it cannot be read now: too few descriptors, no permission.
+        """
         try:
             return read_descriptor(self._file_system, directory)
-        except (DamagedData, OSError):
+        except DamagedData:
             return None
+        except OSError as error:
+            if error.errno in _UNREADABLE:
+                return None
+            raise storage_failure("read", directory / DESCRIPTOR, error) from error
 
     def keep_foreign(self, directory: Path, uuid: bytes) -> None:
         """Copy a descriptor aside that is damaged, or that tells of something else, before it is replaced."""
-        try:
-            found = read_descriptor(self._file_system, directory)
-        except DamagedData:
-            found = None
-        else:
-            if found is None or uuid_of(found) == uuid:
-                return
+        found = self.descriptor(directory)
+        if found is not None and uuid_of(found) == uuid:
+            return
         try:
             file = self._file_system.open(directory / DESCRIPTOR)
             Quarantine(self._file_system, directory).copy(file, 0, file.size())
             file.close()
+        except (FileNotFoundError, NotADirectoryError):
+            return
         except OSError as error:
-            raise storage_failure("copy", directory / DESCRIPTOR, error) from error
+            if error.errno not in _UNREADABLE:
+                raise storage_failure("copy", directory / DESCRIPTOR, error) from error
 
     def is_finished(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
         """Whether the making of a partition came to its end: its ledger is the last thing."""

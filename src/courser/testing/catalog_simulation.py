@@ -5,8 +5,9 @@ deleted, forget it. Beside it, it keeps the state that was acknowledged and the 
 A start has to show one of the two. ``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
 """
 
+import errno
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,6 +27,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
 from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+from courser.testing.simulation_disk import RecordingPlan
 
 DATA = Path("/data")
 FEW_SLOTS = CatalogSettings(slot_count=8, slot_margin=2)
@@ -242,8 +244,8 @@ Step = Callable[[CatalogWorld], object]
 class CrashDepth:
     """How thoroughly to try."""
 
-    moments: Sequence[CrashMoment] = tuple(CrashMoment)
-    kinds: Sequence[CrashKind] = tuple(CrashKind)
+    power_cuts: int = 2
+    """Outcomes of a power cut at one position: each leaves another part of what was not synced."""
     second_crashes: int | None = 1
     """In the start after a crash: how many positions, chosen by chance; None: all of them."""
 
@@ -251,60 +253,78 @@ class CrashDepth:
 def crash_everywhere(
     world: CatalogWorld, step: Step, depth: CrashDepth, *, recover: Step = lambda world: world.start()
 ) -> Coverage:
-    """Repeat a step with a crash at every call that changes the disk, and let ``recover`` crash as well.
+    """Repeat a step with a crash at every call that changes the disk and one behind its end.
+
+    The start after each crash, ``recover``, is let crash as well.
 
     Raises:
         BrokenPromise: with the position.
     """
     source = random.Random(world.disk.random.getrandbits(32))
-    coverage = Coverage(positions=_count_mutations(world, step))
-    for position in range(1, coverage.positions + 1):
-        for moment in depth.moments:
-            for kind in depth.kinds:
-                coverage.crashes += _crash_once(world, step, recover, position, moment, kind, depth, source)
+    calls = _mutating_calls(world, step)
+    coverage = Coverage(positions=len(calls) + 1)
+    for position, operation in enumerate([*calls, "the end"], 1):
+        for moment in _moments(operation):
+            fork = world.fork(source.getrandbits(32))
+            if _dies(fork, step, position, moment) != (position <= len(calls)):
+                raise BrokenPromise(f"call {position} did not come: the step is not the same every time")
+            where = f"crash {moment.value} call {position} ({operation})"
+            coverage.crashes += _try_outcomes(fork, recover, where, depth, source)
     return coverage
 
 
-def _count_mutations(world: CatalogWorld, step: Step) -> int:
+def _moments(operation: str) -> list[CrashMoment]:
+    """The moments that differ: after a call is before the next one, and only some calls have a middle."""
+    return [CrashMoment.BEFORE, *([CrashMoment.MIDDLE] if operation in ("write_at", "allocate") else [])]
+
+
+class _ListingPlan(FaultPlan):
+    """Lists the calls in which a crash may happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self._operation = ""
+
+    def failure(self, operation: str, path: Path) -> int | None:
+        self._operation = operation
+        return super().failure(operation, path)
+
+    def crash(self, source: random.Random) -> CrashMoment | None:
+        self.calls.append(self._operation)
+        return super().crash(source)
+
+
+def _mutating_calls(world: CatalogWorld, step: Step) -> list[str]:
     fork = world.fork(0)
+    plan = fork.disk.plan = _ListingPlan()
     step(fork)
-    return fork.disk.mutations
+    return plan.calls
 
 
-def _crash_once(
-    world: CatalogWorld,
-    step: Step,
-    recover: Step,
-    position: int,
-    moment: CrashMoment,
-    kind: CrashKind,
-    depth: CrashDepth,
-    source: random.Random,
-) -> int:
-    fork = world.fork(source.getrandbits(32))
-    if not _dies(fork, step, position, moment):
-        raise BrokenPromise(f"call {position} did not come: the step is not the same every time")
-    fork.crash(kind)
-    where = f"crash {moment.value} call {position}, {kind.value}"
-    counted = 1
-    for second in _second_positions(fork, recover, depth, source):
-        again = fork.fork(source.getrandbits(32))
-        second_kind = source.choice(tuple(CrashKind))
-        if _dies(again, recover, second, source.choice(tuple(CrashMoment))):
-            counted += 1
-        again.crash(second_kind)
-        _check(again, recover, f"{where}, then call {second} of the start, {second_kind.value}")
-    _check(fork, recover, where)
+def _try_outcomes(crashed: CatalogWorld, recover: Step, where: str, depth: CrashDepth, source: random.Random) -> int:
+    """Kill it, cut its power a few times, and look at the start after each. Return how often something died."""
+    counted = 0
+    for kind in (CrashKind.KILL, *[CrashKind.POWER_CUT] * depth.power_cuts):
+        fork = crashed.fork(source.getrandbits(32))
+        fork.crash(kind)
+        counted += 1
+        for second in _second_positions(fork, recover, depth, source):
+            again = fork.fork(source.getrandbits(32))
+            second_kind = source.choice(tuple(CrashKind))
+            if _dies(again, recover, second, source.choice(tuple(CrashMoment))):
+                counted += 1
+            again.crash(second_kind)
+            _check(again, recover, f"{where}, {kind.value}, then call {second} of the start, {second_kind.value}")
+        _check(fork, recover, f"{where}, {kind.value}")
     return counted
 
 
-def _second_positions(
-    world: CatalogWorld, recover: Step, depth: CrashDepth, source: random.Random
-) -> Iterator[int] | list[int]:
+def _second_positions(world: CatalogWorld, recover: Step, depth: CrashDepth, source: random.Random) -> list[int]:
     if depth.second_crashes == 0:
         return []
     try:
-        count = _count_mutations(world, recover)
+        count = len(_mutating_calls(world, recover))
     except BrokenPromise:
         # The check without a second crash tells where.
         return []
@@ -331,6 +351,60 @@ def _check(world: CatalogWorld, recover: Step, where: str) -> None:
         world.check_that_life_goes_on()
     except Exception as error:
         raise BrokenPromise(f"{where}: {type(error).__name__}: {error}") from error
+
+
+# --- random lives ---
+
+
+def live_randomly(world: CatalogWorld, source: random.Random, life_count: int) -> Coverage:
+    """Processes that begin, take random commands, and die: by a crash, a sick disk, or a plain kill.
+
+    Raises:
+        BrokenPromise: with the life.
+    """
+    coverage = Coverage()
+    for life in range(life_count):
+        before = world.disk.mutations
+        plan = world.disk.plan = _random_plan(source)
+        try:
+            world.start()
+            # The look itself is not to be disturbed.
+            world.disk.plan = FaultPlan()
+            world.check_tree()
+            world.disk.plan = plan
+            for _ in range(source.randrange(8)):
+                world.perform(random_command(source, world.state))
+        except SimulatedCrash:
+            coverage.crashes += 1
+        except BrokenPromise as error:
+            raise BrokenPromise(f"life {life}: {error}") from error
+        except (StorageFailure, MetadataReadOnly, JournalFull, OSError) as failure:
+            if not plan.fired:
+                raise BrokenPromise(f"life {life} failed, although the disk did not: {failure!r}") from failure
+            # A server whose disk fails in the middle of a command ends, and the next start puts things in order.
+        # After a failed directory sync a kernel shows names that the disk does not have: it goes on after a new mount.
+        kinds = (CrashKind.POWER_CUT,) if plan.has_failed_names else tuple(CrashKind)
+        world.crash(source.choice(kinds))
+        coverage.positions += world.disk.mutations - before
+    world.start()
+    world.check_tree()
+    world.check_that_life_goes_on()
+    return coverage
+
+
+def _random_plan(source: random.Random) -> RecordingPlan:
+    plan = RecordingPlan()
+    match source.randrange(5):
+        case 0:
+            plan.crash_at(source.randint(1, 120))
+        case 1:
+            plan.fail("sync", errno.EIO, call=source.randint(1, 40))
+        case 2:
+            plan.fail("write_at", errno.ENOSPC, call=source.randint(1, 40), onwards=source.random() < 0.5)
+        case 3:
+            name = source.choice(("sync_directory", "rename", "make_directory", "open", "list_directory", "unlink"))
+            plan.fail(name, source.choice((errno.EIO, errno.ENOSPC, errno.EMFILE)), call=source.randint(1, 40))
+    return plan
 
 
 # --- random commands ---
