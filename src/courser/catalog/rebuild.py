@@ -22,7 +22,7 @@ from courser.storage.durable_files import replace_file
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_identity
 from courser.storage.journal import SnapshotMark
-from courser.storage.paths import JOURNAL, METADATA_SNAPSHOT, PARTITIONS, STREAMS, TOPICS
+from courser.storage.paths import JOURNAL, METADATA_SNAPSHOT, PARTITIONS, STREAMS, TOPICS, stream_directory
 from courser.storage.quarantine import Quarantine
 from courser.storage.snapshot import Snapshot, write_snapshot
 
@@ -100,8 +100,24 @@ class _Merge:
             if stream_id is None or self._is_deleted(directory):
                 continue
             self._take_stream(stream_id, directory)
+        self._name_what_is_gone()
         self._part_names()
         self._state.index_names()
+
+    def _name_what_is_gone(self) -> None:
+        """Streams and topics without a directory: kept, because nobody can tell a deletion from a loss."""
+        found = {_number(name) for name in self._directories.subdirectories(self._path / STREAMS)}
+        for stream in self._state.streams.values():
+            if stream.stream_id not in found:
+                self._report.lost.append(f"the data of stream {stream.name!r}, unless it was deleted")
+                continue
+            topics = stream_directory(self._path, stream.stream_id) / TOPICS
+            found_topics = {_number(name) for name in self._directories.subdirectories(topics)}
+            self._report.lost.extend(
+                f"the data of topic {topic.name!r} of stream {stream.name!r}, unless it was deleted"
+                for topic in stream.topics.values()
+                if topic.topic_id not in found_topics
+            )
 
     def _part_names(self) -> None:
         """No two of a kind may share a name: a stale one gives way to one that a descriptor says."""
