@@ -8,7 +8,7 @@ before they are acknowledged. The file is written anew when most of it is histor
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -198,9 +198,18 @@ class OffsetTable:
 
     @classmethod
     def load(
-        cls, file_system: FileSystem, path: Path, epoch: int, stop: StopKind
+        cls,
+        file_system: FileSystem,
+        path: Path,
+        epoch: int,
+        stop: StopKind,
+        *,
+        keep_aside: Callable[[File, int, int], None],
     ) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
-        """Read the file, if there is one, and report what is damaged in it."""
+        """Read the file, if there is one, and report what is damaged in it.
+
+        A file that is replaced because of damage goes to ``keep_aside`` first: the file, from and to which byte.
+        """
         table = cls(file_system, path, epoch)
         try:
             file = file_system.open(path, writable=True)
@@ -215,6 +224,8 @@ class OffsetTable:
             table._file, table._size = file, size
         else:
             # A torn or damaged record, or a file of before a purge: new records must not follow it.
+            if reading.problems:
+                keep_aside(file, 0, size)
             file.close()
             table._replace()
         return table, reading.problems

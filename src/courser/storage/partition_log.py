@@ -5,6 +5,7 @@ run on others. Appends are positional writes on the caller's thread; all that wa
 ``syncing`` and ``upkeep``. What is durable when: ``marks.synced``.
 """
 
+import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -111,8 +112,14 @@ class PartitionLog:
         """Make an empty partition, durable on return. ``below`` is a directory above it that exists.
 
         ``epoch`` is how often its topic was purged before it was made.
+
+        Raises:
+            StorageFailure: there is a partition already.
         """
         make_directories(file_system, directory, below=below)
+        if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
+            error = FileExistsError(errno.EEXIST, "there is a partition already", str(directory))
+            raise storage_failure("creation", directory, error)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
         ledger.note(epoch=epoch)

@@ -119,7 +119,11 @@ class _Recovery:
         self._take_unsealed(listing, reading)
         next_offset = self._number_on(reading)
         offsets, problems = OffsetTable.load(
-            self._file_system, self._directory / OFFSETS, reading.state.numbers.epoch, self._stop
+            self._file_system,
+            self._directory / OFFSETS,
+            reading.state.numbers.epoch,
+            self._stop,
+            keep_aside=self._quarantine.copy,
         )
         for position, reason in problems:
             # A power cut takes any record that was not synced, a kill only the last one; the header always is.
@@ -372,7 +376,8 @@ class _Recovery:
             known.append(reading.state.progress.end_offset)
         if self._stop is StopKind.CRASHED:
             known.append(numbers.reserved_end)
-        if not reading.exists and self._segments:
+        if self._segments and (not reading.exists or (self._stop is StopKind.CRASHED and reading.problems)):
+            # The last reservation may be among what cannot be read: go as far as the largest one would.
             known.append(end + self._settings.reservation_max)
         next_offset = max(known)
         if next_offset > end and not self._knows_gap(end, next_offset, reading):
