@@ -21,7 +21,7 @@ from courser.catalog import store as store_module
 from courser.catalog.entities import TopicOptions, UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
-from courser.errors import StartRefused, StorageFailure
+from courser.errors import MetadataReadOnly, StartRefused, StorageFailure
 from courser.storage import journal as journal_module
 from courser.storage import partition_log
 from courser.storage.durable_files import make_directories
@@ -39,6 +39,7 @@ from courser.testing.catalog_simulation import (
     live_randomly,
 )
 from courser.testing.files import FaultPlan
+from courser.testing.simulation_disk import RecordingPlan
 from tests.catalog.scenes import LIFE, living, uuid
 
 ONE_SECOND_CRASH = CrashDepth(second_crashes=1)
@@ -113,6 +114,40 @@ def test_two_crashes_in_a_row_everywhere(number: int, seed: int) -> None:
     world = world_before(number, LIFE, seed)
     coverage = crash_everywhere(world, start_and(LIFE[number]), ALL_SECOND_CRASHES)
     report(f"all pairs, {type(LIFE[number]).__name__}", coverage)
+
+
+# --- a disk that fails instead of dying ---
+
+
+def call_count(world: CatalogWorld, step: Callable[[CatalogWorld], object]) -> int:
+    """All calls of a step, those that only look included."""
+    fork = world.fork(0)
+    step(fork)
+    return sum(fork.disk.calls.values())
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=lambda error: errno.errorcode[error])
+@pytest.mark.parametrize("number", [1, 3, 4, SNAPSHOT_TAKEN_AT], ids=lambda number: type(SHORT_LIFE[number]).__name__)
+def test_a_failure_of_every_call(number: int, error: int, seed: int) -> None:
+    world = world_before(number, SHORT_LIFE, seed)
+    step = start_and(SHORT_LIFE[number])
+    count = call_count(world, step)
+    for call in range(1, count + 1):
+        for kind in CrashKind:
+            fork = world.fork(seed + call)
+            plan = fork.disk.plan = RecordingPlan().fail(None, error, call=call)
+            with contextlib.suppress(StorageFailure, MetadataReadOnly):
+                step(fork)
+            assert plan.fired
+            # With names that the disk does not have, a kernel goes on only after a new mount.
+            fork.crash(CrashKind.POWER_CUT if plan.has_failed_names else kind)
+            fork.start()
+            fork.check_tree()
+            fork.check_that_life_goes_on()
+    print(f"{type(SHORT_LIFE[number]).__name__}: {count} calls, each failed once")
+
+
+# --- chance ---
 
 
 @pytest.mark.parametrize("group", range(4))

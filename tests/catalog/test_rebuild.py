@@ -365,6 +365,18 @@ def test_a_descriptor_that_cannot_be_read_now_makes_up_no_name() -> None:
     assert start(world).store.state.stream_by_name == {"all orders": 0, "logs": 7}
 
 
+@pytest.mark.parametrize("operation", ["open", "list_directory"])
+def test_a_ledger_that_cannot_be_read_now_makes_up_no_uuid(operation: str) -> None:
+    world = lived()
+    remove(world.disk, JOURNAL_PATH, topic_directory(DATA, 0, 0) / DESCRIPTOR)
+    name = "ledger" if operation == "open" else "0-2"
+    world.disk.plan = FaultPlan().fail(operation, errno.EMFILE, name=name)
+    with pytest.raises(StorageFailure, match=name):
+        start(world)
+    world.disk.plan = FaultPlan()
+    assert start(world).store.state.streams[0].topics[0].uuid == uuid(2)
+
+
 def test_two_streams_that_claim_one_name_are_both_kept() -> None:
     world = living(1, (c.CreateStream("same", uuid(1)), c.CreateStream("n" * 255, uuid(2)))).fork(1)
     for number, name in ((2, "same"), (3, "n" * 255), (4, "same-2")):
@@ -448,6 +460,19 @@ def test_a_deleted_directory_that_came_back_is_removed_again() -> None:
         assert not [path for path in fork.disk.files() if stream_directory(DATA, 7) in path.parents]
         assert 7 not in opened.store.state.streams
         assert opened.store.state.deleted == {}
+
+
+def test_a_full_disk_does_not_keep_a_removal_from_being_repeated() -> None:
+    live = living(1, COMMANDS)
+    live.opened.store.submit(c.DeleteStream(7))
+    world = live.fork(1)
+    world.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, onwards=True)
+    opened = start(world, recreate=False)
+    assert list(opened.store.state.deleted) == ["streams/7"]
+    assert not [path for path in world.disk.files() if stream_directory(DATA, 7) in path.parents]
+    world.disk.plan = FaultPlan()
+    world.disk.kill()
+    assert start(world, recreate=False).store.state.deleted == {}
 
 
 def test_something_else_in_the_place_of_a_deleted_directory_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 """Opening the catalog of a data directory: load or rebuild, compare with the tree, finish what was interrupted."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
 from courser.catalog.reconcile import Reconciler, Reconciliation
 from courser.catalog.store import CatalogSettings, CatalogStore, make_metadata_directory
-from courser.errors import MetadataDamaged, StartRefused
+from courser.errors import DiskFull, JournalFull, MetadataDamaged, StartRefused
 from courser.model.clock import Clock
+from courser.storage.durable_files import storage_failure
 from courser.storage.files import FileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT, STREAMS
 from courser.storage.recovery_cases import StopKind
@@ -38,7 +40,24 @@ def open_catalog(
 
     Raises:
         StartRefused: metadata is damaged or gone, and ``recreate_missing_state`` is not set. Nothing was changed.
+        StorageFailure: the disk cannot be read or written. The next start begins anew.
     """
+    try:
+        return _open(file_system, data_directory, clock, stop, settings, recreate_missing_state=recreate_missing_state)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else data_directory
+        raise storage_failure("opening", path, error) from error
+
+
+def _open(
+    file_system: FileSystem,
+    data_directory: Path,
+    clock: Clock,
+    stop: StopKind,
+    settings: CatalogSettings | None,
+    *,
+    recreate_missing_state: bool,
+) -> OpenedCatalog:
     directories = Directories(file_system, data_directory)
     report: RebuildReport | None = None
 
@@ -64,7 +83,9 @@ def open_catalog(
         report.problems = report.problems or [str(refusal)]
         store, found = start()
     if found.removed:
-        store.submit(ForgetDeleted(tuple(found.removed)))
+        # Without room for it they are removed once more by the next start: no reason not to start now.
+        with contextlib.suppress(DiskFull, JournalFull):
+            store.submit(ForgetDeleted(tuple(found.removed)))
     return OpenedCatalog(store, directories, found, report)
 
 

@@ -410,7 +410,10 @@ class Journal:
         temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
         pieces: list[Buffer] = []
         for entry, position in live:
-            piece = read_exactly(self._file, position, entry.size)
+            try:
+                piece = read_exactly(self._file, position, entry.size)
+            except OSError as error:
+                raise storage_failure("read", self._path, error) from error
             if piece is None:
                 raise StorageFailure("read", self._path)
             pieces.append(piece)
