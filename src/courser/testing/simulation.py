@@ -224,7 +224,7 @@ class Simulation:
             check_nothing_vanished(self._file_system, self._logs_before, directory, log.start_offset)
         if not model.rotten and not partition.is_damaged:
             self._reader.look_up(log, model)
-        if self._source.random() < 0.1:
+        if self._source.random() < 0.1 and log.failure is None:
             self._check_again(partition, stop)
 
     def _check_again(self, partition: SimulatedPartition, stop: StopKind) -> None:
@@ -289,13 +289,20 @@ class Simulation:
             partition.append()
         elif draw < 50:
             partition.step_sync()
-        elif draw < 68:
+        elif draw < 66:
             partition.step_upkeep()
+        elif draw < 68:
+            partition.catch_up()
         elif draw < 78:
             self._ask(partition)
         elif draw < 86:
             partition.store()
-        elif draw < 88:
+        else:
+            self._operate_less_often(partition, draw)
+
+    def _operate_less_often(self, partition: SimulatedPartition, draw: float) -> None:
+        source = self._source
+        if draw < 88:
             partition.delete()
         elif draw < 90:
             partition.trim()

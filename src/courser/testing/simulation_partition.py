@@ -28,6 +28,9 @@ from courser.testing.simulation_model import (
 UNKNOWN_TIME = -1
 """The time of a batch whose append did not return."""
 
+_JOB_COUNT_MAX = 10
+"""Jobs that one look at what is due leads to."""
+
 _KEYS = (
     ConsumerKey(ConsumerKind.CONSUMER, b"\1\0\0\0"),
     ConsumerKey(ConsumerKind.GROUP, b"\1\0\0\0"),
@@ -221,6 +224,12 @@ class SimulatedPartition:
         """Take the job under way to its end."""
         while self._upkeep is not None:
             self.step_upkeep()
+
+    def catch_up(self) -> None:
+        """Do all that is due, the least urgent things too; on a full disk the same job comes up again and again."""
+        for _ in range(_JOB_COUNT_MAX):
+            self.step_upkeep()
+            self.finish_upkeep()
 
     def finish_sync(self) -> None:
         """Take the sync under way to its end."""
