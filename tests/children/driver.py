@@ -30,8 +30,9 @@ class Child:
         self._rest = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [*prefix, sys.executable, "-m", "tests.children.appender", plan.to_json()]
+        # Without buffers: what could not be written to a dead child must not be tried again when the pipe is closed.
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            command, cwd=ROOT, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
@@ -75,7 +76,6 @@ class Child:
         seen = len(self.lines)
         assert self._process.stdin is not None
         self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-        self._process.stdin.flush()
         self.wait_for(lambda: any(line[0] in ("done", "closed") for line in self.lines[seen:]))
         return [line for line in self.lines[seen:] if line[0] != "done"]
 
@@ -85,7 +85,6 @@ class Child:
         seen = len(self.lines)
         try:
             self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-            self._process.stdin.flush()
         except BrokenPipeError:
             pass
         self.wait_for(lambda: self.has_ended or any(line[0] in ("done", "closed") for line in self.lines[seen:]))

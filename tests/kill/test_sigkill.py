@@ -27,6 +27,8 @@ def kill_rounds(
             level=level.value,
             partition_count=3,
             batch_count_max=100,
+            # Large enough for the seals to keep up: each takes some syncs, at `written` the appends take none.
+            segment_size=256 * 1024,
             fault=fault.value,
         )
         acked_before = evidence.ack_count
