@@ -1,5 +1,6 @@
 """The other end of a child's pipe: start it, read its lines, stop it dead."""
 
+import contextlib
 import os
 import selectors
 import signal
@@ -83,10 +84,8 @@ class Child:
         """Give a command to a child that may die of it."""
         assert self._process.stdin is not None
         seen = len(self.lines)
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-        except BrokenPipeError:
-            pass
         self.wait_for(lambda: self.has_ended or any(line[0] in ("done", "closed") for line in self.lines[seen:]))
 
     @property
