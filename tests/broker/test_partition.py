@@ -1,0 +1,267 @@
+"""A partition on an event loop: sends share syncs, a slow or failing disk hurts only whom it must."""
+
+import asyncio
+import errno
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from courser.broker.partition import Partition
+from courser.errors import DiskFull, PartitionReadOnly
+from courser.model.durability import Durability, DurabilityPolicy
+from courser.records.batch import NewMessage, build_batch
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.partition_log import PartitionLog
+from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import LogSettings
+from courser.testing.clocks import ManualClock
+from courser.testing.files import FakeFile, FakeFileSystem, FaultPlan
+from tests.records.reference import read_wire
+
+IDENTITY = PartitionIdentity(bytes(range(16)), 0, 1)
+DIRECTORY = Path("/data/partition")
+ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")
+ALL = 2**40
+
+
+class GatedFileSystem(FakeFileSystem):
+    """A disk whose syncs of logs wait until a gate is open, once the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> FakeFile:
+        file = super().open(path, writable=writable, create=create)
+        if path.suffix == ".log":
+            self._put_gate_before(file)
+        return file
+
+    def _put_gate_before(self, file: FakeFile) -> None:
+        sync = file.sync
+
+        def gated_sync() -> None:
+            if not self.gate.is_set():
+                self.waiting.set()
+            assert self.gate.wait(30)
+            sync()
+
+        file.sync = gated_sync  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def pool() -> Iterator[Executor]:
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+@pytest.fixture
+def disk() -> GatedFileSystem:
+    disk = GatedFileSystem()
+    disk.plant_directory(DIRECTORY.parent)
+    return disk
+
+
+def settings(level: Durability, **changes: int) -> LogSettings:
+    return LogSettings(durability=DurabilityPolicy(level=level, **changes))
+
+
+@asynccontextmanager
+async def opened(
+    disk: FakeFileSystem,
+    pool: Executor,
+    wanted: LogSettings,
+    clock: ManualClock | None = None,
+    directory: Path = DIRECTORY,
+) -> AsyncIterator[Partition]:
+    clock = clock or ManualClock()
+    PartitionLog.create(disk, directory, IDENTITY, below=DIRECTORY.parent)
+    log = PartitionLog.open(disk, directory, IDENTITY, settings=wanted, clock=clock, stop=StopKind.CLEAN)
+    partition = Partition(log, pool, clock)
+    yield partition
+    await partition.close()
+
+
+async def send(partition: Partition, text: str) -> int:
+    return (await partition.append(build_batch([NewMessage(text.encode())]))).base_offset
+
+
+async def texts(partition: Partition) -> list[str]:
+    result = await partition.read(0, count=ALL, size_max=ALL)
+    return [message.payload.decode() for message in read_wire(b"".join(result.pieces))]
+
+
+def has_unsynced_offsets(partition: Partition) -> bool:
+    return partition.log.offsets.has_unsynced
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something has happened."""
+    async with asyncio.timeout(30):
+        # The condition lies in another thread or in the engine: there is no event to wait for.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("level", Durability)
+async def test_what_is_sent_is_read(disk: GatedFileSystem, pool: Executor, level: Durability) -> None:
+    async with opened(disk, pool, settings(level)) as partition:
+        offsets = [await send(partition, f"message {number}") for number in range(20)]
+        assert offsets == list(range(20))
+        assert await texts(partition) == [f"message {number}" for number in range(20)]
+
+
+async def test_sends_that_arrive_together_share_one_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        await send(partition, "first")
+        before = partition.sync_count
+        await asyncio.gather(*(send(partition, str(number)) for number in range(16)))
+        assert partition.sync_count == before + 1
+
+
+async def test_a_send_at_synced_is_not_acknowledged_before_its_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        disk.gate.clear()
+        task = asyncio.create_task(send(partition, "waiting"))
+        await until(disk.waiting.is_set)
+        assert not task.done()
+        assert partition.log.next_offset == 1
+        assert await texts(partition) == [], "a reader sees nothing that a power cut could take"
+        disk.gate.set()
+        assert await task == 0
+        assert await texts(partition) == ["waiting"]
+
+
+async def test_a_slow_sync_delays_neither_reads_nor_other_partitions(disk: GatedFileSystem, pool: Executor) -> None:
+    other = DIRECTORY.parent / "other"
+    async with (
+        opened(disk, pool, settings(Durability.SYNCED)) as slow,
+        opened(disk, pool, settings(Durability.WRITTEN), directory=other) as quick,
+    ):
+        await send(slow, "synced")
+        await send(quick, "warm")
+        disk.gate.clear()
+        task = asyncio.create_task(send(slow, "waiting"))
+        await until(disk.waiting.is_set)
+        assert await texts(slow) == ["synced"]
+        assert [await send(quick, str(number)) for number in range(1, 5)] == [1, 2, 3, 4]
+        assert not task.done()
+        disk.gate.set()
+        await task
+
+
+async def test_a_failed_sync_fails_every_waiting_send_and_all_later_ones(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        await send(partition, "safe")
+        disk.plan = FaultPlan().fail("sync", errno.EIO, name="*.log")
+        results = await asyncio.gather(*(send(partition, str(number)) for number in range(5)), return_exceptions=True)
+        assert [type(result) for result in results] == [PartitionReadOnly] * 5
+        with pytest.raises(PartitionReadOnly, match="sync"):
+            await send(partition, "later")
+        assert await texts(partition) == ["safe"], "reads go on"
+        assert not await partition.close()
+
+
+async def test_a_full_disk_refuses_the_send_and_heals(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        await send(partition, "first")
+        disk.capacity = disk.used
+        with pytest.raises(DiskFull):
+            await send(partition, "x" * 2_000_000)
+        disk.capacity = None
+        assert await send(partition, "second") == 1
+        assert await texts(partition) == ["first", "second"]
+
+
+async def test_a_reservation_that_finds_no_space_refuses_the_send(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        disk.capacity = disk.used
+        with pytest.raises(DiskFull):
+            await send(partition, "first")
+        disk.capacity = None
+        assert await send(partition, "first") == 0
+
+
+async def test_at_bounded_a_send_past_the_bound_waits_for_the_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.BOUNDED, message_count_max=4)) as partition:
+        disk.gate.clear()
+        for number in range(4):
+            await send(partition, str(number))
+        task = asyncio.create_task(send(partition, "one too many"))
+        await until(disk.waiting.is_set)
+        assert not task.done()
+        disk.gate.set()
+        assert await task == 4
+
+
+async def test_at_bounded_the_interval_syncs_by_itself(disk: GatedFileSystem, pool: Executor) -> None:
+    wanted = settings(Durability.BOUNDED, interval=1)
+    clock = ManualClock()
+    async with opened(disk, pool, wanted, clock) as partition:
+        await send(partition, "alone")
+        clock.advance(10)
+        await until(lambda: partition.log.marks.synced.offset == 1)
+
+
+async def test_data_that_is_not_in_memory_is_read_in_the_pool(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "cold")
+        timestamp = partition.log.segments[0].first_timestamp
+        disk.cold = True
+        assert await texts(partition) == ["cold"]
+        assert await partition.offset_at_time(timestamp) == 0
+
+
+async def test_a_store_that_moves_back_is_synced_before_it_returns(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        for number in range(3):
+            await send(partition, str(number))
+        await partition.store_offset(ONE, 2)
+        assert has_unsynced_offsets(partition)
+        await partition.store_offset(ONE, 1)
+        assert not has_unsynced_offsets(partition)
+        await partition.delete_offset(ONE)
+        assert partition.log.offsets.get(ONE) is None
+        assert not has_unsynced_offsets(partition)
+
+
+async def test_a_purge_lets_sends_wait_and_numbering_goes_on(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        for number in range(3):
+            await send(partition, str(number))
+        await partition.store_offset(ONE, 2)
+        purge = asyncio.create_task(partition.purge())
+        await asyncio.sleep(0)
+        assert await send(partition, "after") == 3
+        await purge
+        assert await texts(partition) == ["after"]
+        assert partition.log.offsets.get(ONE) is None
+
+
+async def test_trimming_deletes_whole_segments_from_the_front(disk: GatedFileSystem, pool: Executor) -> None:
+    wanted = LogSettings(segment_size=1000, durability=DurabilityPolicy(level=Durability.SYNCED))
+    async with opened(disk, pool, wanted) as partition:
+        for _ in range(6):
+            await send(partition, "x" * 500)
+        await until(lambda: partition.log.segments[0].state.value == "sealed")
+        await partition.trim(1)
+        assert partition.log.start_offset == 1
+        assert len(await texts(partition)) == 5
+
+
+async def test_a_partition_that_was_closed_opens_without_findings(disk: GatedFileSystem, pool: Executor) -> None:
+    wanted = settings(Durability.WRITTEN)
+    async with opened(disk, pool, wanted) as partition:
+        for number in range(50):
+            await send(partition, str(number))
+        assert await partition.close()
+    log = PartitionLog.open(disk, DIRECTORY, IDENTITY, settings=wanted, clock=ManualClock(), stop=StopKind.CLEAN)
+    assert (log.findings, log.next_offset, log.failure) == ((), 50, None)
