@@ -24,6 +24,7 @@ import os
 import random
 import resource
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -69,6 +70,7 @@ class Appender:
         self._sequence = itertools.count(1)
         self._pool: Executor = ThreadPoolExecutor(plan.pool_size) if plan.pool_size else InlineExecutor()
         self._partitions: dict[int, Partition] = {}
+        self._trims: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._directory = open_data_directory(Path(plan.path), Fault(plan.fault))
 
     def open(self) -> None:
@@ -116,9 +118,11 @@ class Appender:
 
     async def trim(self, number: int, before: int) -> None:
         partition = self._partitions[number]
-        emit("trimming", number, before)
-        await partition.trim(before)
-        emit("trimmed", number, partition.log.start_offset)
+        # One at a time: the start that a partition shows may be that of a trim which is still under way.
+        async with self._trims[number]:
+            emit("trimming", number, before)
+            await partition.trim(before)
+            emit("trimmed", number, partition.log.start_offset)
 
     async def purge(self, number: int) -> None:
         partition = self._partitions[number]
