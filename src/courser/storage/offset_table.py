@@ -189,6 +189,8 @@ class OffsetTable:
         self._offsets: dict[ConsumerKey, int] = {}
         self._live_size = GRANULE
         self._since_rewrite: list[bytes] | None = None
+        self._is_rewrite_synced = False
+        """Whether a sync has begun that makes stores since the rewrite began durable, in the old file."""
         self.has_unsynced = False
         """Whether a record was written since the last sync began."""
         self._moved_back: set[ConsumerKey] = set()
@@ -304,6 +306,7 @@ class OffsetTable:
         if not self.has_unsynced:
             return None
         self.has_unsynced = False
+        self._is_rewrite_synced = self._is_rewrite_synced or bool(self._since_rewrite)
         self._moving_back |= self._moved_back
         self._moved_back = set()
         return self._file
@@ -322,6 +325,7 @@ class OffsetTable:
     def begin_rewrite(self) -> bytes:
         """The file as it would be without history. Stores go on meanwhile, into the old file."""
         self._since_rewrite = []
+        self._is_rewrite_synced = False
         return self._snapshot()
 
     def write_replacement(self, data: bytes) -> File:
@@ -350,6 +354,9 @@ class OffsetTable:
         records = b"".join(since)
         try:
             write_all(replacement, size, [records])
+            if self._is_rewrite_synced:
+                # What is durable in the old file must be so in the new one before it takes its name: a small sync.
+                replacement.sync()
             self._file_system.rename(replacement.path, self._path)
         except OSError:
             replacement.close()
