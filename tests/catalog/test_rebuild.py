@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from courser.catalog import commands as c
-from courser.catalog.entities import ID_MAX, TopicOptions
+from courser.catalog.descriptors import StreamDescriptor, decode_descriptor, encode_descriptor
+from courser.catalog.entities import ID_MAX, TopicOptions, UsedIds
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
-from courser.errors import StartRefused, StorageFailure
+from courser.errors import DamagedData, StartRefused, StorageFailure
 from courser.storage.journal import scan_journal
 from courser.storage.paths import DESCRIPTOR, METADATA, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
@@ -52,6 +54,10 @@ COMMANDS: tuple[c.AnyCommand, ...] = (
     c.UpdateStream(0, "all orders"),
     c.CreateUser("last", HASH),
 )
+
+
+LAST_OP = 21
+"""The commands above, and one for each of the two removals."""
 
 
 def lived(seed: int = 1) -> CatalogWorld:
@@ -431,6 +437,8 @@ def test_a_directory_of_a_used_id_is_adopted_with_the_flag() -> None:
     assert opened.rebuild is not None
     assert opened.rebuild.adopted == [stream_directory(DATA, 1), topic_directory(DATA, 1, 0)]
     assert opened.rebuild.problems
+    # Ops go on above the last one that the journal knew, which made no partition.
+    assert opened.store.last_op == LAST_OP + 1
     check_usable(world, opened)
 
 
@@ -544,6 +552,26 @@ def test_a_partition_of_the_last_command_is_made_again() -> None:
     assert opened.reconciliation.lost == []
     assert opened.reconciliation.remade == [topic_directory(DATA, 0, 0)]
     check_usable_without_rebuild(world, opened)
+
+
+def test_a_partition_of_the_last_command_is_lost_if_the_session_ended_cleanly() -> None:
+    """Then the command was finished and acknowledged: messages may have been in it."""
+    live = living(1, COMMANDS)
+    assert live.perform(c.CreatePartitions(0, 0, 1))
+    world = live.fork(1)
+    directory = topic_directory(DATA, 0, 0) / "partitions" / f"2-{live.opened.store.last_op}"
+    remove_partition(world, directory)
+    opened = open_catalog(world.disk, DATA, clock=world.clock, stop=StopKind.CLEAN)
+    assert [lost.path for lost in opened.reconciliation.lost] == [directory]
+    assert opened.reconciliation.remade == []
+
+
+def test_a_descriptor_of_an_unknown_kind_is_none() -> None:
+    data = bytearray(encode_descriptor(StreamDescriptor(0, bytes(16), "name", 0, UsedIds())))
+    data[22] = 9
+    data[:16] = xxhash.xxh3_128_digest(bytes(data[16:]))
+    with pytest.raises(DamagedData, match="no descriptor that this version knows"):
+        decode_descriptor(bytes(data), DATA / "descriptor")
 
 
 def check_usable_without_rebuild(world: CatalogWorld, opened: OpenedCatalog) -> None:

@@ -78,7 +78,8 @@ def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescri
     if len(data) < _HEADER.size:
         raise DamagedData(path, 0, f"{len(data)} bytes are less than a descriptor")
     checksum, magic, version, kind, body_size = _HEADER.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or len(data) != _HEADER.size + body_size:
+    is_known = magic == _MAGIC and version == _VERSION and kind in _KINDS.values()
+    if not is_known or len(data) != _HEADER.size + body_size:
         raise DamagedData(path, 0, "it is no descriptor that this version knows")
     if xxhash.xxh3_128_digest(data[_CHECKSUM_SIZE:]) != checksum:
         raise DamagedData(path, 0, "the checksum does not match")

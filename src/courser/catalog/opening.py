@@ -63,7 +63,8 @@ def _open(
 
     def start() -> tuple[CatalogStore, Reconciliation]:
         store = CatalogStore.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
-        reconciler = Reconciler(directories, data_directory, store.state, store.last_op)
+        is_interrupted = stop is not StopKind.CLEAN
+        reconciler = Reconciler(directories, data_directory, store.state, store.last_op, is_interrupted=is_interrupted)
         reconciler.survey()
         # Nothing is missing and nothing is damaged: only now is anything changed.
         store.settle()

@@ -44,11 +44,19 @@ class Reconciler:
     """Compares first and changes nothing; then ``carry_out`` does what is to be done. May be repeated."""
 
     def __init__(
-        self, directories: Directories, data_directory: Path, state: CatalogState, last_op: int | None
+        self,
+        directories: Directories,
+        data_directory: Path,
+        state: CatalogState,
+        last_op: int | None,
+        *,
+        is_interrupted: bool,
     ) -> None:
+        """``is_interrupted``: the last session may have ended in the middle of its last command."""
         self._directories = directories
         self._path = data_directory
         self._state = state
+        self._is_interrupted = is_interrupted
         self._last_op = -1 if last_op is None else last_op
         self._result = Reconciliation()
         self._steps: list[Callable[[], None]] = []
@@ -106,7 +114,9 @@ class Reconciler:
         unfinished = [
             partition
             for partition in topic.partitions
-            if partition.incarnation == self._last_op and not self._directories.is_finished(stream, topic, partition)
+            if self._is_interrupted
+            and partition.incarnation == self._last_op
+            and not self._directories.is_finished(stream, topic, partition)
         ]
         if unfinished or self._directories.descriptor(directory) != describe_topic(stream, topic):
             self._steps.append(partial(self._remake_topic, stream, topic, unfinished))
