@@ -13,11 +13,12 @@ import xxhash
 
 from courser.catalog import commands as c
 from courser.catalog.descriptors import StreamDescriptor, decode_descriptor, encode_descriptor
+from courser.catalog.commands import encode_command
 from courser.catalog.entities import ID_MAX, TopicOptions, UsedIds
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData, StartRefused, StorageFailure
-from courser.storage.journal import scan_journal
+from courser.storage.journal import make_entry, scan_journal
 from courser.storage.paths import DESCRIPTOR, METADATA, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from courser.testing.catalog_simulation import (
@@ -56,8 +57,8 @@ COMMANDS: tuple[c.AnyCommand, ...] = (
 )
 
 
-LAST_OP = 21
-"""The commands above, and one for each of the two removals."""
+LAST_OP = 22
+"""The commands above, and one for each of the three removals."""
 
 
 def lived(seed: int = 1) -> CatalogWorld:
@@ -223,6 +224,49 @@ def test_what_was_deleted_behind_the_damage_is_back_and_named(number: int, name:
     assert len(opened.reconciliation.lost) == (1 if "topic" in name else 0)
 
 
+def with_damaged_last_but_one(world: CatalogWorld) -> None:
+    journal = bytearray(world.disk.contents(JOURNAL_PATH))
+    journal[entry_starts(bytes(journal))[-2] + 100] ^= 1
+    world.disk.plant(JOURNAL_PATH, journal)
+
+
+TWO_USERS = (c.CreateUser("somebody", HASH), c.CreateUser("somebody else", HASH))
+"""Two entries at the end of a journal, so that one may be damaged and not be torn."""
+
+
+def test_an_older_descriptor_takes_back_neither_purges_nor_ids() -> None:
+    live = living(1, (c.CreateStream("s", uuid(1)), c.CreateTopic(0, "t", uuid(2), 1, TopicOptions())))
+    path = topic_directory(DATA, 0, 0) / DESCRIPTOR
+    old = live.disk.contents(path)
+    for command in (c.PurgeTopic(0, 0), c.CreateGroup(0, 0, "g"), c.DeleteGroup(0, 0, 0), *TWO_USERS):
+        assert live.perform(command)
+    world = live.fork(1)
+    world.disk.plant(path, old)
+    with_damaged_last_but_one(world)
+    topic = start(world).store.state.streams[0].topics[0]
+    assert topic.purge_count == 1
+    assert topic.group_ids.is_used(0)
+
+
+def test_what_the_journal_calls_deleted_is_not_adopted() -> None:
+    deletions = (c.DeleteStream(7), c.DeletePartitions(0, 0, 1), c.CreateTopic(0, "t", uuid(8), 1, TopicOptions()))
+    live = living(1, COMMANDS)
+    for command in (*deletions, c.DeleteTopic(0, 2), *TWO_USERS):
+        live.opened.store.submit(command)
+        if isinstance(command, c.CreateTopic):
+            live.opened.directories.carry_out(live.state, command)
+    world = live.fork(1)
+    with_damaged_last_but_one(world)
+    opened = start(world)
+    assert list(opened.store.state.streams) == [0]
+    assert list(opened.store.state.streams[0].topics) == [0]
+    assert len(opened.store.state.streams[0].topics[0].partitions) == 1
+    paths = ["streams/0/topics/0/partitions/1-16", "streams/0/topics/2", "streams/7"]
+    assert sorted(opened.reconciliation.removed) == paths
+    assert opened.reconciliation.lost == []
+    check_usable(world, opened)
+
+
 def test_a_gap_in_the_journal() -> None:
     world = lived()
     journal = world.disk.contents(JOURNAL_PATH)
@@ -233,6 +277,34 @@ def test_a_gap_in_the_journal() -> None:
     opened = start(world)
     assert data_part(opened.store.state) == data_part(expected_state())
     assert list(set_aside(world).values()) == [broken]
+    check_usable(world, opened)
+
+
+def test_an_entry_of_another_history_is_not_used() -> None:
+    world = lived()
+    journal = world.disk.contents(JOURNAL_PATH)
+    starts = entry_starts(journal)
+    body = encode_command(c.CreateUser("intruder", HASH))
+    _, foreign = make_entry(op=7, timestamp=0, kind=13, parent=b"another parent..", body=body)
+    world.disk.plant(JOURNAL_PATH, journal[: starts[7]] + foreign)
+    assert "op 7 does not follow" in refused(world)
+    assert list(start(world).store.state.user_by_name) == ["root"]
+
+
+def test_entries_that_the_snapshot_covers_are_passed_over() -> None:
+    live = living(1, COMMANDS)
+    covered = live.disk.contents(JOURNAL_PATH)
+    live.opened.store.take_snapshot()
+    for command in TWO_USERS:
+        assert live.perform(command)
+    world = live.fork(1)
+    # A drain that was interrupted, and damage in the entry behind it.
+    world.disk.plant(JOURNAL_PATH, covered + world.disk.contents(JOURNAL_PATH))
+    with_damaged_last_but_one(world)
+    assert "damage" in refused(world)
+    opened = start(world)
+    assert data_part(opened.store.state) == data_part(live.state)
+    assert list(opened.store.state.user_by_name) == ["root", "alice", "last"]
     check_usable(world, opened)
 
 

@@ -181,6 +181,9 @@ class _Merge:
         partitions = self._partitions_in(directory / PARTITIONS)
         if _is_of_topic(descriptor, stream.stream_id, topic_id, known):
             topic = descriptor.topic
+            # A deletion that the journal knows and that was interrupted before the descriptor was replaced.
+            paths = {found: directory / PARTITIONS / _directory_name(found) for found in topic.partitions}
+            topic.partitions = [found for found, path in paths.items() if not self._is_deleted(path)]
             self._described.add((stream.stream_id, topic_id))
             if known is not None:
                 topic.group_ids.merge(known.group_ids)
@@ -197,7 +200,7 @@ class _Merge:
 
     def _make_up_topic(self, stream: Stream, topic_id: int, directory: Path, partitions: list[Partition]) -> Topic:
         """A topic whose descriptor is gone: its uuid is in every ledger and batch, its name is nowhere."""
-        paths = [directory / PARTITIONS / f"{found.partition_id}-{found.incarnation}" for found in partitions]
+        paths = [directory / PARTITIONS / _directory_name(found) for found in partitions]
         uuids = [identity.topic_uuid for path in paths if (identity := find_identity(self._file_system, path))]
         uuid = uuids[0] if uuids else xxhash.xxh3_128_digest(str(directory).encode())
         name = f"recovered-{topic_id}"
@@ -225,6 +228,10 @@ class _Merge:
 
 def _number(name: str) -> int | None:
     return int(name) if name.isascii() and name.isdigit() else None
+
+
+def _directory_name(partition: Partition) -> str:
+    return f"{partition.partition_id}-{partition.incarnation}"
 
 
 def _use(ids: UsedIds, number: int) -> None:

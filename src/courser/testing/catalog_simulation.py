@@ -377,7 +377,7 @@ def live_randomly(world: CatalogWorld, source: random.Random, life_count: int) -
             for _ in range(source.randrange(8)):
                 world.perform(random_command(source, world.state))
         except SimulatedCrash:
-            coverage.crashes += 1
+            pass
         except BrokenPromise as error:
             raise BrokenPromise(f"life {life}: {error}") from error
         except (StorageFailure, MetadataReadOnly, JournalFull) as failure:
@@ -387,6 +387,7 @@ def live_randomly(world: CatalogWorld, source: random.Random, life_count: int) -
         # After a failed directory sync a kernel shows names that the disk does not have: it goes on after a new mount.
         kinds = (CrashKind.POWER_CUT,) if plan.has_failed_names else tuple(CrashKind)
         world.crash(source.choice(kinds))
+        coverage.crashes += 1
         coverage.positions += world.disk.mutations - before
     world.start()
     world.check_tree()
