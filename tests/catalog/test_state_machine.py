@@ -264,6 +264,29 @@ def test_the_clock_may_go_back_and_the_times_of_commands_do_not(events: Sequence
     assert first.created_at == second.created_at
 
 
+def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None:
+    state = CatalogState()
+    commands: list[c.AnyCommand] = [
+        c.CreateStream("s", bytes(16)),
+        c.CreateTopic(0, "t", b"t" * 16, 2, TopicOptions()),
+        c.CreateTopic(0, "u", b"u" * 16, 0, TopicOptions(), 10),
+        c.CreateTopic(0, "v", b"v" * 16, 0, TopicOptions(), 1),
+        c.DeletePartitions(0, 0, 2),
+        c.DeleteTopic(0, 10),
+        c.DeleteTopic(0, 1),
+    ]
+    for op, command in enumerate(commands):
+        assert not isinstance(apply(state, command, op, 0), CommandRejected)
+    topics = "streams/0/topics"
+    assert sorted(state.deleted) == [f"{topics}/0/partitions/{name}" for name in ("0-1", "1-1")] + [
+        f"{topics}/{number}" for number in (1, 10)
+    ]
+    apply(state, c.DeleteTopic(0, 0), 7, 0)
+    assert sorted(state.deleted) == [f"{topics}/{number}" for number in (0, 1, 10)]
+    apply(state, c.DeleteStream(0), 8, 0)
+    assert list(state.deleted) == ["streams/0"]
+
+
 def test_a_state_shares_nothing_with_its_commands() -> None:
     state = CatalogState()
     options = TopicOptions(segment_size=1)
