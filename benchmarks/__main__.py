@@ -13,6 +13,7 @@ from benchmarks import (
     index_rebuild,
     lookups,
     memory,
+    metadata,
     reading,
     rolling,
     starting,
@@ -32,6 +33,7 @@ CASES = (
     Case("rolling", "sends across rolls", rolling.run),
     Case("sustained", "sends over many gigabytes", sustained.run),
     Case("memory", "indexes, open partitions, small batches", memory.run),
+    Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 
