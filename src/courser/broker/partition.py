@@ -157,13 +157,16 @@ class Partition:
         """Delete the sealed segments wholly below ``before_offset``. The new start is durable on return."""
         await self._upkeep.do(partial(upkeep.plan_trim, self.log, before_offset))
 
-    async def purge(self) -> None:
-        """Delete all messages and stored offsets, durably; numbering goes on. Sends and stores wait meanwhile."""
+    async def purge(self, epoch: int | None = None) -> None:
+        """Delete all messages and stored offsets, durably; numbering goes on. Sends and stores wait meanwhile.
+
+        ``epoch`` is the number of purges of the topic, this one included, if somebody counts them.
+        """
         await self._wait_for_purge()
         self._purge = asyncio.Event()
         try:
             await self.sync()
-            await self._upkeep.do(partial(upkeep.plan_purge, self.log))
+            await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch))
         finally:
             self._purge.set()
             self._purge = None

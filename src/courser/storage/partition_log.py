@@ -155,6 +155,11 @@ class PartitionLog:
         return self.marks.written.offset
 
     @property
+    def epoch(self) -> int:
+        """How often the partition was purged."""
+        return self.ledger.state.numbers.epoch
+
+    @property
     def visible_end(self) -> int:
         """Where polls end: at ``synced`` a reader sees nothing that a crash could take away."""
         is_synced = self.settings.durability.level is Durability.SYNCED

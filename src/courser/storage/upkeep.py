@@ -267,10 +267,14 @@ def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
     return _removal(log, "trim", gone, kept, start_offset)
 
 
-def plan_purge(log: PartitionLog) -> Job:
-    """Delete every message and every stored offset; numbering goes on. No append or store until it is completed."""
+def plan_purge(log: PartitionLog, epoch: int | None = None) -> Job:
+    """Delete every message and every stored offset; numbering goes on. No append or store until it is completed.
+
+    ``epoch`` is the number of purges afterwards, larger than before; one more if nothing is said.
+    """
     log.check_writable()
-    epoch = log.ledger.state.numbers.epoch + 1
+    epoch = log.epoch + 1 if epoch is None else epoch
+    assert epoch > log.epoch, "a purge is counted once"
     job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
     mark = log.marks.written
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
