@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from courser.inspect.stored_formats import find_journal_entry
-from courser.storage.journal import NO_PARENT, BadEntry, Entry, SnapshotMark, UnknownEntry, decode_entry
+from courser.storage.journal import NO_PARENT, BadEntry, Entry, SnapshotMark, UnknownEntry, decode_entry, find_entry
 
 
 class Fault(Enum):
@@ -86,7 +85,7 @@ class JournalScan:
     def _bad_bytes(self, position: int, error: BadEntry) -> FaultRow:
         expected = self._expected()
         first_op = expected[0] if expected is not None else None
-        following = find_journal_entry(self._data, position + 1)
+        following = find_entry(self._data, position + 1)
         if following is None:
             # What somebody wrote just so is nothing that a crash leaves.
             fault = Fault.DAMAGE if isinstance(error, UnknownEntry) else Fault.TORN_TAIL

@@ -11,11 +11,40 @@ from courser.inspect.catalog_rows import CatalogRow, StreamRow, rows_of_state, r
 from courser.inspect.identity import read_whole
 from courser.inspect.masking import readable
 from courser.inspect.small_files import BadRecordRow
-from courser.inspect.stored_formats import SnapshotFields, snapshot_fields
 from courser.storage.files import FileSystem
-from courser.storage.snapshot import HEADER_SIZE, decode_snapshot
+from courser.storage.snapshot import HEADER_SIZE, decode_snapshot, unpack_header
 
 _UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFields:
+    """The header of a snapshot as it is, right or wrong."""
+
+    checksum: str
+    body_checksum: str
+    format_version: int
+    body_size: int
+    op: int
+    entry_checksum: str
+    state_hash: str
+    timestamp: int
+
+
+def _fields_of(data: bytes) -> SnapshotFields | None:
+    header = unpack_header(data)
+    if header is None:
+        return None
+    return SnapshotFields(
+        header.checksum.hex(),
+        header.body_checksum.hex(),
+        header.format_version,
+        header.body_size,
+        header.op,
+        header.entry_checksum.hex(),
+        header.state_hash.hex(),
+        header.timestamp,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +70,7 @@ class SnapshotInspection:
         self.data = read_whole(file_system.open(path))
         self._state: CatalogState | None = None
         verdict = self._check(path)
-        self.head = SnapshotHead(path, len(self.data), snapshot_fields(self.data), *verdict)
+        self.head = SnapshotHead(path, len(self.data), _fields_of(self.data), *verdict)
 
     def _check(self, path: Path) -> tuple[str, str, str]:
         """What to say of header, body and state."""

@@ -5,16 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.inspect.identity import NOBODY, read_whole
-from courser.inspect.stored_formats import (
-    decode_ledger_record,
-    ledger_record_identity,
-    offsets_epoch,
-    offsets_records,
-)
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.ledger import RECORD_SIZE, Event
-from courser.storage.offset_table import GRANULE, ConsumerKey, read_offsets
+from courser.storage.ledger import RECORD_SIZE, Event, decode_record, identity_of_record
+from courser.storage.offset_table import GRANULE, ConsumerKey, epoch_of, iterate_records, read_offsets
 from courser.storage.session import Session, decode_session
 
 
@@ -68,7 +62,7 @@ class LedgerInspection:
             if len(record) < RECORD_SIZE:
                 yield BadRecordRow(position, end_position, "the file ends inside a record")
                 return
-            decoded = decode_ledger_record(record, identity)
+            decoded = decode_record(record, identity)
             if isinstance(decoded, str):
                 yield BadRecordRow(position, end_position, decoded)
                 continue
@@ -101,7 +95,7 @@ def event_name(event: Event | None) -> str:
 
 def _ledger_identity(data: bytes) -> PartitionIdentity | None:
     for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-        identity = ledger_record_identity(data[position : position + RECORD_SIZE])
+        identity = identity_of_record(data[position : position + RECORD_SIZE])
         if identity is not None:
             return identity
     return None
@@ -137,7 +131,7 @@ class OffsetsInspection:
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self.data = read_whole(file_system.open(path))
-        self._epoch = offsets_epoch(self.data)
+        self._epoch = epoch_of(self.data)
         reading = read_offsets(self.data, self._epoch or 0)
         self._header_problem = next((reason for position, reason in reading.problems if position == 0), None)
         if not self.data:
@@ -148,7 +142,7 @@ class OffsetsInspection:
         """Every record in its order, history included. Behind a damaged header they are shown, but do not count."""
         if self._header_problem:
             yield BadRecordRow(0, min(GRANULE, len(self.data)), self._header_problem)
-        records = list(offsets_records(memoryview(self.data)))
+        records = list(iterate_records(memoryview(self.data)))
         last = {record[0]: position for position, record in records if record is not None}
         starts = [*(position for position, _ in records), len(self.data)]
         for number, (position, record) in enumerate(records):

@@ -132,7 +132,7 @@ def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
         except UnknownEntry:
             raise
         except BadEntry as error:
-            if _has_entry_behind(data, position + 1):
+            if find_entry(data, position + 1) is not None:
                 raise BadEntry(f"damage at byte {position}, with good entries behind it: {error}") from error
             yield TornTail(position, end, str(error))
             return
@@ -140,7 +140,8 @@ def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
         position += entry.size
 
 
-def _has_entry_behind(data: Buffer, start: int) -> bool:
+def find_entry(data: Buffer, start: int) -> int | None:
+    """Where the first good entry begins, at ``start`` or behind it."""
     raw, end = bytes(data), len(data)
     found = raw.find(_MAGIC, start + _MAGIC_POSITION)
     while found >= 0:
@@ -149,8 +150,8 @@ def _has_entry_behind(data: Buffer, start: int) -> bool:
         except BadEntry:
             found = raw.find(_MAGIC, found + 1)
             continue
-        return True
-    return False
+        return found - _MAGIC_POSITION
+    return None
 
 
 @dataclass(frozen=True, slots=True)

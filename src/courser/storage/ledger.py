@@ -228,7 +228,7 @@ def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
             return RecordKind.DAMAGE, (*numbers, 0, 0)
 
 
-def _decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, LedgerNumbers, Event | None] | str:
+def decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, LedgerNumbers, Event | None] | str:
     """The record's sequence, numbers and event, or what is wrong with it."""
     checksum, magic, version, kind, sequence, topic_uuid, partition_id, incarnation, *rest = _RECORD.unpack(record)
     if magic != _MAGIC:
@@ -283,7 +283,7 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
     problems: list[tuple[int, str]] = []
     last_sequence = waiting_end = synced_end = 0
     for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-        decoded = _decode_record(bytes(data[position : position + RECORD_SIZE]), identity)
+        decoded = decode_record(bytes(data[position : position + RECORD_SIZE]), identity)
         if isinstance(decoded, str):
             problems.append((position, decoded))
             continue

@@ -127,7 +127,7 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
     positions: dict[ConsumerKey, int] = {}
     problems: list[tuple[int, str]] = []
     good_end = GRANULE
-    for position, record in _records(memoryview(data)):
+    for position, record in iterate_records(memoryview(data)):
         if record is None:
             problems.append((position, "the record is damaged"))
             continue
@@ -143,7 +143,15 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
     return OffsetsReading(offsets, good_end, tuple(problems), positions)
 
 
-def _records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
+def epoch_of(data: Buffer) -> int | None:
+    """The epoch in the header of a file; None if it is too short. The header may still be damaged."""
+    if len(data) < GRANULE:
+        return None
+    epoch: int = _HEADER.unpack_from(data)[3]
+    return epoch
+
+
+def iterate_records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
     """Each record with its position; None for each stretch without one."""
     position = GRANULE
     is_bad = False

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 import xxhash
 
@@ -86,25 +87,45 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return b"".join((xxhash.xxh3_128_digest(rest), rest, snapshot.body))
 
 
+class SnapshotHeader(NamedTuple):
+    """The fields of the header, in order."""
+
+    checksum: bytes
+    body_checksum: bytes
+    magic: bytes
+    format_version: int
+    body_size: int
+    op: int
+    entry_checksum: bytes
+    state_hash: bytes
+    timestamp: int
+
+
+def unpack_header(data: bytes | bytearray) -> SnapshotHeader | None:
+    """What the header says, right or wrong; None if these bytes are no snapshot at all."""
+    if len(data) < HEADER_SIZE:
+        return None
+    header = SnapshotHeader._make(_HEADER.unpack_from(data))
+    return header if header.magic == _MAGIC else None
+
+
 def decode_snapshot(data: bytes | bytearray, path: Path) -> Snapshot:
     """Take a file apart. Raises ``MetadataDamaged``."""
     if len(data) < HEADER_SIZE:
         raise MetadataDamaged(path, 0, f"{len(data)} bytes are less than a header")
-    checksum, body_checksum, magic, version, body_size, op, entry_checksum, state_hash, timestamp = _HEADER.unpack_from(
-        data
-    )
-    if magic != _MAGIC:
+    header = unpack_header(data)
+    if header is None:
         raise MetadataDamaged(path, 0, "it is no snapshot")
-    if xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != checksum:
+    if xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != header.checksum:
         raise MetadataDamaged(path, 0, "the header checksum does not match")
-    if version != _VERSION:
-        raise MetadataDamaged(path, 0, f"snapshot format {version} is not known, only {_VERSION}")
+    if header.format_version != _VERSION:
+        raise MetadataDamaged(path, 0, f"snapshot format {header.format_version} is not known, only {_VERSION}")
     body = bytes(memoryview(data)[HEADER_SIZE:])
-    if len(body) != body_size:
-        raise MetadataDamaged(path, HEADER_SIZE, f"{len(body)} bytes follow the header instead of {body_size}")
-    if xxhash.xxh3_128_digest(body) != body_checksum:
+    if len(body) != header.body_size:
+        raise MetadataDamaged(path, HEADER_SIZE, f"{len(body)} bytes follow the header instead of {header.body_size}")
+    if xxhash.xxh3_128_digest(body) != header.body_checksum:
         raise MetadataDamaged(path, HEADER_SIZE, "the body checksum does not match")
-    return Snapshot(SnapshotMark(op, entry_checksum), state_hash, timestamp, body)
+    return Snapshot(SnapshotMark(header.op, header.entry_checksum), header.state_hash, header.timestamp, body)
 
 
 def read_snapshot(file_system: FileSystem, path: Path) -> Snapshot | None:
