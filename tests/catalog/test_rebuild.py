@@ -223,16 +223,16 @@ def test_entries_that_the_snapshot_covers_are_passed_over() -> None:
     live = living(1, COMMANDS)
     covered = live.disk.contents(JOURNAL_PATH)
     live.opened.store.take_snapshot()
-    for command in TWO_USERS:
+    for command in (c.CreateUser("kept", HASH), *TWO_USERS):
         assert live.perform(command)
     world = live.fork(1)
-    # A drain that was interrupted, and damage in the entry behind it.
+    # A drain that was interrupted, and damage in the second entry behind it.
     world.disk.plant(JOURNAL_PATH, covered + world.disk.contents(JOURNAL_PATH))
     with_damaged_last_but_one(world)
     assert "damage" in refused(world)
     opened = start(world)
     assert data_part(opened.store.state) == data_part(live.state)
-    assert list(opened.store.state.user_by_name) == ["root", "alice", "last"]
+    assert list(opened.store.state.user_by_name) == ["root", "alice", "last", "kept"]
     check_usable(world, opened)
 
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from courser.catalog import commands as c
 from courser.catalog.commands import decode_command, encode_command
-from courser.catalog.entities import ID_MAX, Permissions, StreamPermissions, TopicOptions, UsedIds
+from courser.catalog.entities import (
+    ID_MAX,
+    ConsumerGroup,
+    Partition,
+    Permissions,
+    StreamPermissions,
+    Token,
+    TopicOptions,
+    UsedIds,
+)
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
@@ -21,7 +30,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.testing.catalog_simulation import DATA, random_command
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
-from tests.catalog.scenes import HASH
+from tests.catalog.scenes import HASH, LIFE, uuid
 
 IDS = st.one_of(st.integers(0, 4), st.sampled_from([-(2**63), -1, ID_MAX, ID_MAX + 1, 2**64 - 1]))
 MAYBE_IDS = st.none() | IDS
@@ -262,6 +271,37 @@ def test_the_clock_may_go_back_and_the_times_of_commands_do_not(events: Sequence
     reality.store.submit(c.CreateStream("second", bytes(16)))
     first, second = reality.store.state.streams.values()
     assert first.created_at == second.created_at
+
+
+def test_every_command_does_what_it_says() -> None:
+    """The life of ``scenes``, looked at before its end."""
+    state = CatalogState()
+    for op, command in enumerate(LIFE[:19]):
+        assert not isinstance(apply(state, command, op, 1000 + op), CommandRejected), command
+    stream = state.streams[0]
+    assert (stream.name, stream.uuid, stream.created_at) == ("all orders", uuid(1), 1001)
+    assert list(stream.topics) == [0]
+    assert stream.topic_ids == UsedIds(6, [(1, 5)])
+    topic = stream.topics[0]
+    assert (topic.name, topic.uuid, topic.options, topic.created_at) == ("new orders", uuid(2), TopicOptions(), 1002)
+    assert topic.partitions == [Partition(0, 2, 1002)]
+    # One purge of the topic, one of the stream.
+    assert topic.purge_count == 2
+    assert topic.groups == {7: ConsumerGroup(7, "audit", 1012)}
+    assert topic.group_ids == UsedIds(8, [(1, 7)])
+    root, alice = state.users.values()
+    assert (root.user_id, root.name, root.is_active, root.permissions) == (0, "root", True, None)
+    assert (alice.user_id, alice.name, alice.is_active, alice.created_at) == (1, "alice b", False, 1007)
+    assert (alice.password_hash, alice.permissions) == (HASH + "2", None)
+    assert alice.tokens == {"laptop": Token("laptop", bytes(32), 1009, 2**50)}
+    partitions = "streams/0/topics/0/partitions"
+    assert {path: deleted.uuid for path, deleted in state.deleted.items()} == {
+        f"{partitions}/1-2": uuid(2),
+        f"{partitions}/2-5": uuid(2),
+        "streams/0/topics/5": uuid(3),
+    }
+    apply(state, c.ForgetDeleted((f"{partitions}/1-2", "streams/0/topics/5")), 19, 0)
+    assert list(state.deleted) == [f"{partitions}/2-5"]
 
 
 def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None:
