@@ -377,3 +377,16 @@ def test_random_bytes_are_no_offsets(data: bytes) -> None:
     reading = read_offsets(data, 0)
     assert reading.offsets == {}
     assert bool(reading.problems) == bool(data)
+
+
+def test_a_clean_stop_does_not_try_for_ever_on_a_disk_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_table, "_REWRITE_SIZE", 64)
+    engine = Engine()
+    engine.fill(4)
+    for offset in range(10):
+        engine.log.store_offset(ONE, offset)
+    assert engine.log.offsets.is_wasteful
+    engine.disk.plan = FaultPlan().fail("rename", errno.EIO, name="offsets*", onwards=True)
+    engine.stop()
+    engine.disk.plan = FaultPlan()
+    assert engine.open(StopKind.CLEAN).offsets.get(ONE) == 9

@@ -197,6 +197,8 @@ class OffsetTable:
         self._offsets: dict[ConsumerKey, int] = {}
         self._live_size = GRANULE
         self._since_rewrite: list[bytes] | None = None
+        self._size_kept = 0
+        """Size of the file when it could not be written anew."""
         self._is_rewrite_synced = False
         """Whether a sync has begun that makes stores since the rewrite began durable, in the old file."""
         self.has_unsynced = False
@@ -328,7 +330,8 @@ class OffsetTable:
     @property
     def is_wasteful(self) -> bool:
         """Whether the file is mostly history."""
-        return self._size > self._live_size + _REWRITE_SIZE and self._since_rewrite is None
+        is_due = self._size > max(self._live_size, self._size_kept) + _REWRITE_SIZE
+        return is_due and self._since_rewrite is None
 
     def begin_rewrite(self) -> bytes:
         """The file as it would be without history. Stores go on meanwhile, into the old file."""
@@ -356,8 +359,7 @@ class OffsetTable:
         since, self._since_rewrite = self._since_rewrite, None
         if since is None:
             # A store that had to be synced went into the old file meanwhile: the replacement would lose it.
-            replacement.close()
-            return False
+            return self._keep(replacement)
         size = replacement.size()
         records = b"".join(since)
         try:
@@ -367,16 +369,22 @@ class OffsetTable:
                 replacement.sync()
             self._file_system.rename(replacement.path, self._path)
         except OSError:
-            replacement.close()
-            return False
+            return self._keep(replacement)
         self._file = replacement
         self._size = size + len(records)
+        self._size_kept = 0
         self.has_unsynced = self.has_unsynced or bool(records)
         return True
 
+    def _keep(self, replacement: File) -> bool:
+        replacement.close()
+        self.abandon_rewrite()
+        return False
+
     def abandon_rewrite(self) -> None:
-        """The replacement could not be written: keep the old file."""
+        """Keep the old file, and let it grow by as much again: a disk that refused would refuse at once."""
         self._since_rewrite = None
+        self._size_kept = self._size
 
     def _snapshot(self) -> bytes:
         return encode_header(self._epoch) + b"".join(encode_store(key, offset) for key, offset in self._offsets.items())
@@ -389,6 +397,7 @@ class OffsetTable:
         except OSError as error:
             raise storage_failure("opening", self._path, error) from error
         self._size = len(data)
+        self._size_kept = 0
         self.has_unsynced = False
         self._since_rewrite = None
 
