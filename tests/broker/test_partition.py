@@ -246,6 +246,20 @@ async def test_a_purge_lets_sends_wait_and_numbering_goes_on(disk: GatedFileSyst
         assert partition.log.offsets.get(ONE) is None
 
 
+async def test_a_send_that_waited_for_its_offsets_does_not_get_into_a_purge(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "before")
+        large = build_batch([NewMessage(b"x")] * (partition.log.reserved_end + 1))
+        append = asyncio.create_task(partition.append(large))
+        await asyncio.sleep(0)
+        await partition.purge()
+        appended = await append
+        result = await partition.read(0, count=ALL, size_max=ALL)
+        assert (result.first_offset, result.message_count) == (appended.base_offset, large.count)
+
+
 async def test_trimming_deletes_whole_segments_from_the_front(disk: GatedFileSystem, pool: Executor) -> None:
     wanted = LogSettings(segment_size=1000, durability=DurabilityPolicy(level=Durability.SYNCED))
     async with opened(disk, pool, wanted) as partition:

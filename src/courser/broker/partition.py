@@ -53,11 +53,13 @@ class Partition:
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
         """
         log = self.log
-        if self._purge is not None:
-            await self._wait_for_purge()
-        while log.needs_reservation(batch.count):
-            log.check_writable()
-            await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
+        while self._purge is not None or log.needs_reservation(batch.count):
+            # Either may begin while the other is waited for: nothing is awaited between the last look and the append.
+            if self._purge is not None:
+                await self._wait_for_purge()
+            else:
+                log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
         appended = log.append(batch, producer=producer, sequence=sequence)
         if log.marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._upkeep_at_size = log.marks.written.size + _UPKEEP_SIZE
