@@ -28,7 +28,7 @@ def kill_rounds(
             partition_count=3,
             batch_count_max=100,
             # Large enough for the seals to keep up: each takes some syncs, at `written` the appends take none.
-            segment_size=256 * 1024,
+            segment_size=1024 * 1024,
             fault=fault.value,
         )
         acked_before = evidence.ack_count
