@@ -1,8 +1,8 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
 Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small positional writes and reads from the
-kernel's cache are done on the spot: a hop to the pool would cost more. All that waits for the disk goes to two lanes,
-one for syncs and one for upkeep, so that a send never waits behind the sealing of a segment.
+kernel's cache are done on the spot: a hop to the pool would cost more. All that waits for the disk goes to lanes, one
+for syncs, one for upkeep, one for hints to the kernel, so that a send never waits behind the sealing of a segment.
 """
 
 import asyncio
@@ -23,8 +23,10 @@ from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.syncing import plan_sync
 
-_UPKEEP_SIZE = 512 * 1024
-"""Bytes appended between two looks at what upkeep is due: half of the smallest allocation."""
+_UPKEEP_SIZE_MIN = 512 * 1024
+"""Bytes appended between two looks at what upkeep is due: half of the smallest allocation ..."""
+_UPKEEP_SIZE_MAX = 4 * 1024 * 1024
+"""... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
 
 
 class Partition:
@@ -37,6 +39,7 @@ class Partition:
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._syncs = DiskLane(pool, plan_next=self._plan_due_sync, on_done=self._release)
         self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
+        self._writeback = DiskLane(pool, plan_next=lambda: upkeep.plan_writeback(log), on_done=lambda: None)
         self._upkeep_at_size = 0
         self._segment_count = len(log.segments)
         self._timer: asyncio.TimerHandle | None = None
@@ -62,9 +65,11 @@ class Partition:
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
         appended = log.append(batch, producer=producer, sequence=sequence)
         if log.marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
-            self._upkeep_at_size = log.marks.written.size + _UPKEEP_SIZE
+            ahead = min(max(log.segments[-1].size // 8, _UPKEEP_SIZE_MIN), _UPKEEP_SIZE_MAX)
+            self._upkeep_at_size = log.marks.written.size + ahead
             self._segment_count = len(log.segments)
             self._upkeep.wake()
+            self._writeback.wake()
         marks, now = log.marks, self._clock.monotonic()
         if self._acknowledgements.admits(marks.written, marks.synced, now):
             self._wake_due_sync(now)
@@ -181,7 +186,7 @@ class Partition:
         """Sync everything and let go of it. Return whether this partition stopped cleanly."""
         if self._timer is not None:
             self._timer.cancel()
-        for lane in (self._syncs, self._upkeep):
+        for lane in (self._syncs, self._upkeep, self._writeback):
             await lane.drain()
             lane.close()
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)

@@ -258,6 +258,7 @@ def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
         state = CatalogState.decode(snapshot.body)
     except ValueError as error:
         raise MetadataDamaged(path, 0, str(error)) from error
+    # A version that adds a field to an entity reads older snapshots too, but hashes only those of its own format.
     if state.hash() != snapshot.state_hash:
         raise MetadataDamaged(path, 0, "the state does not have the hash that was stored with it")
     return state

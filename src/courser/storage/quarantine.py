@@ -1,5 +1,6 @@
 """Where bytes go that a start takes out of a partition: kept for a person to look at, never read again."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +36,10 @@ class Quarantine:
         sync_directory(self._file_system, self._directory)
 
     def _free_name(self, wanted: str) -> Path:
-        try:
+        with contextlib.suppress(FileExistsError):
             self._file_system.make_directory(self._path)
-            sync_directory(self._file_system, self._directory)
-        except FileExistsError:
-            pass
+        # Also if it is there: an interrupted start may have made it without this, and copies in it would go with it.
+        sync_directory(self._file_system, self._directory)
         return free_name(self._file_system, self._path, wanted)
 
 

@@ -27,6 +27,8 @@ from courser.storage.syncing import plan_sync
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
+_BATCHES_AHEAD = 32
+"""Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
 _INDEX_FLUSH_BLOCK_COUNT = 16
 """Index blocks (64 KiB, 11 MiB of log at the default interval) that are written at a time."""
 
@@ -42,7 +44,6 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         or _plan_allocation(log)
         or _plan_seal(log)
         or _plan_progress(log)
-        or _plan_writeback(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
         or _plan_offsets_rewrite(log)
@@ -158,8 +159,9 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     if segment is None or segment.file is None or not segment.size:
         return None
     settings = log.settings
-    # As much again as there is: a send must not catch up with the space ahead of it.
-    chunk = min(max(2 * segment.size, settings.allocation_min), settings.allocation_max)
+    # As much again as there is, or so many batches: a send must not catch up with the space ahead of it.
+    wanted = max(2 * segment.size, _BATCHES_AHEAD * (segment.size // segment.batch_count))
+    chunk = min(max(wanted, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
     size = min(chunk, settings.segment_size - position)
     if segment.allocated_size - segment.size > chunk // 2 or size <= 0:
@@ -179,7 +181,11 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     return Job("allocation", run, complete, lambda _failure: complete())
 
 
-def _plan_writeback(log: PartitionLog) -> Job | None:
+def plan_writeback(log: PartitionLog) -> Job | None:
+    """Ask the kernel to write back, so that it need not stall a send to catch up.
+
+    Apart from the rest of upkeep, beside which it may run: a busy disk can keep this call waiting.
+    """
     segment = log.open_segment
     if segment is None or segment.file is None:
         return None

@@ -210,7 +210,7 @@ class SimulatedPartition:
         """Plan upkeep, or take the job under way a step further."""
         flight = self._upkeep
         if flight is None:
-            job = upkeep.plan_upkeep(self.log)
+            job = upkeep.plan_upkeep(self.log) or upkeep.plan_writeback(self.log)
             if job is not None:
                 self._upkeep = Flight(job)
                 self._note(f"plan {job.name}", "")
