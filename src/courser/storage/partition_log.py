@@ -354,7 +354,10 @@ class PartitionLog:
         if offset < self.start_offset:
             collector.skip(offset, self.start_offset, SkipReason.TRIMMED)
             offset = self.start_offset
-        number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+        if segments and offset >= segments[-1].base_offset:
+            number = len(segments) - 1
+        else:
+            number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
         while number < len(segments) and offset < end_offset and not collector.is_full:
             segment = segments[number]
             if offset < segment.base_offset and not self._pass_gap(offset, segment.base_offset, collector):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class SkippedRange:
     reason: SkipReason
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(NamedTuple):
     """Batches in wire form, ready to be sent."""
 
     pieces: tuple[memoryview, ...]

@@ -148,8 +148,6 @@ class SegmentReader:
         batch_end_offset = header.base_offset + count
         if not header.base_offset <= anchor < batch_end_offset:
             raise BadBatch(f"the batch begins at offset {header.base_offset} where {anchor} is expected")
-        if size >= _LARGE_BATCH_SIZE:
-            self._remember_verified(segment.base_offset, position, header)
         if batch_end_offset <= offset:
             # Led here by the index: the message lies further on.
             return position + size, batch_end_offset, offset
@@ -162,6 +160,9 @@ class SegmentReader:
             blank_extension(block, at)
             collector.add(block, at, at + size, first_offset=offset, message_count=count)
             return position + size, batch_end_offset, batch_end_offset
+        if size >= _LARGE_BATCH_SIZE:
+            # The rest of it will be asked for next, perhaps many times.
+            self._remember_verified(segment.base_offset, position, header)
         offset = _add_frames(header, block, at + BATCH_HEADER_SIZE, at + size, 0, offset, end_offset, collector)
         return (position + size if offset == batch_end_offset else position), offset, offset
 
