@@ -170,6 +170,35 @@ async def test_a_failed_sync_fails_every_waiting_send_and_all_later_ones(disk: G
         assert not await partition.close()
 
 
+async def test_a_lack_of_descriptors_delays_a_sync_and_fails_nobody(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        disk.plan = FaultPlan().fail("sync_directory", errno.EMFILE)
+        assert await send(partition, "patient") == 0
+        assert partition.log.failure is None
+        assert partition.log.marks.synced.offset == 1
+
+
+async def test_sends_wait_while_too_many_segments_wait_to_be_sealed(disk: GatedFileSystem, pool: Executor) -> None:
+    wanted = LogSettings(segment_size=100)
+    async with opened(disk, pool, wanted) as partition:
+        disk.gate.clear()
+        sent: list[int] = []
+
+        async def send_many() -> None:
+            for number in range(100):
+                sent.append(await send(partition, str(number)))  # noqa: PERF401, it is watched while it grows
+
+        task = asyncio.create_task(send_many())
+        await until(lambda: len(sent) > 60 and disk.waiting.is_set())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not task.done()
+        assert partition.log.closing_count == 65
+        disk.gate.set()
+        await task
+        assert sent == list(range(100))
+
+
 async def test_a_full_disk_refuses_the_send_and_heals(disk: GatedFileSystem, pool: Executor) -> None:
     async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
         await send(partition, "first")

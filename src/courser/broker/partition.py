@@ -28,6 +28,9 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 _UPKEEP_SIZE_MAX = 4 * 1024 * 1024
 """... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
 
+_CLOSING_COUNT_MAX = 64
+"""Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
+
 
 class Partition:
     """Messages of one partition. Use from one event loop; ``close`` before dropping it."""
@@ -42,6 +45,8 @@ class Partition:
         self._writeback = DiskLane(pool, plan_next=lambda: upkeep.plan_writeback(log), on_done=lambda: None)
         self._upkeep_at_size = 0
         self._segment_count = len(log.segments)
+        self._is_behind = False
+        """Whether so many segments wait to be sealed that sends have to wait too."""
         self._timer: asyncio.TimerHandle | None = None
         self._purge: asyncio.Event | None = None
         self.sync_count = 0
@@ -56,10 +61,14 @@ class Partition:
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
         """
         log = self.log
-        while self._purge is not None or log.needs_reservation(batch.count):
-            # Either may begin while the other is waited for: nothing is awaited between the last look and the append.
+        while self._purge is not None or self._is_behind or log.needs_reservation(batch.count):
+            # Each may begin while another is waited for: nothing is awaited between the last look and the append.
             if self._purge is not None:
                 await self._wait_for_purge()
+            elif self._is_behind:
+                log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_seal, log))
+                self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
@@ -68,6 +77,7 @@ class Partition:
             ahead = min(max(log.segments[-1].size // 8, _UPKEEP_SIZE_MIN), _UPKEEP_SIZE_MAX)
             self._upkeep_at_size = log.marks.written.size + ahead
             self._segment_count = len(log.segments)
+            self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
             self._upkeep.wake()
             self._writeback.wake()
         marks, now = log.marks, self._clock.monotonic()

@@ -81,6 +81,8 @@ FRAME_LENGTHS = struct.Struct("<II")
 
 BATCH_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of one batch, header included: the largest frame that an SDK sends. A larger length field is damage."""
+MESSAGE_COUNT_MAX = BATCH_SIZE_MAX // FRAME_HEADER_SIZE
+"""Messages of one batch: each has a header at least."""
 TIMESTAMP_DELTA_MAX = 2**32 - 1
 """Microseconds that one batch may span: the delta has 32 bits."""
 

@@ -14,6 +14,7 @@ from courser.storage.files import EntryKind, File, FileSystem, read_into, write_
 from courser.storage.paths import TEMPORARY_SUFFIX
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _COPY_SIZE = 1024 * 1024
 """Bytes that a copy moves at a time."""
 
@@ -22,6 +23,12 @@ def storage_failure(operation: str, path: Path, error: OSError) -> StorageFailur
     """The error to raise for an ``OSError``: a full disk is told apart, because it heals."""
     kind = DiskFull if error.errno in _NO_SPACE and operation != "sync" else StorageFailure
     return kind(operation, path, error)
+
+
+def heals(failure: StorageFailure) -> bool:
+    """Whether the same may work later: a full disk empties, descriptors come back. A failed sync never heals."""
+    is_out_of_descriptors = failure.cause is not None and failure.cause.errno in _NO_DESCRIPTOR
+    return isinstance(failure, DiskFull) or (is_out_of_descriptors and failure.operation != "sync")
 
 
 def sync_file(file: File) -> None:
@@ -38,6 +45,15 @@ def sync_directory(file_system: FileSystem, path: Path) -> None:
         file_system.sync_directory(path)
     except OSError as error:
         raise storage_failure("sync", path, error) from error
+
+
+def sync_names_if_possible(file_system: FileSystem, path: Path) -> None:
+    """The same for callers that can come again: without a descriptor nothing was asked of the disk, and that heals."""
+    try:
+        file_system.sync_directory(path)
+    except OSError as error:
+        operation = "opening" if error.errno in _NO_DESCRIPTOR else "sync"
+        raise storage_failure(operation, path, error) from error
 
 
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:

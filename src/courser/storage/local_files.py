@@ -221,7 +221,14 @@ def lock_directory(path: Path) -> DirectoryLock:
     Raises:
         StartRefused: another process has it; the message names that process.
     """
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartRefused(
+            path,
+            f"the file lock in it cannot be opened: {error.strerror}",
+            "check that the directory is writable for this user, and not mounted read-only",
+        ) from error
     lock = DirectoryLock(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

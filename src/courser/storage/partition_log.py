@@ -18,7 +18,7 @@ from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, stamp
-from courser.storage.durable_files import make_directories, storage_failure, sync_directory, sync_file
+from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import ConsumerKey
@@ -181,6 +181,11 @@ class PartitionLog:
         return self._reader.counters
 
     @property
+    def closing_count(self) -> int:
+        """Segments that wait to be sealed."""
+        return sum(segment.state is SegmentState.CLOSING for segment in self.segments)
+
+    @property
     def open_segment(self) -> Segment | None:
         """The segment that takes the next batch, if there is one already."""
         last = self.segments[-1] if self.segments else None
@@ -315,7 +320,7 @@ class PartitionLog:
 
     def sync_names(self) -> None:
         """The same for the names of the files."""
-        self._sync(self.directory, lambda: sync_directory(self.file_system, self.directory))
+        self._sync(self.directory, lambda: sync_names_if_possible(self.file_system, self.directory))
 
     def _sync(self, path: Path, sync: Callable[[], None]) -> None:
         if self.has_sync_failed:

@@ -1,7 +1,8 @@
-"""Reads inside a segment: from an offset to batches in wire form, every byte of them checked.
+"""Reads inside a segment: from an offset to batches in wire form.
 
-A batch is hashed each time it is read whole. Of a large batch that was hashed before, a read takes only the frames
-that it needs, led there by the index. Only the first and the last batch of a read may need trimming.
+A batch is hashed each time it is read whole, and when the first part of it is read. Of a large batch that was hashed
+before, a read takes only the frames that it needs, led there by the index. Only the first and the last batch of a read
+may need trimming.
 """
 
 from collections.abc import Callable

@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from courser.errors import StartRefused, StorageFailure
+from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, FileSystem
@@ -377,8 +378,9 @@ class _Recovery:
         if self._stop is StopKind.CRASHED:
             known.append(numbers.reserved_end)
         if self._segments and (not reading.exists or (self._stop is StopKind.CRASHED and reading.problems)):
-            # The last reservation may be among what cannot be read: go as far as the largest one would.
-            known.append(end + self._settings.reservation_max)
+            # The last reservation may be among what cannot be read: go as far as the largest one would, from the one
+            # before it on, with the largest batch on top that it may have been made for.
+            known.append(max(known) + self._settings.reservation_max + MESSAGE_COUNT_MAX)
         next_offset = max(known)
         if next_offset > end and not self._knows_gap(end, next_offset, reading):
             # Messages up to the recovery point were there: what is missing of them is a loss.

@@ -4,10 +4,14 @@
 so nothing in a new segment is called synced before the old one is synced to its end and the new one's name is safe.
 """
 
+from collections.abc import Iterable
+
+from courser.errors import StorageFailure
+from courser.storage.durable_files import heals
 from courser.storage.files import File
 from courser.storage.jobs import Job
 from courser.storage.partition_log import PartitionLog
-from courser.storage.segment import SegmentState
+from courser.storage.segment import Segment, SegmentState
 
 
 def plan_sync(log: PartitionLog) -> Job | None:
@@ -18,13 +22,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
     if log.failure is not None:
         return None
     mark = log.marks.written
-    unsynced = [
-        (segment, segment.file, segment.size)
-        for segment in (*log.departing, *log.segments)
-        if segment.file is not None
-        and (segment.synced_size < segment.size or segment.has_unsynced_cut)
-        and segment.state is not SegmentState.SEALED
-    ]
+    unsynced = _unsynced_segments(log)
     for segment, _, _ in unsynced:
         segment.has_unsynced_cut = False
     is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False
@@ -52,7 +50,32 @@ def plan_sync(log: PartitionLog) -> Job | None:
         if facts is not None:
             log.synced_facts = facts
 
-    return Job("sync", run, complete, lambda failure: log.fail(str(failure), is_sync=True))
+    def fail(failure: StorageFailure) -> None:
+        if not heals(failure):
+            log.fail(str(failure), is_sync=True)
+            return
+        # Nobody was told anything: all of it is due again.
+        log.is_directory_unsynced |= is_directory_unsynced
+        log.offsets.has_unsynced |= offsets_file is not None
+        _call_unsynced(segment for segment, _, _ in unsynced)
+
+    return Job("sync", run, complete, fail)
+
+
+def _call_unsynced(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.has_unsynced_cut = True
+
+
+def _unsynced_segments(log: PartitionLog) -> list[tuple[Segment, File, int]]:
+    """What a sync has to sync, in the order of offsets, and up to where."""
+    return [
+        (segment, segment.file, segment.size)
+        for segment in (*log.departing, *log.segments)
+        if segment.file is not None
+        and (segment.synced_size < segment.size or segment.has_unsynced_cut)
+        and segment.state is not SegmentState.SEALED
+    ]
 
 
 def _sync_in_order(log: PartitionLog, files: list[File], offsets_file: File | None, *, with_directory: bool) -> None:

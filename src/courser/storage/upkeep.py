@@ -5,13 +5,12 @@ send waits if the reservation comes late. The ledger is only ever touched by the
 """
 
 import contextlib
-import errno
 from collections.abc import Callable
 from itertools import takewhile
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.durability import Durability
-from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
+from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.jobs import Job, perform
@@ -24,7 +23,6 @@ from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
 from courser.storage.syncing import plan_sync
 
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
 _BATCHES_AHEAD = 32
@@ -42,7 +40,7 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
     return (
         plan_reservation(log)
         or _plan_allocation(log)
-        or _plan_seal(log)
+        or plan_seal(log)
         or _plan_progress(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
@@ -52,8 +50,7 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
 
 def _fail_unless_it_heals(log: PartitionLog, failure: StorageFailure) -> None:
     """A full disk heals, and so does a lack of descriptors: the job is planned again. Anything else is for good."""
-    is_out_of_descriptors = failure.cause is not None and failure.cause.errno in _NO_DESCRIPTOR
-    if not isinstance(failure, DiskFull) and not is_out_of_descriptors:
+    if not heals(failure):
         log.fail(str(failure), is_sync=failure.operation == "sync")
 
 
@@ -102,7 +99,8 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
 # --- segments that are full ---
 
 
-def _plan_seal(log: PartitionLog) -> Job | None:
+def plan_seal(log: PartitionLog) -> Job | None:
+    """Seal the oldest segment that waits for it."""
     segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
     if segment is None or segment.file is None:
         return None
