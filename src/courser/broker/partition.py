@@ -67,8 +67,10 @@ class Partition:
                 await self._wait_for_purge()
             elif self._is_behind:
                 log.check_writable()
+                before = log.closing_count
                 await self._upkeep.do(partial(upkeep.plan_seal, log))
-                self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
+                # If none could be sealed, waiting would not help.
+                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
