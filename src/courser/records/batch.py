@@ -109,7 +109,7 @@ def _check_frame_fields(body: memoryview, frames: FrameLayout) -> None:
     else:
         has_reserved = bool(frame_fields(body, frames, layout.FRAME_RESERVED_POSITION, "<u8").any())
         deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
-        is_numbered = np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32))
+        is_numbered = bool((deltas == np.arange(frames.count, dtype=np.uint32)).all())
     if has_reserved:
         raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
     if not is_numbered:
