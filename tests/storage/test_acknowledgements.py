@@ -230,3 +230,16 @@ def test_nothing_is_synced_before_it_is_written_and_no_mark_goes_back(offset: in
     marks.write()
     with pytest.raises(AssertionError):
         marks.sync(Mark(offset, 0, 0))
+
+
+def test_a_sync_that_did_not_come_to_its_end_is_due_again_by_its_own_time() -> None:
+    """For want of descriptors, say: nothing was synced, and the messages are as old as before."""
+    acks = bounded(interval=1000)
+    assert acks.admits(at(1), ZERO, now=0)
+    acks.sync_began(at(1))
+    assert acks.releasable(ZERO, now=1000) == []
+    assert acks.is_sync_due(ZERO, at(1), now=1000)
+    acks.sync_began(at(1))
+    assert not acks.admits(at(2), ZERO, now=2001), "two intervals after the first write, sends wait"
+    acks.wait(at(2), "late")
+    assert acks.releasable(at(1), now=2001) == ["late"]

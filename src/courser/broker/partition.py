@@ -12,7 +12,6 @@ from functools import partial
 from courser.broker.disk_lane import DiskLane
 from courser.errors import PartitionReadOnly
 from courser.model.clock import Clock
-from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
@@ -204,8 +203,3 @@ class Partition:
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         self._release()
         return self.log.failure is None
-
-    @property
-    def durability(self) -> Durability:
-        """The level at which sends are acknowledged."""
-        return self.log.settings.durability.level

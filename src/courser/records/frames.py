@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from courser.errors import ErrorCode, InvalidBatch
-from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.checksum import xxh3
 
@@ -108,16 +107,6 @@ def _walk(body: memoryview, count: int) -> tuple[list[int], int]:
             ErrorCode.INVALID_MESSAGES_SIZE, f"the lengths of frame {max(len(starts) - 1, 0)} reach beyond the batch"
         )
     return starts, position
-
-
-def walk_to(body: Buffer, position: int, count: int) -> int:
-    """Skip ``count`` frames that are known to be good, from ``position`` on; return where the next one begins."""
-    unpack = _unpack_lengths
-    header_size, lengths_position = layout.FRAME_HEADER_SIZE, layout.FRAME_LENGTHS_POSITION
-    for _ in range(count):
-        user_headers_length, payload_length = unpack(body, position + lengths_position)
-        position += header_size + user_headers_length + payload_length
-    return position
 
 
 def frame_fields(body: memoryview, frames: FrameLayout, position: int, dtype: str) -> NDArray[np.unsignedinteger]:

@@ -52,11 +52,16 @@ class Acknowledgements(Generic[Waiter]):
 
     def sync_began(self, written: Mark) -> None:
         """A sync of everything up to ``written`` begins: what is written from now on needs the next one."""
-        self._syncing_since, self._syncing_to = self._unsynced_since, written
+        if self._syncing_since is None:
+            # Otherwise the sync before did not come to its end: what it should have synced is the oldest still.
+            self._syncing_since = self._unsynced_since
+        self._syncing_to = written
         self._unsynced_since = None
 
     def releasable(self, synced: Mark, now: int) -> list[Waiter]:
         """Take out the sends that may be acknowledged now, oldest first."""
+        if self._syncing_to is not None and synced.offset >= self._syncing_to.offset:
+            self._syncing_since = self._syncing_to = None
         released = []
         while self._waiting and self._may_release(self._waiting[0][0], synced, now):
             released.append(self._waiting.popleft()[1])
@@ -76,9 +81,13 @@ class Acknowledgements(Generic[Waiter]):
 
     def _is_overdue(self, synced: Mark, now: int) -> bool:
         """Whether the disk is so slow that messages older than two intervals are still not synced."""
-        is_syncing = self._syncing_to is not None and synced.offset < self._syncing_to.offset
-        since = self._syncing_since if is_syncing and self._syncing_since is not None else self._unsynced_since
+        since = self._oldest_since(synced)
         return since is not None and now - since > 2 * self.policy.interval
+
+    def _oldest_since(self, synced: Mark) -> int | None:
+        """When the oldest write was made that is not synced, whether or not a sync of it has begun."""
+        is_syncing = self._syncing_to is not None and synced.offset < self._syncing_to.offset
+        return self._syncing_since if is_syncing and self._syncing_since is not None else self._unsynced_since
 
     def is_sync_due(self, synced: Mark, written: Mark, now: int) -> bool:
         """Whether a sync should begin now."""
@@ -87,7 +96,8 @@ class Acknowledgements(Generic[Waiter]):
             return False
         if policy.level is Durability.SYNCED or self._waiting:
             return True
-        is_old = self._unsynced_since is not None and now - self._unsynced_since >= policy.interval
+        since = self._oldest_since(synced)
+        is_old = since is not None and now - since >= policy.interval
         # Half of the bound: the sync shall be done before a send has to wait for it.
         is_many = 2 * (written.message_count - synced.message_count) >= policy.message_count_max
         return is_old or is_many or 2 * (written.size - synced.size) >= policy.size_max

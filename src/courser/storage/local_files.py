@@ -15,6 +15,7 @@ from typing import Self, TypeAlias
 from courser.errors import StartRefused
 from courser.model.buffers import Buffer
 from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
+from courser.storage.paths import LOCK
 
 _BUFFERS_MAX = 1024
 """What Linux takes in one vectored write (IOV_MAX)."""
@@ -222,7 +223,7 @@ def lock_directory(path: Path) -> DirectoryLock:
         StartRefused: another process has it; the message names that process.
     """
     try:
-        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartRefused(
             path,
