@@ -12,11 +12,11 @@ from pathlib import Path
 
 from benchmarks.harness import Bench, Row
 from courser.catalog import commands as c
-from courser.catalog.entities import TopicOptions
 from courser.catalog.opening import open_catalog
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import apply
+from courser.model.topic_options import TopicOptions
 from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind

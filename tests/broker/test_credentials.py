@@ -9,8 +9,8 @@ from argon2 import PasswordHasher, Type, extract_parameters
 
 from courser.broker.credentials import Passwords, hash_token, is_same_hash, make_token
 from courser.catalog import commands as c
-from courser.catalog.entities import TopicOptions
 from courser.catalog.opening import OpenedCatalog, open_catalog
+from courser.model.topic_options import TopicOptions
 from courser.storage.data_directory import DataDirectory
 from courser.testing.clocks import ManualClock
 from tests.catalog.scenes import uuid

@@ -13,10 +13,11 @@ import pytest
 
 from courser.broker.partition import Partition
 from courser.errors import DiskFull, PartitionReadOnly
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from courser.catalog import commands as c
-from courser.catalog.entities import TopicOptions
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import scan_journal
 from courser.storage.paths import METADATA, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind

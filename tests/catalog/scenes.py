@@ -1,16 +1,10 @@
 """What the tests of the catalog share: a life in twenty kinds of commands, and a look at every byte of a disk."""
 
 from courser.catalog import commands as c
-from courser.catalog.entities import (
-    NEVER,
-    GlobalPermissions,
-    Permissions,
-    StreamPermissions,
-    TopicOptions,
-    TopicPermissions,
-)
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.testing.catalog_simulation import DATA, CatalogWorld
 from courser.testing.files import FakeFileSystem

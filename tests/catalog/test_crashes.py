@@ -18,10 +18,11 @@ import xxhash
 
 from courser.catalog import commands as c
 from courser.catalog import store as store_module
-from courser.catalog.entities import TopicOptions, UsedIds
+from courser.catalog.entities import UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.errors import MetadataReadOnly, StartRefused, StorageFailure
+from courser.model.topic_options import TopicOptions
 from courser.storage import journal as journal_module
 from courser.storage import partition_log
 from courser.storage.durable_files import make_directories

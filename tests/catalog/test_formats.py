@@ -19,10 +19,12 @@ from courser.catalog.descriptors import (
     describe_topic,
     encode_descriptor,
 )
-from courser.catalog.entities import ALL_PERMISSIONS, NEVER, Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.entities import Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import apply
 from courser.errors import DamagedData
+from courser.model.permissions import ALL_PERMISSIONS
+from courser.model.topic_options import NEVER, TopicOptions
 from tests.catalog.scenes import HASH, LIFE, PERMISSIONS, uuid
 
 SAMPLES: tuple[c.AnyCommand, ...] = (*LIFE, c.ForgetDeleted(("streams/0", "streams/1/topics/2")))

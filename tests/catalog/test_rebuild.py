@@ -12,9 +12,10 @@ import pytest
 
 from courser.catalog import commands as c
 from courser.catalog.commands import encode_command
-from courser.catalog.entities import ID_MAX, TopicOptions
+from courser.catalog.entities import ID_MAX
 from courser.catalog.opening import open_catalog
 from courser.errors import StartRefused, StorageFailure
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import make_entry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind

@@ -7,9 +7,10 @@ import xxhash
 
 from courser.catalog import commands as c
 from courser.catalog.descriptors import StreamDescriptor, decode_descriptor, encode_descriptor
-from courser.catalog.entities import TopicOptions, UsedIds
+from courser.catalog.entities import UsedIds
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.errors import DamagedData
+from courser.model.topic_options import TopicOptions
 from courser.storage.paths import DESCRIPTOR, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from courser.testing.catalog_simulation import (

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from courser.catalog import commands as c
-from courser.catalog.entities import ID_MAX, TopicOptions, UsedIds, User
+from courser.catalog.entities import ID_MAX, UsedIds, User
 from courser.catalog.rules import PARTITION_COUNT_MAX, TOKEN_COUNT_MAX, USER_COUNT_MAX
 from courser.catalog.store import CatalogStore
 from courser.errors import ErrorCode
+from courser.model.topic_options import TopicOptions
 from tests.catalog.scenes import HASH, MANY_SLOTS, living, rejection, uuid
 
 OPTIONS = TopicOptions()

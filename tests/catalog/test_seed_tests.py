@@ -27,10 +27,10 @@ from pathlib import Path
 import pytest
 
 from courser.catalog import commands as c
-from courser.catalog.entities import TopicOptions
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import JournalFull
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import NO_PARENT, SLOT_COUNT, Entry, Journal, SnapshotMark
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot

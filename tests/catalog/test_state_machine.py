@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 
 from courser.catalog import commands as c
 from courser.catalog.commands import decode_command, encode_command
-from courser.catalog.entities import (
-    ID_MAX,
-    ConsumerGroup,
-    Partition,
-    Permissions,
-    StreamPermissions,
-    Token,
-    TopicOptions,
-    UsedIds,
-)
+from courser.catalog.entities import ID_MAX, ConsumerGroup, Partition, Token, UsedIds
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected
+from courser.model.permissions import Permissions, StreamPermissions
+from courser.model.topic_options import TopicOptions
 from courser.storage.recovery_cases import StopKind
 from courser.testing.catalog_simulation import DATA, random_command
 from courser.testing.clocks import ManualClock

@@ -9,10 +9,10 @@ import xxhash
 
 from courser.catalog import commands as c
 from courser.catalog.commands import encode_command
-from courser.catalog.entities import TopicOptions
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import Journal, SnapshotMark, make_entry
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, encode_snapshot, read_snapshot

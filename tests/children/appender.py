@@ -32,8 +32,9 @@ from typing import ParamSpec, TypeVar
 
 from courser.broker.partition import Partition
 from courser.errors import CourserError
+from courser.model.consumers import ConsumerKind
 from courser.records.batch import Batch
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER
 from tests.children.broken import open_data_directory
 from tests.children.payloads import make_batch

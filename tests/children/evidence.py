@@ -4,8 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from courser.model.consumers import ConsumerKind
 from courser.storage.data_directory import DataDirectory
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import Finding, StopKind

@@ -12,6 +12,7 @@ from courser.catalog import commands as c
 from courser.catalog import entities
 from courser.cli.main import run
 from courser.inspect.masking import HIDDEN, SECRETS, password_text
+from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.journal import SnapshotMark, make_entry
 from courser.storage.snapshot import Snapshot, encode_snapshot
 from tests.inspect.catalogs import (
@@ -104,7 +105,7 @@ def test_every_command_is_shown_with_all_its_fields(courser: Run, tmp_path: Path
     assert [row["command_number"] for row in rows] == [c.command_number(command) for command in every]
     assert [list(row["fields"]) for row in rows] == [list(command.__struct_fields__) for command in every]
     assert rows[0]["chain"] == "start"
-    assert rows[2]["fields"]["options"]["message_expiry"] == entities.NEVER
+    assert rows[2]["fields"]["options"]["message_expiry"] == NEVER
     _, out, _ = courser("inspect", "journal", path)
     assert "message_expiry=never" in out
     granted = "everywhere: read_servers; stream 0: poll_messages; stream 0 topic 0: send_messages"
@@ -207,7 +208,7 @@ def test_snapshot_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
     ):
         assert set(entity.__struct_fields__) - elsewhere <= by_kind[kind].keys()
     assert (by_kind["topic"]["name"], by_kind["topic"]["purge_count"]) == ("sales", 2)
-    assert by_kind["topic"]["options"].keys() == set(entities.TopicOptions.__struct_fields__)
+    assert by_kind["topic"]["options"].keys() == set(TopicOptions.__struct_fields__)
     assert by_kind["topic"]["group_ids"] == {"next_id": 2, "holes": []}
     assert by_kind["user"]["password_hash"] == PASSWORD_TEXT
     assert by_kind["user"]["permissions"]["streams"]["0"]["topics"]["0"]["send_messages"] is True

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from courser.errors import StorageFailure
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
 from courser.storage.jobs import perform
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import begin_session, end_session, how_it_stopped

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from courser.errors import DiskFull, InvalidOffset, StorageFailure
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.storage.durable_files import make_directories
 from courser.storage.jobs import perform
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan_upkeep

@@ -4,9 +4,10 @@ import base64
 from pathlib import Path
 
 from courser.catalog import commands as c
-from courser.catalog.entities import NEVER, GlobalPermissions, Permissions, StreamPermissions, TopicOptions
-from courser.catalog.entities import TopicPermissions as TopicRights
 from courser.catalog.opening import open_catalog
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
+from courser.model.permissions import TopicPermissions as TopicRights
+from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.journal import Entry, make_entry
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT

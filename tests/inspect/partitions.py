@@ -4,9 +4,11 @@ from pathlib import Path
 
 from courser.catalog import entities
 from courser.catalog.directories import Directories
-from courser.catalog.entities import Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.entities import Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import make_metadata_directory
+from courser.model.consumers import ConsumerKind
+from courser.model.topic_options import TopicOptions
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch
 from courser.records.checksum import xxh3
@@ -16,7 +18,7 @@ from courser.storage.durable_files import replace_file
 from courser.storage.jobs import perform
 from courser.storage.journal import SnapshotMark
 from courser.storage.local_files import LocalFileSystem
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import JOURNAL, LEDGER, METADATA, METADATA_SNAPSHOT, OFFSETS, partition_directory
 from courser.storage.recovery_cases import StopKind

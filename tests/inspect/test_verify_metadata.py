@@ -9,11 +9,11 @@ import pytest
 
 from courser.catalog import commands as c
 from courser.catalog.descriptors import decode_descriptor, encode_descriptor
-from courser.catalog.entities import TopicOptions
 from courser.catalog.state import CatalogState
 from courser.errors import MetadataDamaged, StartRefused
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.verify import Verification
+from courser.model.topic_options import TopicOptions
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.journal import Journal
 from courser.storage.local_files import LocalFileSystem
@@ -97,7 +97,7 @@ _COMMANDER = """
 import sys
 from pathlib import Path
 from courser.catalog import commands as c
-from courser.catalog.entities import TopicOptions
+from courser.model.topic_options import TopicOptions
 from tests.inspect.catalogs import Catalog
 catalog = Catalog(Path(sys.argv[1]))
 catalog.perform(c.CreateStream("shop", bytes(16)))

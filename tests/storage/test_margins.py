@@ -3,8 +3,9 @@
 import pytest
 
 from courser.errors import StorageFailure
+from courser.model.consumers import ConsumerKind
 from courser.storage.ledger import RECORD_SIZE
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind

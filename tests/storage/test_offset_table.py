@@ -16,10 +16,11 @@ from courser.errors import (
     StorageFailure,
     TooManyConsumerOffsets,
 )
+from courser.model.consumers import ConsumerKind
 from courser.storage import offset_table
 from courser.storage.files import File
 from courser.storage.jobs import perform
-from courser.storage.offset_table import GRANULE, ConsumerKey, ConsumerKind, OffsetTable, encode_store, read_offsets
+from courser.storage.offset_table import GRANULE, ConsumerKey, OffsetTable, encode_store, read_offsets
 from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_purge, plan_upkeep
 from courser.testing.faults import FaultPlan

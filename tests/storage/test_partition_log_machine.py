@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from courser.errors import InvalidOffset
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.storage.jobs import Job, perform
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment_index import IndexCache

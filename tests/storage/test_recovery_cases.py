@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from courser.model.consumers import ConsumerKind
 from courser.storage.ledger import OffsetGap
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import CASES, Finding, Oddity, StopKind, Tail, case_for
 from courser.storage.segment import SegmentState

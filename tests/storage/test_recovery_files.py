@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.local_files import LocalFileSystem
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind

@@ -6,9 +6,10 @@ import random
 import pytest
 
 from courser.errors import PartitionReadOnly
+from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.storage.jobs import Job, perform
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync

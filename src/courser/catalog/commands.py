@@ -6,7 +6,8 @@ are hashed before it is made. Numbers are never used again for something else; n
 
 import msgspec
 
-from courser.catalog.entities import Permissions, TopicOptions
+from courser.model.permissions import Permissions
+from courser.model.topic_options import TopicOptions
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):

@@ -5,80 +5,11 @@ Arrays on disk, so that 100,000 topics stay small: new fields go to the end, wit
 
 import msgspec
 
-NEVER = 2**64 - 1
-"""A message expiry that never comes, a topic size without limit."""
+from courser.model.permissions import Permissions
+from courser.model.topic_options import TopicOptions
+
 ID_MAX = 2**32 - 1
 """The largest id that fits into a request."""
-
-
-class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do with one topic."""
-
-    manage_topic: bool = False
-    read_topic: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
-
-
-class StreamPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do with one stream."""
-
-    manage_stream: bool = False
-    read_stream: bool = False
-    manage_topics: bool = False
-    read_topics: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
-    topics: dict[int, TopicPermissions] = {}
-
-
-class GlobalPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do everywhere."""
-
-    manage_servers: bool = False
-    read_servers: bool = False
-    manage_users: bool = False
-    read_users: bool = False
-    manage_streams: bool = False
-    read_streams: bool = False
-    manage_topics: bool = False
-    read_topics: bool = False
-    poll_messages: bool = False
-    send_messages: bool = False
-
-
-class Permissions(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that a user may do. What is not granted is denied."""
-
-    everywhere: GlobalPermissions = GlobalPermissions()
-    streams: dict[int, StreamPermissions] = {}
-
-
-ALL_PERMISSIONS = Permissions(GlobalPermissions(*[True] * len(GlobalPermissions.__struct_fields__)))
-"""What root has."""
-
-
-class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What somebody set for a topic. None is "the server's default"."""
-
-    message_expiry: int | None = None
-    """Microseconds; ``NEVER`` keeps messages for ever."""
-    max_topic_size: int | None = None
-    """Bytes over all partitions; ``NEVER`` is without limit."""
-    compression: int | None = None
-    """1 none, 2 gzip: what clients are told, as in Iggy."""
-    replication_factor: int | None = None
-    segment_size: int | None = None
-    """Bytes."""
-    enforce_fsync: bool | None = None
-    messages_required_to_save: int | None = None
-    size_of_messages_required_to_save: int | None = None
-    """Bytes."""
-    preallocate_segments: bool | None = None
-    durability: str | None = None
-    """``replicated`` or ``persisted``."""
-    consumer_offset_durability: str | None = None
-    """``replicated`` or ``persisted``."""
 
 
 class Partition(msgspec.Struct, frozen=True, array_like=True):

@@ -13,11 +13,12 @@ import xxhash
 
 from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor
 from courser.catalog.directories import Directories
-from courser.catalog.entities import Partition, Stream, Topic, TopicOptions, UsedIds
+from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.rules import NAME_SIZE_MAX
 from courser.catalog.salvage import Salvage, salvage_metadata
 from courser.catalog.state import CatalogState
 from courser.model.clock import Clock
+from courser.model.topic_options import TopicOptions
 from courser.storage.durable_files import replace_file
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_identity

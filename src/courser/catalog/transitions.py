@@ -7,16 +7,7 @@ the rules forbid changes nothing, so replaying any journal gives one result.
 from pathlib import Path
 
 from courser.catalog import commands as c
-from courser.catalog.entities import (
-    ConsumerGroup,
-    DeletedDirectory,
-    Partition,
-    Stream,
-    Token,
-    Topic,
-    UsedIds,
-    User,
-)
+from courser.catalog.entities import ConsumerGroup, DeletedDirectory, Partition, Stream, Token, Topic, UsedIds, User
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected

@@ -2,7 +2,6 @@
 
 import json
 
-from courser.catalog.entities import NEVER
 from courser.cli.cells import ABSENT, Column, range_text, time_text
 from courser.inspect.catalog_rows import (
     DeletedDirectoryRow,
@@ -17,6 +16,7 @@ from courser.inspect.catalog_rows import (
 from courser.inspect.journal_file import CommandRow
 from courser.inspect.journal_scan import Fault, FaultRow
 from courser.inspect.small_files import BadRecordRow
+from courser.model.topic_options import NEVER
 
 JOURNAL_COLUMNS = (
     Column("position", is_number=True, rank=2),

@@ -10,11 +10,11 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 
 from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
 from courser.model.buffers import Buffer
+from courser.model.consumers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
@@ -53,13 +53,6 @@ CONSUMER_COUNT_MAX = 10_000
 """Consumers and groups that one partition remembers: a bound on memory (about 2 MiB) and on the file."""
 _REWRITE_SIZE = 256 * 1024
 """Bytes of history before the file is written anew: 8,000 stores."""
-
-
-class ConsumerKind(IntEnum):
-    """Offsets of single consumers and of groups are separate."""
-
-    CONSUMER = 1
-    GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from pathlib import Path
 from courser.catalog import commands as c
 from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import identity_of
-from courser.catalog.entities import Partition, Topic, TopicOptions
+from courser.catalog.entities import Partition, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure
+from courser.model.topic_options import TopicOptions
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
+from courser.model.consumers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import syncing, upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
-from courser.storage.offset_table import ConsumerKey, ConsumerKind
+from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.testing.clocks import ManualClock
 from courser.testing.simulation_model import (
