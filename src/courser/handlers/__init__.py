@@ -1,0 +1,1 @@
+"""One async function per command: no bytes, no sockets. The dispatcher finds it."""

@@ -1,0 +1,1 @@
+"""Sockets: each transport feeds the one session loop, which knows no business word."""

@@ -1,0 +1,66 @@
+"""What a session needs of a protocol generation. ``classic`` and ``vsr`` implement it; the first bytes choose.
+
+A codec belongs to one connection and may remember things about it: the client's dialect, the last request number.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from courser.api.commands import Command
+from courser.api.replies import Reply
+from courser.errors import CourserError
+from courser.model.buffers import Buffer
+
+
+class FrameRefused(Exception):
+    """A frame that is not worth reading: the answer is sent, if there is one, and the connection is closed."""
+
+    def __init__(self, reason: str, answer: bytes = b"") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.answer = answer
+
+
+class Incoming:
+    """A request as a codec understood it. Codecs derive from it to remember what the reply needs."""
+
+    __slots__ = ("answer", "closes", "command", "reason")
+
+    def __init__(self, command: Command | None, *, answer: Sequence[Buffer] | None = None, reason: str = "") -> None:
+        self.command = command
+        """What to do; None if the codec has the answer already."""
+        self.answer = answer
+        """The reply to a request that cannot be decoded, that was answered before, or that came too early."""
+        self.reason = reason
+        """Why there is an answer already: for the log."""
+        self.closes = False
+        """Whether the connection is closed after the answer."""
+
+
+class Codec(Protocol):
+    """One connection's protocol."""
+
+    def frame_size(self, head: memoryview) -> int | None:
+        """How many bytes the frame at the front has; None if that cannot be told from so few.
+
+        Raises:
+            FrameRefused: no good frame begins like this.
+        """
+
+    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+        """Understand one whole frame. Never raises: what is wrong with a frame is in the answer.
+
+        The command may refer to the memory of the frame.
+        """
+
+    def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        """The bytes that answer a command that was carried out. They may refer to the memory of the reply."""
+
+    def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
+        """The bytes that answer a command that failed. Some failures are answered as "nothing there".
+
+        May set ``incoming.closes``.
+        """
+
+    def farewell(self, error: CourserError) -> bytes:
+        """What is sent to a client that did not ask, before the server closes the connection; may be empty."""
