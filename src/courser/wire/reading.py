@@ -1,0 +1,260 @@
+"""Reading the parts that requests of both protocol generations are made of: a cursor over a payload.
+
+Ids travel as 32-bit numbers. SDK 0.5 numbers streams, topics, partitions, groups and users from 1: its reader has
+``first_id`` 1 and subtracts it, modulo 2^32. So its 0, which names nothing, becomes 4,294,967,295, which names nothing
+here, and the handlers answer as for any id that is not there.
+"""
+
+from struct import Struct
+
+from courser.errors import ErrorCode, Rejection
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer, Identifier
+from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+
+_U16 = Struct("<H")
+_U32 = Struct("<I")
+_U64 = Struct("<Q")
+_unpack_u32 = _U32.unpack_from
+
+ID_MASK = 2**32 - 1
+"""Ids are shifted modulo 2^32."""
+
+BALANCED = Balanced()
+CONSUMER_KINDS = {kind.value: kind for kind in ConsumerKind}
+POLLING_KINDS = {kind.value: kind for kind in PollingKind}
+"""Looked up instead of called: a call of an enum costs five times as much."""
+
+
+class Malformed(Rejection):
+    """A payload that cannot be understood."""
+
+    def __init__(self, reason: str, code: ErrorCode = ErrorCode.INVALID_COMMAND) -> None:
+        super().__init__(reason, code)
+        self.reason = reason
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"malformed request: {self.reason}"
+
+
+def identifier_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Identifier, int]:
+    """The identifier at ``position``, and the position behind it."""
+    try:
+        kind, length = buffer[position], buffer[position + 1]
+    except IndexError:
+        raise Malformed("it ends inside an identifier") from None
+    position += 2
+    end = position + length
+    if kind == 2:
+        if not length:
+            raise Malformed("an identifier is an empty name", ErrorCode.INVALID_FORMAT)
+        return text_at(buffer, position, end), end
+    if kind != 1:
+        raise Malformed(f"an identifier has the unknown kind {kind}")
+    if length != 4:
+        raise Malformed(f"a numeric identifier has {length} bytes instead of 4", ErrorCode.INVALID_FORMAT)
+    if end > len(buffer):
+        raise Malformed("it ends inside an identifier")
+    return (_unpack_u32(buffer, position)[0] - first_id) & ID_MASK, end
+
+
+def text_at(buffer: memoryview, position: int, end: int) -> str:
+    """The text between two positions."""
+    if end > len(buffer):
+        raise Malformed("it ends inside a text")
+    try:
+        return str(buffer[position:end], "utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("a text is not UTF-8") from None
+
+
+def consumer_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Consumer, int]:
+    """The consumer at ``position``, and the position behind it. Groups have ids, single consumers any number."""
+    try:
+        kind = CONSUMER_KINDS[buffer[position]]
+    except IndexError:
+        raise Malformed("it ends before a consumer") from None
+    except KeyError:
+        raise Malformed(f"a consumer has the unknown kind {buffer[position]}") from None
+    identifier, end = identifier_at(buffer, position + 1, first_id if kind is ConsumerKind.GROUP else 0)
+    return Consumer(kind, identifier), end
+
+
+def partitioning_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Partitioning, int]:
+    """The partitioning at ``position``, and the position behind it."""
+    try:
+        kind, length = buffer[position], buffer[position + 1]
+    except IndexError:
+        raise Malformed("it ends inside a partitioning") from None
+    position += 2
+    end = position + length
+    if end > len(buffer):
+        raise Malformed("it ends inside a partitioning")
+    if kind == 1 and not length:
+        return BALANCED, end
+    if kind == 2 and length == 4:
+        return ToPartition((_unpack_u32(buffer, position)[0] - first_id) & ID_MASK), end
+    if kind == 3:
+        return ByKey(bytes(buffer[position:end])), end
+    raise Malformed(f"a partitioning of kind {kind} with {length} bytes does not exist")
+
+
+class Reader:
+    """A cursor over a payload. Every method reads what stands at the cursor and moves behind it.
+
+    All of them raise ``Malformed``. Bytes behind the last field that is read are nobody's business.
+    """
+
+    __slots__ = ("_buffer", "_first_id", "position")
+
+    def __init__(self, buffer: memoryview, position: int = 0, *, first_id: int = 0) -> None:
+        self._buffer = buffer
+        self._first_id = first_id
+        self.position = position
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return len(self._buffer) - self.position
+
+    def _advance(self, size: int) -> int:
+        """Step over ``size`` bytes; return where they begin."""
+        start = self.position
+        if start + size > len(self._buffer):
+            raise Malformed(f"{size} bytes are expected at byte {start} of {len(self._buffer)}")
+        self.position = start + size
+        return start
+
+    # --- numbers and bytes ----------------------------------------------------------------------------
+
+    def u8(self) -> int:
+        """A byte."""
+        return self._buffer[self._advance(1)]
+
+    def u16(self) -> int:
+        """Two bytes."""
+        value: int = _U16.unpack_from(self._buffer, self._advance(2))[0]
+        return value
+
+    def u32(self) -> int:
+        """Four bytes."""
+        value: int = _U32.unpack_from(self._buffer, self._advance(4))[0]
+        return value
+
+    def u64(self) -> int:
+        """Eight bytes."""
+        value: int = _U64.unpack_from(self._buffer, self._advance(8))[0]
+        return value
+
+    def flag(self) -> bool:
+        """A byte: true unless it is 0."""
+        return self.u8() != 0
+
+    def is_present(self) -> bool:
+        """A byte that says whether something follows: only 1 does."""
+        return self.u8() == 1
+
+    def take(self, size: int) -> memoryview:
+        """So many bytes, in place."""
+        start = self._advance(size)
+        return self._buffer[start : start + size]
+
+    def rest(self) -> memoryview:
+        """All bytes that are left, in place."""
+        return self.take(self.remaining)
+
+    # --- texts ----------------------------------------------------------------------------------------
+
+    def text8(self) -> str:
+        """A text behind its length in one byte."""
+        length = self.u8()
+        start = self._advance(length)
+        return text_at(self._buffer, start, start + length)
+
+    def name(self) -> str:
+        """A text behind its length in one byte; it must not be empty."""
+        name = self.text8()
+        if not name:
+            raise Malformed("a name is empty", ErrorCode.INVALID_FORMAT)
+        return name
+
+    def text32(self) -> str:
+        """A text behind its length in four bytes."""
+        length = self.u32()
+        start = self._advance(length)
+        return text_at(self._buffer, start, start + length)
+
+    # --- what both generations share ------------------------------------------------------------------
+
+    def id(self) -> int:
+        """The id of a stream, a topic, a partition, a group or a user."""
+        return (self.u32() - self._first_id) & ID_MASK
+
+    def identifier(self) -> Identifier:
+        """A number or a name."""
+        identifier, self.position = identifier_at(self._buffer, self.position, self._first_id)
+        return identifier
+
+    def consumer(self) -> Consumer:
+        """A single consumer or a group."""
+        consumer, self.position = consumer_at(self._buffer, self.position, self._first_id)
+        return consumer
+
+    def partitioning(self) -> Partitioning:
+        """How a send chooses its partition."""
+        partitioning, self.position = partitioning_at(self._buffer, self.position, self._first_id)
+        return partitioning
+
+    def optional_partition(self) -> int | None:
+        """A byte that says whether a partition is named, and four bytes for it in any case (SDK 0.6 and later)."""
+        is_named = self.is_present()
+        partition_id = self.id()
+        return partition_id if is_named else None
+
+    def strategy(self) -> tuple[PollingKind, int]:
+        """Where a poll begins: the kind and its value."""
+        kind = POLLING_KINDS.get(number := self.u8())
+        if kind is None:
+            raise Malformed(f"a polling strategy has the unknown kind {number}")
+        return kind, self.u64()
+
+    def is_active(self) -> bool:
+        """The status of a user: 1 active, 2 inactive."""
+        status = self.u8()
+        if status not in (1, 2):
+            raise Malformed(f"a user has the unknown status {status}")
+        return status == 1
+
+    def optional_permissions(self) -> Permissions | None:
+        """A byte that says whether permissions follow; then their size in four bytes, and they."""
+        if not self.is_present():
+            return None
+        size = self.u32()
+        start = self.position
+        permissions = self.permissions()
+        if self.position - start != size:
+            reason = f"permissions have {self.position - start} bytes instead of {size}"
+            raise Malformed(reason, ErrorCode.INVALID_FORMAT)
+        return permissions
+
+    def permissions(self) -> Permissions:
+        """Permissions for everything, for streams and their topics."""
+        everywhere = GlobalPermissions(*self._flags(10))
+        streams: dict[int, StreamPermissions] = {}
+        follows = self.is_present()
+        while follows:
+            stream_id, flags = self.id(), self._flags(6)
+            topics: dict[int, TopicPermissions] = {}
+            topic_follows = self.is_present()
+            while topic_follows:
+                topic_id = self.id()
+                topics[topic_id] = TopicPermissions(*self._flags(4))
+                topic_follows = self.is_present()
+            streams[stream_id] = StreamPermissions(*flags, topics=topics)
+            follows = self.is_present()
+        return Permissions(everywhere, streams)
+
+    def _flags(self, count: int) -> list[bool]:
+        return [byte != 0 for byte in self.take(count)]
