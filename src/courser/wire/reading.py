@@ -245,14 +245,17 @@ class Reader:
         streams: dict[int, StreamPermissions] = {}
         follows = self.is_present()
         while follows:
-            stream_id, flags = self.id(), self._flags(6)
+            stream_id = self.id()
+            manage_stream, read_stream, manage_topics, read_topics, poll_messages, send_messages = self._flags(6)
             topics: dict[int, TopicPermissions] = {}
             topic_follows = self.is_present()
             while topic_follows:
                 topic_id = self.id()
                 topics[topic_id] = TopicPermissions(*self._flags(4))
                 topic_follows = self.is_present()
-            streams[stream_id] = StreamPermissions(*flags, topics=topics)
+            streams[stream_id] = StreamPermissions(
+                manage_stream, read_stream, manage_topics, read_topics, poll_messages, send_messages, topics
+            )
             follows = self.is_present()
         return Permissions(everywhere, streams)
 
