@@ -1,5 +1,6 @@
 """Connections as the broker knows them: who is logged in, since when, and as a member of which groups."""
 
+import asyncio
 from collections.abc import Callable
 
 from courser.errors import CourserError
@@ -21,6 +22,7 @@ class Session:
         "token_name",
         "transport",
         "user_id",
+        "waiting",
     )
 
     def __init__(self, client_id: int, transport: Transport, address: str, *, now: int) -> None:
@@ -43,6 +45,8 @@ class Session:
         """Stream, topic and group ids of its memberships."""
         self.ended: CourserError | None = None
         """Why the server ended it, if it did: the answer to a request that comes after all."""
+        self.waiting: asyncio.Future[None] | None = None
+        """What a long poll waits for: cancelled when the connection goes. Nothing else of a request is cut short."""
         self.on_end: Callable[[CourserError], None] | None = None
         """Set by the transport: closes the connection once the reply under way is sent."""
 
