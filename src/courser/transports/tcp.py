@@ -1,0 +1,175 @@
+"""The TCP listener: lets connections in, cuts off those that hold others up, and sends all home at the end."""
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.messaging import Transport
+from courser.transports.session_loop import Services
+from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
+from courser.transports.tcp_connection import TcpConnection
+
+_log = logging.getLogger(__name__)
+
+_PATROL_INTERVAL = 1.0
+"""Seconds between two looks at the deadlines of all connections."""
+_BACKLOG = 1024
+"""Connections that may wait to be let in: a restart brings all clients back at once."""
+_HANDSHAKE_DEADLINE = 10.0
+"""Seconds for a TLS handshake."""
+
+
+class TcpListener:
+    """One listening socket and its connections."""
+
+    def __init__(
+        self,
+        settings: TcpSettings,
+        services: Services,
+        *,
+        open_session: Callable[[Transport, str], Session],
+        close_session: Callable[[Session], None],
+        connection_count_max: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._open_session = open_session
+        self._close_session = close_session
+        self._connection_count_max = connection_count_max
+        self._tls = tls
+        self._connections: set[TcpConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._all_gone: asyncio.Event | None = None
+        self.turned_away_count = 0
+        self.cut_off_count = 0
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
+
+    async def start(self) -> tuple[str, int]:
+        """Listen. Return the real address, which tells the port if any free one was asked for."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: TcpConnection(self._services, self._let_in, self._forget),
+            self._settings.host,
+            self._settings.port,
+            ssl=self._tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=_HANDSHAKE_DEADLINE if self._tls is not None else None,
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def stop(self, grace: float) -> None:
+        """Let nobody in; end idle connections at once, busy ones after their reply, the rest after ``grace`` seconds."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._all_gone = asyncio.Event()
+        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
+        for connection in tuple(self._connections):
+            assert connection.loop is not None
+            connection.loop.end(goodbye)
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), grace)
+            except TimeoutError:
+                _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
+        for connection in tuple(self._connections):
+            connection.abort()
+        self._server = None
+
+    # --- connections ---
+
+    def _let_in(self, transport: asyncio.Transport) -> Session | None:
+        if len(self._connections) >= self._connection_count_max or self._all_gone is not None:
+            self.turned_away_count += 1
+            _log.warning("a connection was turned away: %d are open already", len(self._connections))
+            return None
+        _set_options(transport, self._settings.socket)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        host, port = peer[:2]
+        session = self._open_session(Transport.TCP, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        connection = transport.get_protocol()
+        assert isinstance(connection, TcpConnection)
+        self._connections.add(connection)
+        return session
+
+    def _forget(self, connection: TcpConnection) -> None:
+        self._connections.discard(connection)
+        assert connection.loop is not None
+        self._close_session(connection.loop.session)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    # --- deadlines ---
+
+    async def patrol(self) -> None:
+        """Look at the deadlines of all connections, for ever."""
+        while True:
+            await asyncio.sleep(_PATROL_INTERVAL)
+            self.enforce_deadlines()
+
+    def enforce_deadlines(self) -> None:
+        """Cut off those who take too long, and, if replies fill too much memory, those who read most slowly."""
+        now = self._services.clock.monotonic()
+        slow_readers: list[tuple[int, int, TcpConnection]] = []
+        for connection in tuple(self._connections):
+            reason = _overdue(connection, self._services.settings, now)
+            if reason is not None:
+                self._cut_off(connection, reason)
+            elif connection.loop is not None and connection.loop.unsent_since is not None:
+                slow_readers.append((connection.loop.unsent_since, connection.unsent_size, connection))
+        excess = sum(size for _, size, _ in slow_readers) - self._services.settings.reply_memory
+        for _, size, connection in sorted(slow_readers, key=lambda reader: reader[0]):
+            if excess <= 0:
+                break
+            excess -= size
+            self._cut_off(connection, "it does not read its replies, and they fill the memory for replies")
+
+    def _cut_off(self, connection: TcpConnection, reason: str) -> None:
+        self.cut_off_count += 1
+        assert connection.loop is not None
+        session = connection.loop.session
+        _log.info("client %d at %s cut off: %s", session.client_id, session.address, reason)
+        connection.abort()
+
+
+def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) -> str | None:
+    """Which deadline a connection has missed, or None."""
+    loop = connection.loop
+    if loop is None:
+        return None
+    session = loop.session
+    if loop.unsent_since is not None:
+        if now - loop.unsent_since > settings.send_deadline:
+            return "it did not read its reply in time"
+    elif loop.frame_since is not None and now - loop.frame_since > loop.frame_time_max(settings):
+        return "it did not finish a frame in time"
+    elif session.user_id is None and now - session.last_seen > settings.login_deadline:
+        return "nobody logged in"
+    elif settings.idle_deadline and loop.is_idle and now - session.last_seen > settings.idle_deadline:
+        return "it was idle for too long"
+    return None
+
+
+def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:
+    connection: socket.socket = transport.get_extra_info("socket")
+    if settings.nodelay:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if settings.keepalive:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if settings.receive_buffer_size is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_size)
+    if settings.send_buffer_size is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_size)
+    if settings.linger is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, settings.linger))

@@ -1,0 +1,111 @@
+"""One TCP connection, with or without TLS: a thin shell around the session loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from courser.broker.sessions import Session
+from courser.model.buffers import Buffer
+from courser.transports.session_loop import Services, SessionLoop
+
+
+class TcpConnection(asyncio.BufferedProtocol):
+    """Bytes land in the session loop's own buffer: nothing is copied on the way in."""
+
+    def __init__(
+        self,
+        services: Services,
+        open_session: Callable[[asyncio.Transport], Session | None],
+        on_lost: Callable[["TcpConnection"], None],
+    ) -> None:
+        self._services = services
+        self._open_session = open_session
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._is_writable = True
+        self.loop: SessionLoop | None = None
+        """None if the connection was not let in."""
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let the client in, if there is room."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that.
+        transport.set_write_buffer_limits(high=0)
+        session = self._open_session(transport)
+        if session is None:
+            transport.abort()
+            return
+        self.loop = SessionLoop(self._services, session, self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        del sizehint
+        assert self.loop is not None
+        return self.loop.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        assert self.loop is not None
+        self.loop.received(nbytes)
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more: what it asked for is still answered, if it can be on the spot."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered."""
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        """The kernel has everything."""
+        self._is_writable = True
+        if self.loop is not None:
+            self.loop.sent()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by whichever side."""
+        del exc
+        if self.loop is not None:
+            self.loop.lost()
+            self._on_lost(self)
+        self._transport = None
+
+    # --- the session loop's side ---
+
+    def send(self, buffers: Sequence[Buffer]) -> bool:
+        """Send bytes; True if the kernel has all of them."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return True
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+        return self._is_writable
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def pause(self) -> None:
+        """Receive nothing more for now."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Receive again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is left."""
+        if self._transport is not None:
+            self._transport.abort()
