@@ -1,0 +1,84 @@
+"""Courser's own commands: the same payloads in both protocol generations, ids from 0 in every dialect.
+
+``docs/formats/private-commands.md`` has the layouts.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.model.buffers import Buffer
+from courser.wire.reading import Reader
+from courser.wire.writing import text32
+
+POLLED = Struct("<IQI")
+"""partition_id, current_offset, messages_count: what every poll reply begins with"""
+_BOUNDS = Struct("<II16sI")
+"""stream_id, topic_id, topic_uuid, partitions_count"""
+_BOUNDS_ROW = Struct("<IQQQQ")
+"""partition_id, first_offset, next_offset, size, messages_count"""
+_SEGMENT = Struct("<QQQQQQB")
+"""first_offset, next_offset, size, messages_count, first_timestamp, last_timestamp, is_sealed"""
+_U32 = Struct("<I")
+
+
+def read_poll(reader: Reader) -> c.PollMessages:
+    """The request of a poll, as SDKs from 0.6 on write it."""
+    consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
+    partition_id = reader.optional_partition()
+    kind, value = reader.strategy()
+    return c.PollMessages(consumer, stream, topic, partition_id, kind, value, reader.u32(), reader.flag())
+
+
+def _wait_for_messages(reader: Reader) -> c.WaitForMessages:
+    return c.WaitForMessages(read_poll(reader), wait=reader.u64(), size_max=reader.u32())
+
+
+def _get_partition_bounds(reader: Reader) -> c.GetPartitionBounds:
+    return c.GetPartitionBounds(reader.identifier(), reader.identifier())
+
+
+def _get_segments(reader: Reader) -> c.GetSegments:
+    return c.GetSegments(reader.identifier(), reader.identifier(), reader.u32())
+
+
+PRIVATE_DECODERS: dict[int, Callable[[Reader], c.Command]] = {
+    60001: _wait_for_messages,
+    60002: _get_partition_bounds,
+    60003: _get_segments,
+}
+"""By command code."""
+
+
+def batches(reply: r.Polled) -> Sequence[Buffer]:
+    """Polled messages as they are stored: nothing is copied."""
+    return (POLLED.pack(reply.partition_id, reply.current_offset, reply.message_count), *reply.pieces)
+
+
+def bounds(reply: r.TopicBounds) -> bytes:
+    """The bounds of the partitions of a topic."""
+    parts = [_BOUNDS.pack(reply.stream_id, reply.topic_id, reply.topic_uuid, len(reply.partitions))]
+    parts += [
+        _BOUNDS_ROW.pack(row.partition_id, row.first_offset, row.next_offset, row.size, row.message_count)
+        for row in reply.partitions
+    ]
+    return b"".join(parts)
+
+
+def segments(reply: r.SegmentList) -> bytes:
+    """The segments of a partition."""
+    parts = [_U32.pack(reply.partition_id), text32(reply.directory), _U32.pack(len(reply.segments))]
+    parts += [
+        _SEGMENT.pack(
+            row.first_offset,
+            row.next_offset,
+            row.size,
+            row.message_count,
+            row.first_timestamp,
+            row.last_timestamp,
+            row.is_sealed,
+        )
+        for row in reply.segments
+    ]
+    return b"".join(parts)
