@@ -1,0 +1,92 @@
+"""The broker: a data directory at work, from the opening of its files to a clean stop.
+
+It holds what handlers need and decides nothing itself. Everything here runs on one event loop; what waits for the disk
+runs in a pool of threads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from courser.broker.catalog_service import CatalogService
+from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.settings import BrokerSettings
+from courser.catalog.commands import CreateUser
+from courser.catalog.opening import OpenedCatalog, open_catalog
+from courser.model.permissions import ALL_PERMISSIONS
+from courser.storage.data_directory import DataDirectory
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RootUser:
+    """The account that the first start makes."""
+
+    name: str
+    password_hash: str
+
+
+class Broker:
+    """Everything that is shared by all connections. ``open`` makes it, ``close`` ends it."""
+
+    def __init__(
+        self, data: DataDirectory, settings: BrokerSettings, pool: ThreadPoolExecutor, opened: OpenedCatalog
+    ) -> None:
+        self.data = data
+        self.settings = settings
+        self.clock = data.clock
+        self.pool = pool
+        self.partitions = PartitionRegistry(
+            data.file_system, opened.directories, pool, clock=data.clock, settings=settings
+        )
+        self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool)
+
+    @classmethod
+    async def open(
+        cls, data: DataDirectory, settings: BrokerSettings, *, make_root: Callable[[], RootUser]
+    ) -> "Broker":
+        """Open all that a data directory holds. ``make_root`` is asked for the root account if there are no users.
+
+        Raises:
+            StartRefused: the directory cannot be opened as it is.
+            StorageFailure: the disk cannot be read or written. The next start begins anew.
+        """
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(settings.disk_thread_count, thread_name_prefix="disk")
+        try:
+            opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
+            broker = cls(data, settings, pool, opened)
+            await broker.partitions.open_all(list(broker.catalog.state.streams.values()), data.stop)
+            await loop.run_in_executor(pool, data.begin)
+            if not broker.catalog.state.users:
+                root = await loop.run_in_executor(pool, make_root)
+                await broker.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+        except BaseException:
+            pool.shutdown()
+            data.close(is_clean=False)
+            raise
+        return broker
+
+    async def close(self) -> bool:
+        """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
+        is_catalog_clean = await self.catalog.close()
+        are_partitions_clean = await self.partitions.close()
+        is_clean = is_catalog_clean and are_partitions_clean
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.pool, partial(self.data.close, is_clean=is_clean))
+        self.pool.shutdown()
+        return is_clean
+
+
+def _open_catalog(data: DataDirectory, settings: BrokerSettings) -> OpenedCatalog:
+    return open_catalog(
+        data.file_system,
+        data.path,
+        clock=data.clock,
+        stop=data.stop,
+        recreate_missing_state=settings.recreate_missing_state,
+    )

@@ -1,0 +1,209 @@
+"""The partitions that are open: found by stream, topic and number, on the path of every send and poll.
+
+The catalog says what exists; a topic is found here from the moment its directories are there and its logs are open,
+until the moment its deletion is durable. Nothing outside ``broker`` keeps a partition.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+
+from courser.broker.partition import Partition
+from courser.broker.settings import BrokerSettings
+from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
+from courser.catalog import entities
+from courser.catalog.directories import Directories
+from courser.catalog.entities import Stream, Topic
+from courser.catalog.partitions import open_partition_log
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.clock import Clock
+from courser.storage.files import FileSystem
+from courser.storage.partition_log import PartitionLog
+from courser.storage.recovery_cases import StopKind
+
+_OPENED_AT_ONCE = 32
+"""Partitions that one turn of a pool thread opens: few enough to share the work, many enough to be worth the hop."""
+
+Place = tuple[Stream, Topic, entities.Partition]
+
+
+class OpenTopic:
+    """The open partitions of one topic, and what sends and polls need to know about it."""
+
+    __slots__ = (
+        "effective",
+        "partitions",
+        "persists_offsets",
+        "room",
+        "size_limit",
+        "stream_id",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(self, stream_id: int, topic_id: int) -> None:
+        self.stream_id = stream_id
+        self.topic_id = topic_id
+        self.partitions: list[Partition] = []
+        """By number, from 0 on without a gap."""
+        self.turn = 0
+        """Which partition the next balanced send goes to."""
+        self.persists_offsets = False
+        self.size_limit: int | None = None
+        """Bytes over all partitions."""
+        self.room = 0
+        """Bytes that surely still fit below the limit; looked at again when they are used up."""
+
+    def partition(self, partition_id: int) -> Partition:
+        """A partition by its number. Raises 3007."""
+        if 0 <= partition_id < len(self.partitions):
+            return self.partitions[partition_id]
+        reason = f"the topic has {len(self.partitions)} partitions, and none with number {partition_id}"
+        raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches on disk."""
+        return sum(partition.log.size for partition in self.partitions)
+
+    @property
+    def message_count(self) -> int:
+        """Messages on disk."""
+        return sum(partition.log.message_count for partition in self.partitions)
+
+
+class PartitionRegistry:
+    """All open topics. Used from the event loop alone; opening and closing happens in the pool."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directories: Directories,
+        pool: Executor,
+        *,
+        clock: Clock,
+        settings: BrokerSettings,
+    ) -> None:
+        self._file_system = file_system
+        self._directories = directories
+        self._pool = pool
+        self._clock = clock
+        self._settings = settings
+        self.topics: dict[tuple[int, int], OpenTopic] = {}
+        """By stream and topic id."""
+
+    def __iter__(self) -> Iterator[OpenTopic]:
+        return iter(self.topics.values())
+
+    # --- opening ---
+
+    async def open_all(self, streams: Sequence[Stream], stop: StopKind) -> None:
+        """Open every partition of the catalog. If one cannot be opened, none is."""
+        places = [
+            (stream, topic, partition)
+            for stream in streams
+            for topic in stream.topics.values()
+            for partition in topic.partitions
+        ]
+        logs = await self._open_logs(places, stop)
+        for stream in streams:
+            for topic in stream.topics.values():
+                self._topic_of(stream, topic)
+        for (stream, topic, _), log in zip(places, logs, strict=True):
+            self._add(stream, topic, log)
+
+    async def open_new(self, stream: Stream, topic: Topic) -> OpenTopic:
+        """Open the partitions of a topic that were just made. May be repeated."""
+        known = self.topics.get((stream.stream_id, topic.topic_id))
+        missing = topic.partitions[len(known.partitions) if known is not None else 0 :]
+        # Whatever happened to the others, these are new: they have nothing to recover.
+        logs = await self._open_logs([(stream, topic, partition) for partition in missing], StopKind.CLEAN)
+        opened = self._topic_of(stream, topic)
+        for log in logs:
+            self._add(stream, topic, log)
+        return opened
+
+    def _topic_of(self, stream: Stream, topic: Topic) -> OpenTopic:
+        key = (stream.stream_id, topic.topic_id)
+        opened = self.topics.get(key)
+        if opened is None:
+            opened = self.topics[key] = OpenTopic(*key)
+            self._note_options(opened, topic)
+        return opened
+
+    def _add(self, stream: Stream, topic: Topic, log: PartitionLog) -> None:
+        opened = self.topics[stream.stream_id, topic.topic_id]
+        opened.partitions.append(Partition(log, self._pool, self._clock))
+
+    async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
+        loop = asyncio.get_running_loop()
+        shares = [places[start : start + _OPENED_AT_ONCE] for start in range(0, len(places), _OPENED_AT_ONCE)]
+        running = [loop.run_in_executor(self._pool, self._open_some, share, stop) for share in shares]
+        results = await asyncio.gather(*running, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        logs = [log for result in results if not isinstance(result, BaseException) for log in result]
+        if errors:
+            for log in logs:
+                log.release_files()
+            raise errors[0]
+        return logs
+
+    def _open_some(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
+        logs: list[PartitionLog] = []
+        try:
+            for stream, topic, partition in places:
+                wanted = log_settings(topic.options, len(topic.partitions), self._settings)
+                logs.append(
+                    open_partition_log(
+                        self._file_system,
+                        self._directories,
+                        stream,
+                        topic,
+                        partition,
+                        settings=wanted,
+                        clock=self._clock,
+                        stop=stop,
+                    )
+                )
+        except CourserError:
+            for log in logs:
+                log.release_files()
+            raise
+        return logs
+
+    def _note_options(self, opened: OpenTopic, topic: Topic) -> None:
+        effective = effective_options(topic.options, self._settings.topic_defaults)
+        opened.persists_offsets = persists_offsets(effective)
+        opened.size_limit = size_limit(effective)
+        opened.room = 0
+
+    # --- closing ---
+
+    def remove_stream(self, stream_id: int) -> list[Partition]:
+        """Forget a stream that was deleted. Return its partitions, to be discarded."""
+        return [
+            partition
+            for key in [key for key in self.topics if key[0] == stream_id]
+            for partition in self.remove_topic(*key)
+        ]
+
+    def remove_topic(self, stream_id: int, topic_id: int) -> list[Partition]:
+        """Forget a topic that was deleted. Return its partitions, to be discarded."""
+        opened = self.topics.pop((stream_id, topic_id), None)
+        return opened.partitions if opened is not None else []
+
+    def remove_partitions(self, stream_id: int, topic_id: int, kept_count: int) -> list[Partition]:
+        """Forget the last partitions of a topic. Return them, to be discarded."""
+        opened = self.topics.get((stream_id, topic_id))
+        if opened is None:
+            return []
+        gone = opened.partitions[kept_count:]
+        del opened.partitions[kept_count:]
+        return gone
+
+    async def close(self) -> bool:
+        """Sync and close everything. Return whether every partition stopped cleanly."""
+        partitions = [partition for opened in self.topics.values() for partition in opened.partitions]
+        self.topics = {}
+        results = await asyncio.gather(*(partition.close() for partition in partitions))
+        return all(results)

@@ -1,0 +1,77 @@
+"""Memory for the replies of polls: leased for one reply, given back when it is sent, and bounded in all.
+
+A reply refers to the memory that the disk was read into; nothing is copied. A buffer thus belongs to a connection from
+its poll until the kernel has the reply, and to nobody in between.
+"""
+
+from courser.broker.sessions import Session
+from courser.storage.read_result import ReadBuffer
+
+_MIB = 1024 * 1024
+_KEPT_SIZE_MAX = 64 * _MIB
+"""Bytes of buffers that wait for the next poll."""
+_LEASED_SIZE_MAX = 512 * _MIB
+"""Bytes of replies on their way to clients, before polls get smaller replies."""
+_SIZE_MIN = 256 * 1024
+"""Bytes that a poll may always read: it has to get on, however busy the server is."""
+
+
+class _Buffer(ReadBuffer):
+    """A buffer that knows how large it is."""
+
+    __slots__ = ("leased_size",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leased_size = 0
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory."""
+        return len(self._block)
+
+
+class ReadBuffers:
+    """The buffers of all connections. The one that was given back last is used first: it is still in the caches."""
+
+    def __init__(self, *, leased_size_max: int = _LEASED_SIZE_MAX, kept_size_max: int = _KEPT_SIZE_MAX) -> None:
+        self._leased_size_max = leased_size_max
+        self._kept_size_max = kept_size_max
+        self._free: list[_Buffer] = []
+        self._leases: dict[Session, _Buffer] = {}
+        self.kept_size = 0
+        """Bytes of the buffers that wait."""
+        self.leased_size = 0
+        """Bytes that polls under way may fill."""
+
+    def lease(self, session: Session, size_max: int) -> tuple[ReadBuffer, int]:
+        """Memory for the reply to this session, and how many bytes it may have at most."""
+        self.give_back(session)
+        if self._free:
+            buffer = self._free.pop()
+            self.kept_size -= buffer.capacity
+        else:
+            buffer = _Buffer()
+        size = max(min(size_max, self._leased_size_max - self.leased_size), min(size_max, _SIZE_MIN))
+        buffer.leased_size = size
+        self.leased_size += size
+        self._leases[session] = buffer
+        return buffer, size
+
+    def settle(self, session: Session, size: int) -> None:
+        """The reply has only so many bytes."""
+        buffer = self._leases[session]
+        self.leased_size += size - buffer.leased_size
+        buffer.leased_size = size
+
+    def give_back(self, session: Session) -> None:
+        """The reply is sent, or nobody is left to read it. Harmless for a session that has no lease."""
+        buffer = self._leases.pop(session, None)
+        if buffer is None:
+            return
+        self.leased_size -= buffer.leased_size
+        capacity = buffer.capacity
+        if self.kept_size + capacity <= self._kept_size_max:
+            buffer.reset()
+            self._free.append(buffer)
+            self.kept_size += capacity
