@@ -69,7 +69,7 @@ class TcpListener:
         return host, port
 
     async def stop(self, grace: float) -> None:
-        """Let nobody in; end idle connections at once, busy ones after their reply, the rest after ``grace`` seconds."""
+        """Let nobody in; end idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
         if self._server is None:
             return
         self._server.close()
@@ -89,7 +89,7 @@ class TcpListener:
 
     # --- connections ---
 
-    def _let_in(self, transport: asyncio.Transport) -> Session | None:
+    def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
         if len(self._connections) >= self._connection_count_max or self._all_gone is not None:
             self.turned_away_count += 1
             _log.warning("a connection was turned away: %d are open already", len(self._connections))
@@ -98,8 +98,6 @@ class TcpListener:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         host, port = peer[:2]
         session = self._open_session(Transport.TCP, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        connection = transport.get_protocol()
-        assert isinstance(connection, TcpConnection)
         self._connections.add(connection)
         return session
 

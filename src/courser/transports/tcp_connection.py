@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
@@ -14,7 +15,7 @@ class TcpConnection(asyncio.BufferedProtocol):
     def __init__(
         self,
         services: Services,
-        open_session: Callable[[asyncio.Transport], Session | None],
+        open_session: Callable[["TcpConnection", asyncio.Transport], Session | None],
         on_lost: Callable[["TcpConnection"], None],
     ) -> None:
         self._services = services
@@ -29,11 +30,11 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let the client in, if there is room."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports derive from nothing of asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
         # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that.
         transport.set_write_buffer_limits(high=0)
-        session = self._open_session(transport)
+        session = self._open_session(self, transport)
         if session is None:
             transport.abort()
             return
