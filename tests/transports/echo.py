@@ -1,0 +1,138 @@
+"""A protocol just large enough to drive the session loop: a length byte pair, a verb, some text."""
+
+import asyncio
+from collections.abc import Sequence
+
+from courser.api.commands import Command
+from courser.api.replies import Reply
+from courser.broker.sessions import Session
+from courser.errors import CourserError
+from courser.model.buffers import Buffer
+from courser.model.messaging import Transport
+from courser.testing.clocks import ManualClock
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.settings import ConnectionSettings
+from courser.wire.codec import Codec, FrameRefused, Incoming
+
+
+class Say(Command, frozen=True):
+    """A request."""
+
+    text: bytes
+
+
+class Said(Reply, frozen=True):
+    """Its answer."""
+
+    text: bytes
+
+
+def frame(text: bytes) -> bytes:
+    return len(text).to_bytes(3, "little") + text
+
+
+class EchoCodec:
+    """Three bytes of length, then text. ``!`` is refused, ``?`` is answered by the codec itself."""
+
+    def frame_size(self, head: memoryview) -> int | None:
+        if head[0:1] == b"!":
+            raise FrameRefused("it begins with an exclamation mark", b"no!")
+        return None if len(head) < 3 else 3 + int.from_bytes(head[:3], "little")
+
+    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+        text = bytes(frame[3:])
+        if text.startswith(b"?"):
+            incoming = Incoming(None, answer=[b"what?"], reason="asked")
+            incoming.closes = text == b"?close"
+            return incoming
+        return Incoming(Say(text))
+
+    def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        assert isinstance(reply, Said)
+        return [b"<", reply.text, b">"]
+
+    def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
+        return [b"failed: " + str(error).encode()]
+
+    def farewell(self, error: CourserError) -> bytes:
+        return b"bye"
+
+
+class Wire:
+    """The transport's side, in memory."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.is_stuck = False
+        self.is_paused = False
+        self.is_closed = False
+
+    def send(self, buffers: Sequence[Buffer]) -> bool:
+        for buffer in buffers:
+            self.sent += buffer
+        return not self.is_stuck
+
+    def pause(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Peer:
+    """A client and the loop that serves it."""
+
+    def __init__(self, settings: ConnectionSettings | None = None, memory: RequestMemory | None = None) -> None:
+        self.clock = ManualClock()
+        self.wire = Wire()
+        self.memory = memory or RequestMemory(1 << 30)
+        self.replies_sent = 0
+        self.gate: asyncio.Future[None] | None = None
+        self.seen: list[bytes] = []
+        self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
+        self.session.user_id = 0
+        services = Services(
+            dispatch=self._dispatch,
+            choose_codec=self._choose,
+            reply_sent=self._count_sent,
+            clock=self.clock,
+            settings=settings or ConnectionSettings(),
+            memory=self.memory,
+        )
+        self.loop = SessionLoop(services, self.session, self.wire)
+
+    def _choose(self, head: memoryview) -> Codec | None:
+        return EchoCodec() if len(head) >= 2 else None
+
+    def _count_sent(self, session: Session) -> None:
+        assert session is self.session
+        self.replies_sent += 1
+
+    async def _dispatch(self, session: Session, command: Command) -> Reply | None:
+        assert isinstance(command, Say)
+        self.seen.append(command.text)
+        if command.text.startswith(b"wait"):
+            self.gate = asyncio.get_running_loop().create_future()
+            await self.gate
+        if command.text.startswith(b"break"):
+            raise KeyError("a defect")
+        if command.text.startswith(b"refuse"):
+            raise CourserError("refused")
+        return Said(command.text)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes come, as much at a time as there is room for."""
+        view = memoryview(data)
+        while view and not self.wire.is_closed:
+            assert not self.wire.is_paused, "a paused connection receives nothing"
+            room = self.loop.room()
+            part = view[: len(room)]
+            room[: len(part)] = part
+            self.loop.received(len(part))
+            view = view[len(part) :]

@@ -1,0 +1,253 @@
+import asyncio
+import random
+
+import pytest
+
+from courser.errors import CommandRejected, ErrorCode
+from courser.transports.frame_buffer import BASE_SIZE
+from courser.transports.request_memory import RequestMemory
+from courser.transports.settings import ConnectionSettings
+from tests.transports.echo import Peer, frame
+
+GONE = CommandRejected(ErrorCode.STALE_CLIENT, "silent for too long")
+
+
+async def settle() -> None:
+    """Let callbacks run that are due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_that_waits_for_nothing_is_answered_before_received_returns() -> None:
+    peer = Peer()
+    peer.receive(frame(b"hello"))
+    assert peer.wire.sent == b"<hello>"
+    assert peer.replies_sent == 1
+
+
+async def test_bytes_may_come_one_by_one() -> None:
+    peer = Peer()
+    for byte in frame(b"hello") + frame(b"world"):
+        peer.receive(bytes([byte]))
+    assert peer.wire.sent == b"<hello><world>"
+
+
+async def test_requests_sent_ahead_are_answered_in_order() -> None:
+    peer = Peer()
+    peer.receive(b"".join(frame(b"%d" % number) for number in range(1000)))
+    assert peer.wire.sent == b"".join(b"<%d>" % number for number in range(1000))
+
+
+async def test_a_request_that_waits_holds_the_ones_behind_it() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait") + frame(b"next"))
+    assert peer.wire.sent == b""
+    assert peer.gate is not None
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.wire.sent == b"<wait><next>"
+
+
+async def test_the_memory_of_a_request_is_untouched_while_it_waits() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait" + b"x" * 1000))
+    room_before = len(peer.loop.room())
+    peer.receive(b"y" * 500)
+    assert len(peer.loop.room()) == room_before - 500
+    assert peer.gate is not None
+
+
+async def test_a_client_that_sends_ahead_without_end_is_held_up_and_loses_nothing() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    small = frame(b"x" * 997)
+    ahead = small * (len(peer.loop.room()) // len(small) + 1)
+    first = ahead[: len(peer.loop.room())]
+    peer.receive(first)
+    assert peer.wire.is_paused
+    assert peer.gate is not None
+    peer.gate.set_result(None)
+    await settle()
+    assert not peer.wire.is_paused
+    peer.receive(ahead[len(first) :])
+    assert peer.wire.sent == b"<wait>" + (b"<" + b"x" * 997 + b">") * (len(ahead) // len(small))
+
+
+async def test_a_client_that_does_not_read_is_not_served() -> None:
+    peer = Peer()
+    peer.wire.is_stuck = True
+    peer.receive(frame(b"one") + frame(b"two"))
+    assert peer.wire.sent == b"<one>"
+    assert peer.replies_sent == 0, "its memory is still being read from"
+    peer.wire.is_stuck = False
+    peer.loop.sent()
+    assert peer.wire.sent == b"<one><two>"
+    assert peer.replies_sent == 2
+
+
+async def test_a_large_frame_gets_memory_and_gives_it_back() -> None:
+    peer = Peer()
+    text = random.Random(1).randbytes(5_000_000)
+    peer.receive(frame(text))
+    assert peer.wire.sent == b"<" + text + b">"
+    assert peer.memory.size == 0
+    assert len(peer.loop.room()) == BASE_SIZE
+
+
+async def test_a_buffer_of_usual_size_is_kept_for_the_next_request_until_somebody_needs_it() -> None:
+    memory = RequestMemory(3_000_000)
+    first, second = Peer(memory=memory), Peer(memory=memory)
+    first.receive(frame(b"a" * 1_000_000))
+    assert memory.size > 1_000_000
+    second.receive(frame(b"b" * 2_000_000))
+    assert second.seen == [b"b" * 2_000_000]
+    first.receive(frame(b"c" * 1_000_000))
+    assert first.seen[1] == b"c" * 1_000_000
+
+
+async def test_a_frame_waits_for_memory_that_another_connection_uses() -> None:
+    memory = RequestMemory(3_000_000)
+    first, second = Peer(memory=memory), Peer(memory=memory)
+    first.receive(frame(b"wait" + b"a" * 2_000_000))
+    request = frame(b"b" * 2_000_000)
+    second.receive(request[:1000])
+    assert second.wire.is_paused
+    assert first.gate is not None
+    first.gate.set_result(None)
+    await settle()
+    assert not second.wire.is_paused
+    second.receive(request[1000:])
+    assert second.seen == [b"b" * 2_000_000]
+
+
+async def test_one_that_is_gone_waits_for_memory_no_longer() -> None:
+    memory = RequestMemory(3_000_000)
+    first, second, third = Peer(memory=memory), Peer(memory=memory), Peer(memory=memory)
+    first.receive(frame(b"wait" + b"a" * 2_000_000))
+    for peer in (second, third):
+        peer.receive(frame(b"b" * 2_000_000)[:1000])
+    second.loop.lost()
+    first.loop.lost()
+    assert not third.wire.is_paused
+    assert first.gate is not None
+    first.gate.set_result(None)
+    await settle()
+    third.loop.lost()
+    assert memory.size == 0
+
+
+async def test_a_frame_larger_than_the_whole_budget_gets_its_turn_alone() -> None:
+    peer = Peer(memory=RequestMemory(1_000_000))
+    peer.receive(frame(b"a" * 2_000_000))
+    assert peer.seen == [b"a" * 2_000_000]
+
+
+@pytest.mark.parametrize("request_text", [b"refuse me", b"break it"])
+async def test_a_failure_is_an_answer_and_the_connection_lives_on(request_text: bytes) -> None:
+    peer = Peer()
+    peer.receive(frame(request_text) + frame(b"next"))
+    assert peer.wire.sent.startswith(b"failed: ")
+    assert peer.wire.sent.endswith(b"<next>")
+    assert b"a defect" not in peer.wire.sent, "a client learns nothing about the inside"
+
+
+async def test_what_the_codec_answers_itself_reaches_no_handler() -> None:
+    peer = Peer()
+    peer.receive(frame(b"?hm") + frame(b"next"))
+    assert peer.wire.sent == b"what?<next>"
+    assert peer.seen == [b"next"]
+
+
+async def test_an_answer_may_be_the_last() -> None:
+    peer = Peer()
+    peer.receive(frame(b"?close") + frame(b"next"))
+    assert peer.wire.sent == b"what?"
+    assert peer.wire.is_closed
+
+
+async def test_a_hopeless_frame_is_answered_and_the_connection_closed() -> None:
+    peer = Peer()
+    peer.receive(b"!!!")
+    assert (bytes(peer.wire.sent), peer.wire.is_closed) == (b"no!", True)
+
+
+async def test_before_a_login_frames_are_tiny() -> None:
+    peer = Peer(ConnectionSettings(login_frame_size_max=100))
+    peer.session.user_id = None
+    peer.receive(frame(b"x" * 97))
+    assert peer.seen == [b"x" * 97]
+    peer.receive(frame(b"x" * 98))
+    assert peer.wire.is_closed
+    assert len(peer.seen) == 1
+
+
+async def test_an_idle_session_that_the_server_ends_is_told_and_closed() -> None:
+    peer = Peer()
+    peer.receive(frame(b"hello"))
+    peer.session.end(GONE)
+    assert peer.wire.sent == b"<hello>bye"
+    assert peer.wire.is_closed
+
+
+async def test_a_busy_session_that_the_server_ends_gets_its_answer_first() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    peer.session.end(GONE)
+    assert not peer.wire.is_closed
+    assert peer.gate is not None
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.wire.sent == b"<wait>"
+    assert peer.wire.is_closed
+
+
+async def test_what_was_begun_is_finished_though_the_client_is_gone() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    peer.loop.lost()
+    assert peer.gate is not None
+    assert not peer.gate.cancelled()
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.replies_sent == 1
+
+
+async def test_a_wait_is_cut_short_when_the_client_is_gone() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    peer.session.waiting = peer.gate
+    peer.loop.lost()
+    await settle()
+    assert peer.gate is not None
+    assert peer.gate.cancelled()
+    assert peer.replies_sent == 1
+
+
+async def test_the_time_of_the_last_request_is_kept() -> None:
+    peer = Peer()
+    peer.clock.advance(5_000)
+    peer.receive(frame(b"hello"))
+    assert peer.session.last_seen == peer.clock.monotonic()
+
+
+async def test_since_when_a_frame_is_unfinished_is_known() -> None:
+    peer = Peer()
+    peer.receive(frame(b"hello")[:2])
+    begin = peer.clock.monotonic()
+    peer.clock.advance(1_000)
+    peer.receive(frame(b"hello")[2:-1])
+    assert peer.loop.frame_since == begin
+    peer.receive(frame(b"hello")[-1:])
+    assert peer.loop.frame_since is None
+
+
+async def test_whatever_the_pieces_the_answers_are_the_same() -> None:
+    source = random.Random(11)
+    texts = [source.randbytes(source.choice([1, 10, 1000, 100_000, 300_000])).replace(b"?", b".") for _ in range(60)]
+    data = b"".join(frame(text) for text in texts)
+    peer, position = Peer(), 0
+    while position < len(data):
+        size = source.choice([1, 2, 3, 50, 5_000, 70_000, 400_000])
+        peer.receive(data[position : position + size])
+        position += size
+    assert peer.seen == texts
