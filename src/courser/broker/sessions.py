@@ -1,9 +1,12 @@
 """Connections as the broker knows them: who is logged in, since when, and as a member of which groups."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
+from typing import Protocol
 
-from courser.errors import CourserError
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.clock import Clock
 from courser.model.messaging import Transport
 
 
@@ -57,3 +60,63 @@ class Session:
             self.user_id = None
             if self.on_end is not None:
                 self.on_end(error)
+
+
+class Memberships(Protocol):
+    """What the registry needs of the consumer groups: a connection that ends leaves them."""
+
+    def drop_session(self, session: Session) -> None:
+        """Leave all groups."""
+
+
+class Sessions:
+    """All living connections. A session that ends, whoever ends it, is a member of no group from then on."""
+
+    def __init__(self, clock: Clock, groups: Memberships, draw_client_id: Callable[[], int] | None = None) -> None:
+        self._clock = clock
+        self._groups = groups
+        self._draw = draw_client_id if draw_client_id is not None else _draw_client_id
+        self._by_id: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def open(self, transport: Transport, address: str) -> Session:
+        """A new connection, with nobody logged in."""
+        client_id = self._draw()
+        while client_id == 0 or client_id in self._by_id:
+            client_id = self._draw()
+        session = Session(client_id, transport, address, now=self._clock.monotonic())
+        self._by_id[client_id] = session
+        return session
+
+    def close(self, session: Session) -> None:
+        """The connection is gone. May be repeated."""
+        # There is nothing left to close, and nobody to say farewell to.
+        session.on_end = None
+        self.end(session, CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed"))
+        self._by_id.pop(session.client_id, None)
+
+    def end(self, session: Session, error: CourserError) -> None:
+        """End a session from the server's side; the transport closes the connection. May be repeated."""
+        self._groups.drop_session(session)
+        session.end(error)
+
+    def get(self, client_id: int) -> Session | None:
+        """A connection by its number."""
+        return self._by_id.get(client_id)
+
+    def all(self) -> list[Session]:
+        """Every connection, by id."""
+        return [self._by_id[client_id] for client_id in sorted(self._by_id)]
+
+    def of_user(self, user_id: int) -> list[Session]:
+        """The connections on which this user is logged in."""
+        return [session for session in self._by_id.values() if session.user_id == user_id]
+
+
+def _draw_client_id() -> int:
+    return secrets.randbits(_CLIENT_ID_BITS)
+
+
+_CLIENT_ID_BITS = 32

@@ -1,0 +1,163 @@
+"""Access control: who may do what, where. What is not granted is denied.
+
+The rules are one table, ``RULES``. They look at the catalog at every request, so a change acts on open connections at
+once. Whether a thing exists is looked up before: these rules are asked with its ids.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from courser.broker.sessions import Session
+from courser.catalog.entities import User
+from courser.catalog.rules import ROOT_USER_ID
+from courser.catalog.state import CatalogState
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+
+
+class Action(Enum):
+    """What somebody wants to do; each has one rule."""
+
+    GET_STREAM = auto()
+    LIST_STREAMS = auto()
+    CREATE_STREAM = auto()
+    MANAGE_STREAM = auto()
+    """Rename, delete, purge."""
+    READ_TOPIC = auto()
+    """A topic, its segments, its consumer groups: all group commands, also to create, join and delete one."""
+    LIST_TOPICS = auto()
+    CREATE_TOPIC = auto()
+    MANAGE_TOPIC = auto()
+    """Change, delete, purge; its partitions and segments."""
+    POLL_MESSAGES = auto()
+    """Also consumer offsets: get, store, delete."""
+    SEND_MESSAGES = auto()
+    """Also to flush."""
+    READ_USERS = auto()
+    MANAGE_USERS = auto()
+    READ_SERVER = auto()
+    """Statistics, other clients, the diagnosis archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The permissions of which one is enough, at each level."""
+
+    everywhere: tuple[str, ...]
+    stream: tuple[str, ...] = ()
+    topic: tuple[str, ...] = ()
+
+
+_MANAGE_TOPICS = Rule(("manage_streams", "manage_topics"), ("manage_stream", "manage_topics"))
+_READ_TOPICS = Rule(
+    (*_MANAGE_TOPICS.everywhere, "read_streams", "read_topics"),
+    (*_MANAGE_TOPICS.stream, "read_stream", "read_topics"),
+)
+_READ_TOPIC = Rule(_READ_TOPICS.everywhere, _READ_TOPICS.stream, ("manage_topic", "read_topic"))
+_MANAGE_TOPIC = Rule(_MANAGE_TOPICS.everywhere, _MANAGE_TOPICS.stream, ("manage_topic",))
+
+
+def _or(rule: Rule, permission: str) -> Rule:
+    """A rule that one more permission satisfies, at whichever level it is granted."""
+    return Rule(*((*names, permission) for names in (rule.everywhere, rule.stream, rule.topic)))
+
+
+RULES: dict[Action, Rule] = {
+    Action.GET_STREAM: Rule(("manage_streams", "read_streams"), ("manage_stream", "read_stream")),
+    Action.LIST_STREAMS: Rule(("manage_streams", "read_streams")),
+    Action.CREATE_STREAM: Rule(("manage_streams",)),
+    Action.MANAGE_STREAM: Rule(("manage_streams",), ("manage_stream",)),
+    Action.READ_TOPIC: _READ_TOPIC,
+    Action.LIST_TOPICS: _READ_TOPICS,
+    Action.CREATE_TOPIC: _MANAGE_TOPICS,
+    Action.MANAGE_TOPIC: _MANAGE_TOPIC,
+    Action.POLL_MESSAGES: _or(_READ_TOPIC, "poll_messages"),
+    Action.SEND_MESSAGES: _or(_MANAGE_TOPIC, "send_messages"),
+    Action.READ_USERS: Rule(("manage_users", "read_users")),
+    Action.MANAGE_USERS: Rule(("manage_users",)),
+    Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
+}
+
+_Test = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """A rule, ready to be asked for every message sent."""
+
+    everywhere: _Test
+    stream: _Test
+    topic: _Test
+
+
+def _test(names: tuple[str, ...], kind: type[msgspec.Struct]) -> _Test:
+    unknown = set(names) - set(kind.__struct_fields__)
+    assert not unknown, f"{kind.__name__} has no {unknown}"
+    if not names:
+        return lambda _: False
+    if len(names) == 1:
+        return attrgetter(names[0])
+    values = attrgetter(*names)
+    return lambda permissions: True in values(permissions)
+
+
+class AccessControl:
+    """Answers from the state as it is now."""
+
+    def __init__(self, state: CatalogState) -> None:
+        self._users = state.users
+        self._tests = {
+            action: _Tests(
+                _test(rule.everywhere, GlobalPermissions),
+                _test(rule.stream, StreamPermissions),
+                _test(rule.topic, TopicPermissions),
+            )
+            for action, rule in RULES.items()
+        }
+
+    def user(self, session: Session) -> User:
+        """Who is logged in. Raises ``CommandRejected``: nobody (40), or an inactive user (47)."""
+        user_id = session.user_id
+        user = None if user_id is None else self._users.get(user_id)
+        if user is None:
+            raise CommandRejected(ErrorCode.UNAUTHENTICATED, "nobody is logged in on this connection")
+        if not user.is_active:
+            raise CommandRejected(ErrorCode.USER_INACTIVE, f"user {user.name!r} is inactive")
+        return user
+
+    def require(
+        self, session: Session, action: Action, stream_id: int | None = None, topic_id: int | None = None
+    ) -> None:
+        """Let pass who may do this. Raises ``CommandRejected``: 40, 47, or 41 for one who may not."""
+        user = self.user(session)
+        if user.user_id != ROOT_USER_ID and not self.allows(user.permissions, action, stream_id, topic_id):
+            what = action.name.lower().replace("_", " ")
+            raise CommandRejected(ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {what}")
+
+    def allows(
+        self,
+        permissions: Permissions | None,
+        action: Action,
+        stream_id: int | None = None,
+        topic_id: int | None = None,
+    ) -> bool:
+        """Whether these permissions are enough."""
+        if permissions is None:
+            return False
+        tests = self._tests[action]
+        if tests.everywhere(permissions.everywhere):
+            return True
+        if stream_id is None:
+            return False
+        stream = permissions.streams.get(stream_id)
+        if stream is None:
+            return False
+        if tests.stream(stream):
+            return True
+        topic = None if topic_id is None else stream.topics.get(topic_id)
+        return topic is not None and tests.topic(topic)

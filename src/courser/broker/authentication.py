@@ -1,0 +1,209 @@
+"""Logging in and out, and the passwords behind it.
+
+An unknown user and a wrong password get the same answer after the same work. Hashing never stops the event loop, and
+failed logins make later ones of that name or address wait (``login_delays``).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+from courser.api.replies import LoggedIn
+from courser.broker.login_delays import LoginDelays
+from courser.broker.password_pool import PasswordPool
+from courser.broker.sessions import Memberships, Session, Sessions
+from courser.broker.tokens import Catalog, Tokens
+from courser.catalog import commands as c
+from courser.catalog.entities import User
+from courser.catalog.rules import USER_NAME_SIZE_MAX, USER_NAME_SIZE_MIN
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+PASSWORD_SIZE_MIN, PASSWORD_SIZE_MAX = 3, 100
+"""Bytes of a password, as every SDK checks them."""
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Wait for so many seconds."""
+
+
+class Authentication:
+    """Who is who. One for all connections."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        sessions: Sessions,
+        groups: Memberships,
+        tokens: Tokens,
+        passwords: PasswordPool,
+        clock: Clock,
+        *,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.tokens = tokens
+        self._catalog = catalog
+        self._sessions = sessions
+        self._groups = groups
+        self._passwords = passwords
+        self._delays = LoginDelays(clock)
+        self._sleep = sleep
+        self._numbers = count(1)
+        self._changes = asyncio.Lock()
+        """Held from a look at a password hash to the change of it."""
+
+    # --- logging in and out ---
+
+    async def login(self, session: Session, name: str, password: str, token: str | None = None) -> LoggedIn:
+        """Log in by password, or by a token that the same request may mean. Whoever was logged in before is replaced.
+
+        Raises:
+            CommandRejected: 43 or 44 for a name or password of a bad size, 42 if they do not fit, 47 for the right
+                password of an inactive user. The session stays as it was.
+        """
+        if token is not None:
+            # Looked at first: it costs nothing, and a miss is no failed login, since a password was meant.
+            try:
+                owner, found = self.tokens.find(token)
+            except CommandRejected:
+                pass
+            else:
+                return self._admit(session, owner, found.name)
+        check_user_name(name)
+        check_password(password)
+        user = await self._verify(name, password, session.address)
+        reply = self._admit(session, user, None)
+        await self._renew_hash(user, password)
+        return reply
+
+    async def login_with_token(self, session: Session, token: str) -> LoggedIn:
+        """Log in by personal access token.
+
+        Raises:
+            CommandRejected: 20 for an unknown token, 54 for an expired one, 47 for an inactive user.
+        """
+        await self._wait(None, session.address)
+        try:
+            user, found = self.tokens.find(token)
+        except CommandRejected:
+            self._delays.failed(None, session.address)
+            raise
+        return self._admit(session, user, found.name)
+
+    def logout(self, session: Session) -> None:
+        """Forget who is logged in. The connection stays, its memberships do not."""
+        self._groups.drop_session(session)
+        session.user_id = session.token_name = None
+
+    def user_deleted(self, user: User) -> None:
+        """An account is gone: its tokens and its sessions go with it."""
+        self.tokens.user_deleted(user)
+        error = CommandRejected(ErrorCode.CLIENT_NOT_FOUND, "the user of this login was deleted")
+        for session in self._sessions.of_user(user.user_id):
+            self._sessions.end(session, error)
+
+    def _admit(self, session: Session, user: User, token_name: str | None) -> LoggedIn:
+        if session.ended is not None:
+            # It was closed while the password was looked at: nobody must seem to be logged in.
+            raise session.ended.with_traceback(None)
+        if not user.is_active:
+            raise CommandRejected(ErrorCode.USER_INACTIVE, f"user {user.name!r} is inactive")
+        if session.user_id != user.user_id:
+            # Memberships are not handed on: the new user may not be allowed to read there.
+            self._groups.drop_session(session)
+        session.user_id, session.token_name = user.user_id, token_name
+        session.session_number = next(self._numbers)
+        return LoggedIn(user.user_id, session.session_number)
+
+    # --- passwords ---
+
+    async def hash_password(self, password: str) -> str:
+        """What the catalog keeps of a new password. Raises ``CommandRejected`` (44) for a size that cannot log in."""
+        check_password(password)
+        return await self._passwords.hash(password)
+
+    async def change_password(self, session: Session, user_id: int, current: str, new: str) -> None:
+        """Replace a password. Other sessions that logged in with the old one end.
+
+        Raises:
+            CommandRejected: 42 if the present password is another one, 44 for one of a bad size.
+        """
+        check_password(current)
+        check_password(new)
+        user = await self._verify(self._user(user_id).name, current, session.address)
+        verified = user.password_hash
+        password_hash = await self._passwords.hash(new)
+        async with self._changes:
+            if self._user(user_id).password_hash != verified:
+                raise _invalid_credentials()
+            await self._catalog.submit(c.ChangePassword(user_id, password_hash))
+        error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed: log in again")
+        for other in self._sessions.of_user(user_id):
+            if other is not session and other.token_name is None:
+                self._sessions.end(other, error)
+
+    async def _verify(self, name: str, password: str, address: str) -> User:
+        """The user whose name and password these are. Raises ``CommandRejected`` (42)."""
+        await self._wait(name, address)
+        user = self._find(name)
+        password_hash = None if user is None else user.password_hash
+        is_right = await self._passwords.is_right(password, password_hash)
+        # Meanwhile the user may be gone, or have another password.
+        user = self._find(name)
+        if not is_right or user is None or user.password_hash != password_hash:
+            self._delays.failed(name, address)
+            raise _invalid_credentials()
+        self._delays.succeeded(name)
+        return user
+
+    async def _renew_hash(self, user: User, password: str) -> None:
+        """Hash the password anew if today's parameters are stronger. A disk that refuses it keeps nobody out."""
+        verified = user.password_hash
+        if not self._passwords.is_outdated(verified):
+            return
+        try:
+            password_hash = await self._passwords.hash(password)
+            async with self._changes:
+                if user.password_hash == verified and user.user_id in self._catalog.state.users:
+                    await self._catalog.submit(c.ChangePassword(user.user_id, password_hash))
+        except CourserError as error:
+            _log.warning("password hash not renewed user=%d reason=%s", user.user_id, error)
+
+    async def _wait(self, name: str | None, address: str) -> None:
+        owed = self._delays.owed(name, address)
+        if owed:
+            await self._sleep(owed / 1_000_000)
+
+    def _find(self, name: str) -> User | None:
+        state = self._catalog.state
+        user_id = state.user_by_name.get(name)
+        return None if user_id is None else state.users[user_id]
+
+    def _user(self, user_id: int) -> User:
+        user = self._catalog.state.users.get(user_id)
+        if user is None:
+            raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
+        return user
+
+
+def check_user_name(name: str) -> None:
+    """Raise ``CommandRejected`` (43) for a name that no user can have."""
+    size = len(name.encode(errors="surrogatepass"))
+    if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
+        bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
+        raise CommandRejected(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
+
+
+def check_password(password: str) -> None:
+    """Raise ``CommandRejected`` (44) for a password that cannot log in."""
+    size = len(password.encode(errors="surrogatepass"))
+    if not PASSWORD_SIZE_MIN <= size <= PASSWORD_SIZE_MAX:
+        bounds = f"{PASSWORD_SIZE_MIN} to {PASSWORD_SIZE_MAX}"
+        # The size of a password is a hint at the password: it is not said.
+        raise CommandRejected(ErrorCode.INVALID_PASSWORD, f"a password has {bounds} bytes")
+
+
+def _invalid_credentials() -> CommandRejected:
+    return CommandRejected(ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password")

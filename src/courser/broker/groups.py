@@ -1,0 +1,214 @@
+"""Consumer groups at work: who is a member, and which partitions are whose.
+
+Pure: no event loop, no clock, nothing on disk. The catalog knows which groups exist; membership lives as long as a
+connection. Partition i belongs to member i modulo n, in the order in which the members joined, so each partition has
+at most one owner, and every change takes effect at once.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import count as count_from
+from typing import TypeAlias
+
+from courser.api.replies import Assignment, GroupMember
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, ErrorCode
+
+GroupKey: TypeAlias = tuple[int, int, int]
+"""Stream, topic and group id."""
+
+PartitionCount: TypeAlias = Callable[[int, int], int]
+"""How many partitions a topic has, by stream and topic id."""
+
+
+class _Member:
+    """One connection in one group."""
+
+    __slots__ = ("member_id", "partitions", "turn")
+
+    def __init__(self, member_id: int) -> None:
+        self.member_id = member_id
+        self.partitions = range(0)
+        """Which partitions are this member's: a range, since they are every n-th one."""
+        self.turn = 0
+        """Whose turn it is at the next poll that names no partition; an index into ``partitions``."""
+
+
+class _Group:
+    """The members of one group, in the order in which they joined."""
+
+    __slots__ = ("generation", "members", "partition_count")
+
+    def __init__(self, partition_count: int) -> None:
+        self.members: dict[Session, _Member] = {}
+        self.partition_count = partition_count
+        self.generation = 0
+
+    def rebalance(self) -> None:
+        """Deal the partitions anew, and count it."""
+        self.generation += 1
+        member_count = len(self.members)
+        for index, member in enumerate(self.members.values()):
+            partitions = range(index, self.partition_count, member_count)
+            if partitions != member.partitions:
+                member.partitions = partitions
+                member.turn = member.turn % len(partitions) if partitions else 0
+
+
+class ConsumerGroups:
+    """The members of all groups. Knows only groups that somebody joined; whether a group exists is looked up before."""
+
+    def __init__(self, partition_count: PartitionCount) -> None:
+        self._partition_count = partition_count
+        self._topics: dict[tuple[int, int], dict[int, _Group]] = {}
+
+    # --- membership ---
+
+    def join(self, session: Session, key: GroupKey) -> None:
+        """Become a member. Joining twice changes nothing."""
+        stream_id, topic_id, group_id = key
+        groups = self._topics.setdefault((stream_id, topic_id), {})
+        group = groups.get(group_id)
+        if group is None:
+            group = groups[group_id] = _Group(self._partition_count(stream_id, topic_id))
+        if session in group.members:
+            return
+        group.members[session] = _Member(_smallest_free(member.member_id for member in group.members.values()))
+        session.groups.add(key)
+        group.rebalance()
+
+    def leave(self, session: Session, key: GroupKey) -> None:
+        """Stop being a member. Raises ``CommandRejected`` (5006) for one who is none."""
+        group = self._find(key)
+        if group is None or session not in group.members:
+            raise _not_a_member(session, key)
+        _remove(group, session, key)
+
+    def drop_session(self, session: Session) -> None:
+        """Leave all groups: the connection is gone, or its user is."""
+        for key in tuple(session.groups):
+            self.leave(session, key)
+
+    # --- facts ---
+
+    def member_count(self, key: GroupKey) -> int:
+        """How many members a group has."""
+        group = self._find(key)
+        return 0 if group is None else len(group.members)
+
+    def members(self, key: GroupKey) -> list[GroupMember]:
+        """The members and their partitions, in the order in which they joined."""
+        group = self._find(key)
+        if group is None:
+            return []
+        return [GroupMember(member.member_id, tuple(member.partitions)) for member in group.members.values()]
+
+    def assignment(self, session: Session, key: GroupKey) -> Assignment:
+        """What belongs to this member, and since which generation. Raises ``CommandRejected`` (5006)."""
+        group = self._find(key)
+        member = None if group is None else group.members.get(session)
+        if group is None or member is None:
+            raise _not_a_member(session, key)
+        return Assignment(group.generation, tuple(member.partitions))
+
+    # --- polls and commits ---
+
+    def partition_for_poll(self, session: Session, key: GroupKey, named: int | None) -> int:
+        """The partition that a poll reads: the named one, or the member's partitions in turn, one step a poll.
+
+        Raises:
+            CommandRejected: 5006 for one who is no member, 5009 if the partition is not the member's or it has none.
+        """
+        member = self._member(session, key)
+        partitions = member.partitions
+        if named is not None:
+            return _owned(partitions, named)
+        if not partitions:
+            raise _nothing_owned()
+        turn = member.turn
+        member.turn = turn + 1 if turn + 1 < len(partitions) else 0
+        return partitions[turn]
+
+    def partition_for_commit(self, session: Session, key: GroupKey, named: int | None) -> int:
+        """The partition that a commit is about: the named one, or the one that the next poll would read.
+
+        Raises:
+            CommandRejected: as ``partition_for_poll``.
+        """
+        member = self._member(session, key)
+        if named is not None:
+            return _owned(member.partitions, named)
+        if not member.partitions:
+            raise _nothing_owned()
+        return member.partitions[member.turn]
+
+    # --- what happens to the catalog ---
+
+    def partitions_changed(self, stream_id: int, topic_id: int, count: int) -> None:
+        """A topic has more or fewer partitions now."""
+        for group in self._topics.get((stream_id, topic_id), {}).values():
+            if group.partition_count != count:
+                group.partition_count = count
+                group.rebalance()
+
+    def group_deleted(self, key: GroupKey) -> None:
+        """A group is gone, and so are its memberships."""
+        stream_id, topic_id, group_id = key
+        groups = self._topics.get((stream_id, topic_id), {})
+        group = groups.pop(group_id, None)
+        if group is not None:
+            for session in group.members:
+                session.groups.discard(key)
+        if not groups:
+            self._topics.pop((stream_id, topic_id), None)
+
+    def topic_deleted(self, stream_id: int, topic_id: int) -> None:
+        """A topic is gone, with all its groups."""
+        for group_id in tuple(self._topics.get((stream_id, topic_id), {})):
+            self.group_deleted((stream_id, topic_id, group_id))
+
+    def stream_deleted(self, stream_id: int) -> None:
+        """A stream is gone, with all its topics."""
+        for other_id, topic_id in tuple(self._topics):
+            if other_id == stream_id:
+                self.topic_deleted(stream_id, topic_id)
+
+    # --- finding ---
+
+    def _find(self, key: GroupKey) -> _Group | None:
+        groups = self._topics.get(key[:2])
+        return None if groups is None else groups.get(key[2])
+
+    def _member(self, session: Session, key: GroupKey) -> _Member:
+        group = self._find(key)
+        member = None if group is None else group.members.get(session)
+        if member is None:
+            raise _not_a_member(session, key)
+        return member
+
+
+def _remove(group: _Group, session: Session, key: GroupKey) -> None:
+    del group.members[session]
+    session.groups.discard(key)
+    group.rebalance()
+
+
+def _smallest_free(used: Iterable[int]) -> int:
+    taken = set(used)
+    return next(number for number in count_from() if number not in taken)
+
+
+def _owned(partitions: range, partition_id: int) -> int:
+    if partition_id not in partitions:
+        reason = f"partition {partition_id} is not this member's in its consumer group"
+        raise CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+    return partition_id
+
+
+def _nothing_owned() -> CommandRejected:
+    reason = "the consumer group has more members than partitions: none is left for this one"
+    return CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+
+
+def _not_a_member(session: Session, key: GroupKey) -> CommandRejected:
+    reason = f"client {session.client_id} is no member of consumer group {key[2]}"
+    return CommandRejected(ErrorCode.GROUP_MEMBER_NOT_FOUND, reason)

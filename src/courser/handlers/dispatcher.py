@@ -1,0 +1,61 @@
+"""The dispatcher: from a command to its handler, past the one gate that every transport shares."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from courser.api import commands as c
+from courser.api.replies import Reply
+from courser.api.table import ENTRY_OF
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.handlers import groups, login, system, tokens, users
+
+Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
+# The key of the table says which command a handler gets: a relation that a dict's type cannot express.
+Handler: TypeAlias = Callable[[Broker, Session, Any], Answer]
+
+HANDLERS: dict[type[c.Command], Handler] = {
+    c.Ping: system.ping,
+    c.GetUser: users.get_user,
+    c.GetUsers: users.get_users,
+    c.CreateUser: users.create_user,
+    c.DeleteUser: users.delete_user,
+    c.UpdateUser: users.update_user,
+    c.UpdatePermissions: users.update_permissions,
+    c.ChangePassword: users.change_password,
+    c.LoginUser: login.login_user,
+    c.LogoutUser: login.logout_user,
+    c.GetTokens: tokens.get_tokens,
+    c.CreateToken: tokens.create_token,
+    c.DeleteToken: tokens.delete_token,
+    c.LoginWithToken: login.login_with_token,
+    c.GetConsumerGroup: groups.get_consumer_group,
+    c.GetConsumerGroups: groups.get_consumer_groups,
+    c.CreateConsumerGroup: groups.create_consumer_group,
+    c.DeleteConsumerGroup: groups.delete_consumer_group,
+    c.JoinConsumerGroup: groups.join_consumer_group,
+    c.LeaveConsumerGroup: groups.leave_consumer_group,
+    c.SyncConsumerGroup: groups.sync_consumer_group,
+}
+
+
+class Dispatcher:
+    """One for all connections of all transports."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes = {kind: (handler, ENTRY_OF[kind].is_public) for kind, handler in HANDLERS.items()}
+
+    def dispatch(self, session: Session, command: c.Command) -> Answer:
+        """Begin to carry out a command; what it is answered with comes from the coroutine.
+
+        Raises:
+            CourserError: here or in the coroutine, the answer that the client gets.
+        """
+        if session.ended is not None:
+            # Without the traceback of the last time: each raise would make it longer.
+            raise session.ended.with_traceback(None)
+        handler, is_public = self._routes[type(command)]
+        if not is_public:
+            self._broker.access.user(session)
+        return handler(self._broker, session, command)
