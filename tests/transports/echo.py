@@ -36,7 +36,7 @@ class EchoCodec:
     """Three bytes of length, then text. ``!`` is refused, ``?`` is answered by the codec itself."""
 
     def frame_size(self, head: memoryview) -> int | None:
-        if head[0:1] == b"!":
+        if bytes(head[:1]) == b"!":
             raise FrameRefused("it begins with an exclamation mark", b"no!")
         return None if len(head) < 3 else 3 + int.from_bytes(head[:3], "little")
 
@@ -65,7 +65,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent = bytearray()
         self.is_stuck = False
-        self.is_paused = False
+        self.flow = "open"
         self.is_closed = False
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
@@ -74,12 +74,12 @@ class Wire:
         return not self.is_stuck
 
     def pause(self) -> None:
-        assert not self.is_paused
-        self.is_paused = True
+        assert self.flow == "open"
+        self.flow = "paused"
 
     def resume(self) -> None:
-        assert self.is_paused
-        self.is_paused = False
+        assert self.flow == "paused"
+        self.flow = "open"
 
     def close(self) -> None:
         self.is_closed = True
@@ -130,7 +130,7 @@ class Peer:
         """Bytes come, as much at a time as there is room for."""
         view = memoryview(data)
         while view and not self.wire.is_closed:
-            assert not self.wire.is_paused, "a paused connection receives nothing"
+            assert self.wire.flow == "open", "a paused connection receives nothing"
             room = self.loop.room()
             part = view[: len(room)]
             room[: len(part)] = part
