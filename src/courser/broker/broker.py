@@ -11,9 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from courser.broker.access import AccessControl
+from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.credentials import Passwords
+from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.password_pool import PasswordPool
+from courser.broker.sessions import Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.tokens import Tokens
 from courser.catalog.commands import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.model.permissions import ALL_PERMISSIONS
@@ -44,6 +51,16 @@ class Broker:
             data.file_system, opened.directories, pool, clock=data.clock, settings=settings
         )
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool)
+        self.groups = ConsumerGroups(self._partition_count)
+        self.sessions = Sessions(self.clock, self.groups)
+        self.access = AccessControl(self.catalog.state)
+        tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
+        passwords = PasswordPool(Passwords(), pool)
+        self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
+
+    def _partition_count(self, stream_id: int, topic_id: int) -> int:
+        topic = self.catalog.state.topic(stream_id, topic_id)
+        return 0 if topic is None else len(topic.partitions)
 
     @classmethod
     async def open(

@@ -83,7 +83,7 @@ class LoginDelays:
             self._names.note(name, now)
 
     def succeeded(self, name: str) -> None:
-        """The right password: the name starts afresh. The address does not, or one account would free guesses at others."""
+        """The right password: the name starts afresh. The address does not: one account must not free guesses."""
         self._names.forget(name)
 
 

@@ -1,6 +1,7 @@
 """Personal access tokens: made, found by their hash, deleted, and cleared away when they have expired."""
 
 import asyncio
+import logging
 from typing import Protocol
 
 from courser.broker.credentials import hash_token, make_token
@@ -9,9 +10,11 @@ from courser.catalog import commands as c
 from courser.catalog.entities import Token, User
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created
-from courser.errors import CommandRejected, ErrorCode
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.topic_options import NEVER
+
+_log = logging.getLogger(__name__)
 
 _TIME_MAX = 2**63 - 1
 """Microseconds since 1970: what would expire later, never does. Clients count in signed 64 bits."""
@@ -100,12 +103,27 @@ class Tokens:
             for token in user.tokens.values()
             if self._is_expired(token)
         ]
+        count = 0
         for user_id, token in expired:
             async with self._changes:
                 # Meanwhile the user may have deleted it, and made another one of the same name.
                 if self._own(user_id).get(token.name) is token:
                     await self._delete(user_id, token.name)
-        return len(expired)
+                    count += 1
+        return count
+
+    async def clean(self, interval: int) -> None:
+        """Remove expired tokens every so many microseconds, until cancelled."""
+        while True:
+            await asyncio.sleep(interval / 1_000_000)
+            try:
+                count = await self.remove_expired()
+            except CourserError as error:
+                # They have expired all the same; the next turn tries again.
+                _log.warning("expired tokens not removed reason=%s", error)
+            else:
+                if count:
+                    _log.info("expired tokens removed count=%d", count)
 
     def user_deleted(self, user: User) -> None:
         """Forget the tokens of a user that is gone."""
