@@ -10,6 +10,7 @@ Exceptions carry facts; the sentence is written in ``__str__``. Three families:
 * refused starts: the data directory cannot be opened as it is, with the remedy in the message.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
@@ -261,6 +262,19 @@ class StartRefused(CourserError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; {self.remedy}"
+
+
+class ConfigurationRefused(CourserError):
+    """A file, a variable or an argument says what cannot be; each problem is one sentence."""
+
+    code = ErrorCode.CONFIGURATION_REFUSED
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 class MetadataDamaged(StartRefused):
