@@ -1,0 +1,408 @@
+"""The protocol of SDK 0.9, as its server side sees it. One codec per connection.
+
+A request is a 256-byte header and a body; so is a reply. Changes have operations of their own and numbers that tell
+repeats from new requests; everything else is *non-replicated* and has its command code in the header.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from courser.api import commands as c
+from courser.api.replies import LoggedIn, Polled, Reply, Sent
+from courser.errors import CourserError, ErrorCode, InvalidBatch
+from courser.model.buffers import Buffer
+from courser.records.checksum import xxh3
+from courser.wire import vsr_headers as headers
+from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.private_commands import PRIVATE_DECODERS
+from courser.wire.reading import Malformed, Reader
+from courser.wire.vsr_duplicates import DuplicateTable, Verdict
+from courser.wire.vsr_failures import FAREWELLS, WRITES, Channel, judge
+from courser.wire.vsr_headers import HEADER_SIZE, INTERNAL_OPERATIONS, NO_CHECKSUM, NO_CLIENT, Operation, Reason
+from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login
+from courser.wire.vsr_replies import ENCODERS
+from courser.wire.vsr_requests import (
+    READERS_OF_CODES,
+    READERS_OF_OPERATIONS,
+    NothingThere,
+    offset_content,
+    read_poll,
+    read_send,
+    send_content,
+    send_head_size,
+)
+
+# Plain numbers, because comparing with members of an enum is slow.
+_REGISTER = int(Operation.REGISTER)
+_NON_REPLICATED = int(Operation.NON_REPLICATED)
+_LOGOUT = int(Operation.LOGOUT)
+_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
+_OPERATIONS = frozenset(int(operation) for operation in Operation)
+_WRITES = frozenset(int(operation) for operation in WRITES)
+_OPERATION_OF_REPLY = {int(operation): reply for operation, reply in headers.OPERATION_OF_REPLY.items()}
+_UNFRAMED = frozenset({_NON_REPLICATED, _LOGOUT, _SEND_MESSAGES})
+"""Operations whose replies have no result in front of the payload."""
+
+_PING = 1
+_POLL_MESSAGES = 100
+_CLASSIC_LOGINS = frozenset({38, 44})
+_SESSION_CODES = frozenset({39, 40, 45})
+"""Logout and logins under the numbers that they have as operations: accepted, without effect."""
+_REPLICATED_CODES = frozenset({33, 34, 35, 36, 37, 42, 43, 101, 121, 122}) | frozenset(
+    {202, 203, 204, 205, 302, 303, 304, 305, 402, 403, 503, 602, 603, 604, 605}
+)
+"""Commands that have an operation, and are not carried out under their classic number."""
+_FIND_NOTHING_IF_MALFORMED = frozenset({21, 120, 606})
+"""Reads that the original answers with "nothing there" if it cannot understand what is looked for."""
+_OPTION_CODES = frozenset({ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE})
+
+_NO_REJECTION = bytes(4)
+"""The result of what was carried out: no rejections."""
+_REJECTION = Struct("<III")
+"""count: one; index: 0; code"""
+_NOT_OWNED_PARTITION = 2**32 - 1
+
+
+class VsrIncoming(Incoming):
+    """A request, and what its reply repeats of it."""
+
+    __slots__ = ("checksum", "client", "content", "operation", "request")
+
+    def __init__(self, client: bytes, checksum: bytes, request: int, operation: int) -> None:
+        self.command = None
+        self.answer = None
+        self.reason = ""
+        self.closes = False
+        self.client = client
+        self.checksum = checksum
+        self.request = request
+        """Its number."""
+        self.operation = operation
+        self.content = b""
+        """What tells a send or a stored offset from others."""
+
+
+class _Refusal(Exception):
+    """A request that is not carried out."""
+
+    def __init__(self, answer: Sequence[Buffer], reason: str) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+class VsrCodec:
+    """One connection of an SDK 0.9 client."""
+
+    __slots__ = ("_client", "_duplicates", "_is_first", "_verify_frames")
+
+    def __init__(self, *, verify_frames: bool = False) -> None:
+        self._verify_frames = verify_frames
+        self._duplicates = DuplicateTable()
+        self._client = NO_CLIENT
+        """What the client last called itself."""
+        self._is_first = True
+
+    # --- frames ---------------------------------------------------------------------------------------
+
+    def frame_size(self, head: memoryview) -> int | None:
+        """See ``Codec``. What no client sends ends the connection: where the next frame begins cannot be told."""
+        length = len(head)
+        if self._is_first and any(head[: headers.SIZE_POSITION]):
+            raise FrameRefused("the first frame does not begin with 48 zeros")
+        if length < headers.SIZE_POSITION + 4:
+            return None
+        size = headers.frame_size_of(head)
+        if not HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX:
+            raise FrameRefused(f"a frame of {size} bytes; {HEADER_SIZE} to {headers.FRAME_SIZE_MAX} are allowed")
+        if length <= headers.COMMAND_POSITION:
+            return None
+        if head[headers.COMMAND_POSITION] != headers.COMMAND_REQUEST:
+            raise FrameRefused(f"a frame of kind {head[headers.COMMAND_POSITION]}, which is no request")
+        return size
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+        """See ``Codec``."""
+        self._is_first = False
+        if len(frame) < HEADER_SIZE:
+            return _hang_up(VsrIncoming(NO_CLIENT, NO_CHECKSUM, 0, _NON_REPLICATED), "a frame without a whole header")
+        size, command, client, checksum, request, operation, session, code = headers.unpack_request(frame)
+        incoming = VsrIncoming(client, checksum, request, operation)
+        if command != headers.COMMAND_REQUEST or size != len(frame):
+            return _hang_up(incoming, f"a frame of kind {command} that claims to have {size} bytes")
+        self._client = client
+        body = frame[HEADER_SIZE:]
+        try:
+            if operation == _NON_REPLICATED:
+                _check_client(incoming)
+                _check_read_is_allowed(incoming, code, is_logged_in=is_logged_in)
+                _check_body(incoming, body)
+                incoming.command = _read_non_replicated(incoming, code, body)
+            elif operation in _WRITES or operation in READERS_OF_OPERATIONS:
+                _check_change_is_allowed(incoming, session, is_logged_in=is_logged_in)
+                _check_body(incoming, body)
+                if operation == _SEND_MESSAGES:
+                    self._read_send(incoming, body)
+                elif operation in _WRITES:
+                    self._read_offset_change(incoming, body)
+                else:
+                    self._read_change(incoming, body)
+            else:
+                self._read_session_request(incoming, session, body, is_logged_in=is_logged_in)
+        except _Refusal as refusal:
+            incoming.answer, incoming.reason = refusal.answer, str(refusal)
+        except Malformed as error:
+            incoming.answer, incoming.reason = (_status(incoming, _code_of_malformed(operation, error)),), str(error)
+        except InvalidBatch as error:
+            incoming.answer, incoming.reason = (_status(incoming, error.code),), str(error)
+        return incoming
+
+    def _read_send(self, incoming: VsrIncoming, body: memoryview) -> None:
+        batch_start = send_head_size(body)
+        incoming.content = send_content(body, batch_start)
+        self._answer_repeated_write(incoming)
+        incoming.command = read_send(body, batch_start, verify_frames=self._verify_frames)
+
+    def _read_offset_change(self, incoming: VsrIncoming, body: memoryview) -> None:
+        incoming.content = offset_content(body)
+        self._answer_repeated_write(incoming)
+        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
+
+    def _answer_repeated_write(self, incoming: VsrIncoming) -> None:
+        answer = self._duplicates.recall_write(incoming.request, incoming.operation, incoming.content)
+        if answer is not None:
+            raise _Refusal((answer,), "it was carried out before")
+
+    def _read_change(self, incoming: VsrIncoming, body: memoryview) -> None:
+        recalled = self._duplicates.recall_change(incoming.request, incoming.operation, incoming.checksum)
+        if isinstance(recalled, bytes):
+            raise _Refusal((recalled,), "it was carried out before")
+        if recalled is Verdict.FORGOTTEN:
+            answer = _result(incoming, ErrorCode.REQUEST_ALREADY_APPLIED)
+            raise _Refusal((answer,), "its number is below one that was carried out, and no answer is known")
+        if recalled is Verdict.CONFLICT:
+            answer = _status(incoming, ErrorCode.INVALID_COMMAND)
+            raise _Refusal((answer,), "its number was used for another request")
+        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
+
+    def _read_session_request(
+        self, incoming: VsrIncoming, session: int, body: memoryview, *, is_logged_in: bool
+    ) -> None:
+        """Login, logout, and operations that no client may ask for."""
+        operation = incoming.operation
+        _check_client(incoming)
+        if operation == _REGISTER:
+            if session or incoming.request:
+                raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a number")
+            _check_body(incoming, body)
+            incoming.command = _read_login(incoming, body)
+        elif operation == _LOGOUT:
+            _check_body(incoming, body)
+            if not is_logged_in:
+                raise _Refusal((_reply(incoming, b""),), "nobody is logged in")
+            incoming.command = c.LogoutUser()
+        elif operation in INTERNAL_OPERATIONS:
+            reason = Reason.INTERNAL_OPERATION if is_logged_in else Reason.NO_SESSION
+            raise _Refusal((headers.eviction(incoming.client, reason),), f"operation {operation} is not for clients")
+        else:
+            raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"there is no operation {operation}")
+
+    # --- replies --------------------------------------------------------------------------------------
+
+    def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        """See ``Codec``."""
+        assert isinstance(incoming, VsrIncoming)
+        if type(reply) is Sent:
+            answer = headers.sent_reply(
+                incoming.client,
+                incoming.checksum,
+                incoming.request,
+                reply.stream_id,
+                reply.topic_id,
+                reply.partition_id,
+                reply.base_offset,
+            )
+            self._duplicates.remember_write(incoming.request, _SEND_MESSAGES, incoming.content, answer)
+            return (answer,)
+        if type(reply) is Polled:
+            return (
+                headers.polled_head(
+                    incoming.client,
+                    incoming.checksum,
+                    incoming.request,
+                    reply.partition_id,
+                    reply.current_offset,
+                    reply.message_count,
+                    batches_size=reply.size,
+                ),
+                *reply.pieces,
+            )
+        command = incoming.command
+        assert command is not None
+        encoder = ENCODERS.get(type(command))
+        payload = b"" if encoder is None else encoder(reply)
+        if isinstance(reply, LoggedIn):
+            self._duplicates.reset()
+            return (_reply(incoming, payload, commit=reply.session),)
+        answer = _reply(incoming, payload)
+        self._remember(incoming, answer)
+        return (answer,)
+
+    def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
+        """See ``Codec``."""
+        assert isinstance(incoming, VsrIncoming)
+        assert incoming.command is not None
+        channel, number = judge(incoming.operation, incoming.command, error.code)
+        match channel:
+            case Channel.STATUS:
+                return (_status(incoming, number),)
+            case Channel.RESULT:
+                answer = _result(incoming, number)
+                self._remember(incoming, answer)
+                return (answer,)
+            case Channel.EVICTION:
+                return (headers.eviction(incoming.client, Reason(number)),)
+            case Channel.NOTHING:
+                return (_reply(incoming, b""),)
+            case Channel.EMPTY_LIST:
+                return (_reply(incoming, bytes(4)),)
+            case Channel.NOT_OWNED:
+                return (_empty_poll(incoming, _NOT_OWNED_PARTITION),)
+
+    def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:
+        """Keep the answer to something that was carried out, for the case that it is asked for once more."""
+        operation = incoming.operation
+        if operation in _WRITES:
+            self._duplicates.remember_write(incoming.request, operation, incoming.content, answer)
+        elif operation in READERS_OF_OPERATIONS:
+            self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
+
+    def farewell(self, error: CourserError) -> bytes:
+        """See ``Codec``. The SDK takes it as the answer to its next request, and logs in again."""
+        reason = FAREWELLS.get(error.code)
+        return b"" if reason is None else headers.eviction(self._client, reason)
+
+
+# --- checks -------------------------------------------------------------------------------------------
+
+
+def _check_client(incoming: VsrIncoming) -> None:
+    if incoming.client == NO_CLIENT:
+        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "the client calls itself 0")
+
+
+def _check_read_is_allowed(incoming: VsrIncoming, code: int, *, is_logged_in: bool) -> None:
+    if code in _CLASSIC_LOGINS:
+        answer = headers.eviction(incoming.client, Reason.MALFORMED_LOGIN)
+        raise _Refusal((answer,), f"command {code} is no login of this protocol")
+    if not is_logged_in and code != _PING:
+        raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} before a login")
+
+
+def _check_change_is_allowed(incoming: VsrIncoming, session: int, *, is_logged_in: bool) -> None:
+    _check_client(incoming)
+    if not is_logged_in:
+        answer = headers.eviction(incoming.client, Reason.NO_SESSION)
+        raise _Refusal((answer,), f"operation {incoming.operation} before a login")
+    if not session or not incoming.request:
+        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a number")
+
+
+def _check_body(incoming: VsrIncoming, body: memoryview) -> None:
+    """Compare the body with the checksum in the header, if there is one."""
+    checksum = incoming.checksum
+    if checksum != NO_CHECKSUM and int.from_bytes(checksum, "little") != xxh3(body):
+        raise _refused(incoming, ErrorCode.INVALID_FORMAT, "the checksum of the request does not match")
+
+
+# --- bodies -------------------------------------------------------------------------------------------
+
+
+def _read_login(incoming: VsrIncoming, body: memoryview) -> c.Command:
+    try:
+        return read_login(body)
+    except VersionRefused as error:
+        answer = headers.eviction(
+            incoming.client,
+            Reason.INCOMPATIBLE_PROTOCOL,
+            version_max=PROTOCOL_VERSION_MAX,
+            version_min=PROTOCOL_VERSION_MIN,
+        )
+        raise _Refusal((answer,), str(error)) from None
+    except Malformed as error:
+        raise _Refusal((headers.eviction(incoming.client, Reason.MALFORMED_LOGIN),), str(error)) from None
+
+
+def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> c.Command:
+    if code == _POLL_MESSAGES:
+        poll = read_poll(body)
+        if poll.partition_id is None:
+            # Members of a group know their partitions and name one.
+            raise _Refusal((_empty_poll(incoming, 0),), "a group's poll names no partition")
+        return poll
+    reader = READERS_OF_CODES.get(code) or PRIVATE_DECODERS.get(code)
+    if reader is not None:
+        try:
+            return reader(Reader(body))
+        except NothingThere as error:
+            raise _Refusal((_reply(incoming, b""),), str(error)) from None
+        except Malformed as error:
+            if code in _FIND_NOTHING_IF_MALFORMED:
+                raise _Refusal((_reply(incoming, b""),), str(error)) from None
+            raise
+    if code in _SESSION_CODES:
+        raise _Refusal((_reply(incoming, b""),), f"command {code} has no effect")
+    if code in _REPLICATED_CODES:
+        raise _refused(incoming, ErrorCode.FEATURE_UNAVAILABLE, f"command {code} has an operation of its own")
+    raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"there is no command {code}")
+
+
+def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
+    if operation in _WRITES:
+        return ErrorCode.RESOURCE_NOT_FOUND
+    return error.code if error.code in _OPTION_CODES else ErrorCode.INVALID_COMMAND
+
+
+# --- answers ------------------------------------------------------------------------------------------
+
+
+def _hang_up(incoming: VsrIncoming, reason: str) -> VsrIncoming:
+    incoming.answer = ()
+    incoming.reason = reason
+    incoming.closes = True
+    return incoming
+
+
+def _refused(incoming: VsrIncoming, code: ErrorCode, reason: str) -> _Refusal:
+    return _Refusal((_status(incoming, code),), reason)
+
+
+def _status(incoming: VsrIncoming, code: int) -> bytes:
+    # An operation that does not exist cannot be repeated to the client: it would not take the header.
+    operation = incoming.operation if incoming.operation in _OPERATIONS else _NON_REPLICATED
+    return headers.reply_header(incoming.client, incoming.checksum, incoming.request, operation, status=code)
+
+
+def _result(incoming: VsrIncoming, code: int) -> bytes:
+    """The answer to a change that the state does not allow."""
+    return _body(incoming, _REJECTION.pack(1, 0, code))
+
+
+def _reply(incoming: VsrIncoming, payload: bytes, *, commit: int = 0) -> bytes:
+    """The answer to what was carried out."""
+    if incoming.operation not in _UNFRAMED:
+        payload = _NO_REJECTION + payload
+    return _body(incoming, payload, commit=commit)
+
+
+def _body(incoming: VsrIncoming, body: bytes, *, commit: int = 0) -> bytes:
+    operation = _OPERATION_OF_REPLY.get(incoming.operation, incoming.operation)
+    header = headers.reply_header(
+        incoming.client, incoming.checksum, incoming.request, operation, body_size=len(body), commit=commit
+    )
+    return header + body
+
+
+def _empty_poll(incoming: VsrIncoming, partition_id: int) -> bytes:
+    return headers.polled_head(incoming.client, incoming.checksum, incoming.request, partition_id, 0, 0)

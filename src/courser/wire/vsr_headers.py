@@ -1,0 +1,244 @@
+"""The 256-byte headers of SDK 0.9: requests, replies, evictions. The only place that knows where their fields lie.
+
+All numbers are little-endian. Fields that nobody reads are zero and left out: checksums of the header and the body,
+cluster, view, release, replica, timestamp, context.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+
+HEADER_SIZE = 256
+FRAME_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes of a request, header included."""
+
+SIZE_POSITION = 48
+"""Everything before it is zero in what SDKs send."""
+COMMAND_POSITION = 60
+_SIZE = Struct("<I")
+
+COMMAND_REQUEST = 5
+_COMMAND_REPLY = 8
+_COMMAND_EVICTION = 13
+
+CLIENT_SIZE = 16
+NO_CLIENT = bytes(CLIENT_SIZE)
+NO_CHECKSUM = bytes(16)
+
+PROTOCOL_VERSION = 11 << 10
+"""0.11.0, packed: major, minor and patch have ten bits each, the patch the lowest."""
+
+_REQUEST = Struct(
+    "<"
+    "48x"
+    "I"  # 48 size: header and body
+    "8x"
+    "B"  # 60 command
+    "67x"
+    "16s"  # 128 client
+    "16s"  # 144 request_checksum: XXH3-64 of the body, or zero
+    "8x"
+    "Q"  # 168 request: its number
+    "B"  # 176 operation
+    "7x"
+    "Q"  # 184 session
+    "4x"
+    "I"  # 196 code: of the command, if the operation is NON_REPLICATED
+    "56x"
+)
+assert _REQUEST.size == HEADER_SIZE
+
+_REPLY_FIELDS = (
+    "<"
+    "48x"
+    "I"  # 48 size
+    "8x"
+    "B"  # 60 command
+    "67x"
+    "16s"  # 128 request_checksum
+    "16x"
+    "16s"  # 160 client
+    "Q"  # 176 op
+    "Q"  # 184 commit
+    "8x"
+    "Q"  # 200 request
+    "B"  # 208 operation
+    "7x"
+    "I"  # 216 status
+    "36x"
+)
+_REPLY = Struct(_REPLY_FIELDS)
+_SENT = Struct(
+    _REPLY_FIELDS + "I"  # count: always one
+    "III"  # stream_id, topic_id, partition_id
+    "Q"  # base_offset
+)
+_POLLED = Struct(
+    _REPLY_FIELDS + "I"  # partition_id
+    "Q"  # current_offset
+    "I"  # message_count
+)
+assert (_REPLY.size, _SENT.size, _POLLED.size) == (HEADER_SIZE, HEADER_SIZE + 24, HEADER_SIZE + 16)
+
+_EVICTION = Struct(
+    "<"
+    "48x"
+    "I"  # 48 size
+    "8x"
+    "B"  # 60 command
+    "67x"
+    "16s"  # 128 client: not zero
+    "I"  # 144 highest protocol version that is accepted
+    "I"  # 148 lowest
+    "103x"
+    "B"  # 255 reason
+)
+assert _EVICTION.size == HEADER_SIZE
+
+
+class Operation(IntEnum):
+    """What a request wants. Commands that change nothing are NON_REPLICATED and have their number beside it."""
+
+    REGISTER = 1
+    NON_REPLICATED = 2
+    LOGOUT = 3
+    CREATE_STREAM = 128
+    UPDATE_STREAM = 129
+    DELETE_STREAM = 130
+    PURGE_STREAM = 131
+    CREATE_TOPIC = 132
+    UPDATE_TOPIC = 133
+    DELETE_TOPIC = 134
+    PURGE_TOPIC = 135
+    CREATE_PARTITIONS = 136
+    DELETE_PARTITIONS = 137
+    DELETE_SEGMENTS = 138
+    CREATE_CONSUMER_GROUP = 139
+    DELETE_CONSUMER_GROUP = 140
+    CREATE_USER = 141
+    UPDATE_USER = 142
+    DELETE_USER = 143
+    CHANGE_PASSWORD = 144
+    UPDATE_PERMISSIONS = 145
+    CREATE_TOKEN = 146
+    DELETE_TOKEN = 147
+    JOIN_CONSUMER_GROUP = 148
+    LEAVE_CONSUMER_GROUP = 149
+    SEND_MESSAGES = 160
+    STORE_CONSUMER_OFFSET = 161
+    DELETE_CONSUMER_OFFSET = 162
+
+
+INTERNAL_OPERATIONS = range(64, 69)
+"""What servers of a cluster say to each other. Never from a client, but three of them are in replies."""
+
+OPERATION_OF_REPLY = {
+    Operation.CREATE_TOPIC: 64,
+    Operation.CREATE_PARTITIONS: 65,
+    Operation.DELETE_SEGMENTS: 68,
+}
+"""Commands that the original rewrites before it carries them out: their results carry the new operation."""
+
+
+class Reason(IntEnum):
+    """Why a client is turned away. Beside each: what the SDK makes of it."""
+
+    NO_SESSION = 1  # unauthenticated: it logs in again and repeats the request once
+    INTERNAL_OPERATION = 4  # invalid command
+    INVALID_CREDENTIALS = 9
+    INVALID_TOKEN = 10
+    SESSION_ERROR = 12  # unauthenticated
+    STALE_CLIENT = 13
+    INCOMPATIBLE_PROTOCOL = 14
+    MALFORMED_LOGIN = 15  # invalid format
+
+
+unpack_request: Callable[[memoryview], tuple[int, int, bytes, bytes, int, int, int, int]] = _REQUEST.unpack_from
+"""size, command, client, request_checksum, request, operation, session, code"""
+
+# Plain numbers: looking up members of an enum costs more than the rest of a reply's header.
+_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
+_NON_REPLICATED = int(Operation.NON_REPLICATED)
+
+_pack_reply = _REPLY.pack
+_pack_sent = _SENT.pack
+_pack_polled = _POLLED.pack
+
+
+def frame_size_of(head: memoryview) -> int:
+    """The size that a frame claims; the head has at least 52 bytes."""
+    size: int = _SIZE.unpack_from(head, SIZE_POSITION)[0]
+    return size
+
+
+def reply_header(
+    client: bytes,
+    checksum: bytes,
+    request: int,
+    operation: int,
+    *,
+    status: int = 0,
+    body_size: int = 0,
+    commit: int = 0,
+) -> bytes:
+    """The header of a reply whose body follows."""
+    return _pack_reply(
+        HEADER_SIZE + body_size, _COMMAND_REPLY, checksum, client, commit, commit, request, operation, status
+    )
+
+
+def sent_reply(
+    client: bytes, checksum: bytes, request: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int
+) -> bytes:
+    """The whole reply to a send, in one piece because it is made so often."""
+    return _pack_sent(
+        HEADER_SIZE + 24,
+        _COMMAND_REPLY,
+        checksum,
+        client,
+        0,
+        0,
+        request,
+        _SEND_MESSAGES,
+        0,
+        1,
+        stream_id,
+        topic_id,
+        partition_id,
+        base_offset,
+    )
+
+
+def polled_head(
+    client: bytes,
+    checksum: bytes,
+    request: int,
+    partition_id: int,
+    current_offset: int,
+    message_count: int,
+    *,
+    batches_size: int = 0,
+) -> bytes:
+    """The reply to a poll up to its batches."""
+    return _pack_polled(
+        HEADER_SIZE + 16 + batches_size,
+        _COMMAND_REPLY,
+        checksum,
+        client,
+        0,
+        0,
+        request,
+        _NON_REPLICATED,
+        0,
+        partition_id,
+        current_offset,
+        message_count,
+    )
+
+
+def eviction(client: bytes, reason: Reason, *, version_max: int = 0, version_min: int = 0) -> bytes:
+    """A frame that ends the client's session."""
+    if client == NO_CLIENT:
+        # A client that names itself 0 takes no frame that does.
+        client = b"\x01" + NO_CLIENT[1:]
+    return _EVICTION.pack(HEADER_SIZE, _COMMAND_EVICTION, client, version_max, version_min, reason)

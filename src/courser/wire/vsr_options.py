@@ -1,0 +1,284 @@
+"""Options as SDK 0.9 sends and gets them: named values with a kind. Only topics have any.
+
+A block is entries behind one another, each a key and a value, each of these ``kind u8 | length u32 | bytes``. In a
+request the block ends with the body; in a reply its size stands before it. Values may come in the kind of the key, or
+as a text that says the same ("7 days"); they go out in the kind of the key, sorted by key.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+
+from courser.errors import ErrorCode
+from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
+from courser.model.topic_options import TopicOptions
+from courser.records.user_headers import HeaderKind
+from courser.wire.reading import Malformed, Reader
+
+ENTRY_COUNT_MAX = 1024
+BLOCK_SIZE_MAX = 100_000
+_FIELD_SIZE_MAX = 255
+
+_SEGMENT_SIZE_STEP = 512
+_SEGMENT_SIZE_MIN, _SEGMENT_SIZE_MAX = 1024 * 1024, 1024 * 1024 * 1024
+_SAVE_COUNT_MAX = 16_777_216
+_SAVE_SIZE_MAX = 1024 * 1024 * 1024
+
+_FIELD = Struct("<BI")
+_U32 = Struct("<I")
+
+_COMPRESSIONS = {"none": 1, "gzip": 2}
+_COMPRESSION_NAMES = {number: name for name, number in _COMPRESSIONS.items()}
+_DURABILITIES = ("replicated", "persisted")
+_BOOLEANS = {"true": True, "false": False}
+
+OptionValue = str | int | bool
+
+
+class _WrongValue(Exception):
+    """A value that its key does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A value as it came."""
+
+    kind: int
+    data: bytes
+
+    def text(self) -> str | None:
+        """The value if it is text."""
+        if self.kind != HeaderKind.STRING:
+            return None
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError:
+            raise _WrongValue from None
+
+    def number(self, kind: HeaderKind) -> int:
+        """The value if it is a number of that kind."""
+        if self.kind != kind or len(self.data) != kind.width:
+            raise _WrongValue
+        return int.from_bytes(self.data, "little")
+
+
+# --- what each key takes ------------------------------------------------------------------------------
+# None is "the server's default".
+
+
+def _compression(field: _Field) -> int:
+    text = field.text()
+    number = field.number(HeaderKind.UINT8) if text is None else _COMPRESSIONS.get(text)
+    if number not in _COMPRESSION_NAMES:
+        raise _WrongValue
+    return number
+
+
+def _quantity(field: _Field, parse: Callable[[str], int | None]) -> int | None:
+    """A 64-bit number, or a text with a unit; 0 is the server's default."""
+    text = field.text()
+    if text is None:
+        return field.number(HeaderKind.UINT64) or None
+    try:
+        return parse(text) or None
+    except ValueError:
+        raise _WrongValue from None
+
+
+def _message_expiry(field: _Field) -> int | None:
+    return _quantity(field, parse_expiry)
+
+
+def _max_topic_size(field: _Field) -> int | None:
+    return _quantity(field, parse_max_topic_size)
+
+
+def _segment_size(field: _Field) -> int | None:
+    size = _quantity(field, parse_byte_size)
+    if size is not None and (not _SEGMENT_SIZE_MIN <= size <= _SEGMENT_SIZE_MAX or size % _SEGMENT_SIZE_STEP):
+        raise _WrongValue
+    return size
+
+
+def _boolean(field: _Field) -> bool:
+    text = field.text()
+    if text is None:
+        number = field.number(HeaderKind.BOOL)
+        if number > 1:
+            raise _WrongValue
+        return number == 1
+    if text not in _BOOLEANS:
+        raise _WrongValue
+    return _BOOLEANS[text]
+
+
+def _save_count(field: _Field) -> int:
+    text = field.text()
+    if text is None:
+        count = field.number(HeaderKind.UINT32)
+    elif text.isascii() and text.isdigit() and len(text) <= len(str(_SAVE_COUNT_MAX)):
+        count = int(text)
+    else:
+        raise _WrongValue
+    if not 1 <= count <= _SAVE_COUNT_MAX:
+        raise _WrongValue
+    return count
+
+
+def _save_size(field: _Field) -> int | None:
+    size = _quantity(field, parse_byte_size)
+    if size is not None and size > _SAVE_SIZE_MAX:
+        raise _WrongValue
+    return size
+
+
+def _durability(field: _Field) -> str:
+    text = field.text()
+    if text not in _DURABILITIES:
+        raise _WrongValue
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """An option of topics."""
+
+    name: str
+    field: str
+    """Of ``TopicOptions``."""
+    kind: HeaderKind
+    read: Callable[[_Field], OptionValue | None]
+    is_updatable: bool = False
+
+
+_KEYS: Mapping[str, _Key] = {
+    key.name: key
+    for key in (
+        _Key("compression_algorithm", "compression", HeaderKind.STRING, _compression, is_updatable=True),
+        _Key("message_expiry", "message_expiry", HeaderKind.UINT64, _message_expiry, is_updatable=True),
+        _Key("max_topic_size", "max_topic_size", HeaderKind.UINT64, _max_topic_size, is_updatable=True),
+        _Key("segment_size", "segment_size", HeaderKind.UINT64, _segment_size),
+        _Key("enforce_fsync", "enforce_fsync", HeaderKind.BOOL, _boolean),
+        _Key("messages_required_to_save", "messages_required_to_save", HeaderKind.UINT32, _save_count),
+        _Key("size_of_messages_required_to_save", "size_of_messages_required_to_save", HeaderKind.UINT64, _save_size),
+        _Key("preallocate_segments", "preallocate_segments", HeaderKind.BOOL, _boolean),
+        _Key("durability", "durability", HeaderKind.STRING, _durability, is_updatable=True),
+        _Key(
+            "consumer_offset_durability",
+            "consumer_offset_durability",
+            HeaderKind.STRING,
+            _durability,
+            is_updatable=True,
+        ),
+    )
+}
+_SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def read_options(reader: Reader) -> dict[str, _Field]:
+    """The entries up to the end of the body, whatever their keys.
+
+    Raises:
+        Malformed: the bytes are no block of options.
+    """
+    if reader.remaining > BLOCK_SIZE_MAX:
+        raise Malformed(f"{reader.remaining} bytes of options are more than {BLOCK_SIZE_MAX}")
+    entries: dict[str, _Field] = {}
+    while reader.remaining:
+        key = _read_field(reader)
+        if key.kind != HeaderKind.STRING:
+            raise Malformed("the key of an option is not text")
+        try:
+            name = key.data.decode()
+        except UnicodeDecodeError:
+            raise Malformed("the key of an option is not UTF-8") from None
+        if name in entries or len(entries) == ENTRY_COUNT_MAX:
+            raise Malformed(f'option "{name}" is there twice, or one too many')
+        entries[name] = _read_field(reader)
+    return entries
+
+
+def _read_field(reader: Reader) -> _Field:
+    kind = reader.u8()
+    length = reader.u32()
+    if not kind or not 1 <= length <= _FIELD_SIZE_MAX:
+        raise Malformed(f"a part of an option has kind {kind} and {length} bytes")
+    return _Field(kind, bytes(reader.take(length)))
+
+
+def read_no_options(reader: Reader) -> None:
+    """The options of streams and users: there are none to set.
+
+    Raises:
+        Malformed: there is one.
+    """
+    for name in read_options(reader):
+        raise Malformed(f'there is no option "{name}" here', ErrorCode.UNSUPPORTED_OPTION_KEY)
+
+
+def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptions:
+    """What is to be set for a topic.
+
+    Raises:
+        Malformed: an unknown key, or one that cannot be changed, or a value that the key does not take.
+    """
+    entries = read_options(reader)
+    # All keys come before any value: as the original does it.
+    for name in entries:
+        key = _KEYS.get(name)
+        if key is None or (is_update and not key.is_updatable):
+            raise Malformed(f'option "{name}" cannot be set', ErrorCode.UNSUPPORTED_OPTION_KEY)
+    values: dict[str, OptionValue | None] = {}
+    for name, field in entries.items():
+        key = _KEYS[name]
+        try:
+            values[key.field] = key.read(field)
+        except _WrongValue:
+            reason = f'option "{name}" does not take {field.data!r} of kind {field.kind}'
+            raise Malformed(reason, ErrorCode.INVALID_OPTION_VALUE) from None
+    return TopicOptions(**values)  # type: ignore[arg-type]  # each key's reader gives what its field takes
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+def _value_of(key: _Key, options: TopicOptions) -> OptionValue | None:
+    value: OptionValue | None = getattr(options, key.field)
+    if key.field == "compression" and value is not None:
+        return _COMPRESSION_NAMES[int(value)]
+    return value
+
+
+def _encode_value(kind: HeaderKind, value: OptionValue) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    return int(value).to_bytes(kind.width, "little")
+
+
+def _encode_block(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
+    parts: list[bytes] = []
+    for key, value in entries:
+        data = _encode_value(key.kind, value)
+        parts += (
+            _FIELD.pack(HeaderKind.STRING, len(key.name)),
+            key.name.encode(),
+            _FIELD.pack(key.kind, len(data)),
+            data,
+        )
+    block = b"".join(parts)
+    return _U32.pack(len(block)) + block
+
+
+def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
+    """Two blocks: what somebody set, and what holds for the other keys."""
+    explicit = [(key, value) for key in _SORTED_KEYS if (value := _value_of(key, options)) is not None]
+    set_keys = {key.name for key, _ in explicit}
+    derived = [
+        (key, value)
+        for key in _SORTED_KEYS
+        if key.name not in set_keys and (value := _value_of(key, effective)) is not None
+    ]
+    return _encode_block(explicit) + _encode_block(derived)
