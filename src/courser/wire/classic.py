@@ -1,0 +1,163 @@
+"""The protocol of SDKs 0.5 to 0.8: one codec for all of them, which finds out whose client it is talking to.
+
+Request: ``length u32 | code u32 | payload``, the length counting code and payload. Reply: ``status u32 | length u32 |
+payload``, status 0 or the number of an error; an error has no payload. No numbers pair them: replies come in order.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from courser.api.commands import Command, WaitForMessages
+from courser.api.replies import Polled, Reply, Sent
+from courser.errors import CourserError, ErrorCode, Rejection
+from courser.model.buffers import Buffer
+from courser.records.classic import ClassicLimits, Dialect
+from courser.wire.classic_dialect import DialectEvidence
+from courser.wire.classic_failures import ends_connection, is_empty_poll, is_miss, status_of
+from courser.wire.classic_messages import NOTHING_POLLED, decode_poll, decode_send, encode_polled
+from courser.wire.classic_replies import encode_payload
+from courser.wire.classic_requests import DIALECT_DECODERS, HEADER_SIZE, decode_request
+from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.private_commands import batches
+from courser.wire.reading import Malformed
+
+_HEAD = struct.Struct("<II")
+"""length and code, or status and length"""
+_LENGTH_SIZE = 4
+_CODE_SIZE = 4
+_SEND_CODE = 101
+_POLL_CODE = 100
+
+_DONE: Sequence[Buffer] = (bytes(8),)
+"""Status 0 without a payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicWireLimits:
+    """How large requests may be, in bytes."""
+
+    payload_size_max: int = 10 * 1024 * 1024
+    """Of any request but a send."""
+    send_size_max: int = 65 * 1024 * 1024
+    """Of a send: 64 MiB of messages, and room for their index and the metadata."""
+    messages: ClassicLimits = field(default_factory=ClassicLimits)
+    """Of the parts of a message."""
+
+
+USUAL_LIMITS = ClassicWireLimits()
+
+
+def _status(code: int) -> bytes:
+    return _HEAD.pack(code, 0)
+
+
+class ClassicCodec:
+    """One connection of an SDK from 0.5 to 0.8.
+
+    Args:
+        dialect_hint: what clients of this listener speak, if they do not show otherwise.
+        ids: gives so many random message ids of 16 bytes each.
+        limits: of requests.
+    """
+
+    __slots__ = ("_evidence", "_ids", "_limits")
+
+    def __init__(
+        self,
+        dialect_hint: Dialect | None,
+        ids: Callable[[int], bytes],
+        limits: ClassicWireLimits = USUAL_LIMITS,
+    ) -> None:
+        self._evidence = DialectEvidence(dialect_hint)
+        self._ids = ids
+        self._limits = limits
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the client seems to speak."""
+        return self._evidence.dialect
+
+    def assume(self, dialect: Dialect) -> None:
+        """A setting for the user that has logged in. It decides where the client does not show what it is."""
+        self._evidence.note_setting(dialect)
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def frame_size(self, head: memoryview) -> int | None:
+        """See ``Codec``. A length below 4, impossible as it is, stands for a frame of 8 bytes."""
+        if len(head) < HEADER_SIZE:
+            return None
+        length, code = _HEAD.unpack_from(head)
+        payload_size: int = max(length - _CODE_SIZE, 0)
+        if code == _SEND_CODE:
+            size_max, refusal = self._limits.send_size_max, ErrorCode.INVALID_MESSAGES_SIZE
+        else:
+            size_max, refusal = self._limits.payload_size_max, ErrorCode.INVALID_COMMAND
+        if payload_size > size_max:
+            reason = f"a request with the code {code} and {payload_size} bytes, where {size_max} are allowed"
+            raise FrameRefused(reason, _status(refusal))
+        return HEADER_SIZE + payload_size
+
+    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
+        """See ``Codec``. Whether a login is missing is looked at later: a bad payload is refused first."""
+        try:
+            return Incoming(self._command(frame))
+        except Rejection as rejection:
+            return Incoming(None, answer=(_status(rejection.code),), reason=str(rejection))
+        except struct.error:
+            return Incoming(None, answer=(_status(ErrorCode.INVALID_COMMAND),), reason="it is too short")
+
+    def _command(self, frame: memoryview) -> Command:
+        length, code = _HEAD.unpack_from(frame)
+        if length < _CODE_SIZE:
+            raise Malformed(f"its length is {length}, less than that of a code")
+        evidence = self._evidence
+        if code == _SEND_CODE and evidence.is_header_proven:
+            return decode_send(frame, evidence, self._ids, self._limits.messages)
+        if code == _POLL_CODE and evidence.is_numbering_proven:
+            return decode_poll(frame, evidence)
+        if code != _SEND_CODE and code != _POLL_CODE and code not in DIALECT_DECODERS:
+            return decode_request(code, frame, evidence)
+        # What a request tells about the dialect counts only if all of it can be understood that way.
+        evidence = evidence.copy()
+        command: Command
+        if code == _SEND_CODE:
+            command = decode_send(frame, evidence, self._ids, self._limits.messages)
+        elif code == _POLL_CODE:
+            command = decode_poll(frame, evidence)
+        else:
+            command = DIALECT_DECODERS[code](frame, evidence)
+        self._evidence = evidence
+        return command
+
+    # --- replies --------------------------------------------------------------------------------------
+
+    def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        """See ``Codec``."""
+        kind = type(reply)
+        if reply is None or kind is Sent:
+            return _DONE
+        if isinstance(reply, Polled):
+            if type(incoming.command) is WaitForMessages:
+                parts = batches(reply)
+                return (_HEAD.pack(0, sum(map(len, parts))), *parts)
+            return (encode_polled(reply, self._evidence.dialect, self._evidence.first_id),)
+        payload = encode_payload(reply, self._evidence.first_id)
+        return (_HEAD.pack(0, len(payload)) + payload,)
+
+    def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
+        """See ``Codec``."""
+        assert incoming.command is not None, "only commands can fail"
+        command = type(incoming.command)
+        code, dialect = error.code, self._evidence.dialect
+        if is_miss(command, code, dialect):
+            return _DONE
+        if is_empty_poll(command, code):
+            return (NOTHING_POLLED,)
+        incoming.closes = ends_connection(code)
+        return (_status(status_of(command, code, dialect)),)
+
+    def farewell(self, error: CourserError) -> bytes:
+        """See ``Codec``. Clients take it for the answer to their next request, and connect again at 8 and 30."""
+        return _status(error.code)

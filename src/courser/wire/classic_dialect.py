@@ -1,0 +1,151 @@
+"""Which release a classic client is of. Frames do not say it; this gathers what gives it away.
+
+Two things differ: how ids are *numbered* (SDK 0.5 counts from 1, and some of its requests have other layouts), and how
+long the *header* of a message is (56 bytes in 0.5 and 0.6, 64 since). About each there is a belief with a strength.
+Stronger evidence replaces weaker, the newer one of equal strength the older. What is proven stays: a frame that
+contradicts it is refused like any malformed frame. A wrong belief would do harm quietly, since an id that is off by one
+names another stream.
+"""
+
+from enum import IntEnum
+
+from courser.records.classic import Dialect
+
+_LONG_HEADER_SIZE = Dialect.SDK_0_8.header_size
+
+
+class Strength(IntEnum):
+    """How sure a belief is."""
+
+    DEFAULT = 0
+    """Nothing is known."""
+    GUESS = 1
+    """A version string that several SDKs send: the likeliest of them."""
+    SETTING = 2
+    """What somebody configured for the listener or the user."""
+    VERSION = 3
+    """A version string, or a command, that no other release sends."""
+    PROOF = 4
+    """A request that fits one layout only."""
+
+
+class DialectEvidence:
+    """What is known about the client of one connection."""
+
+    __slots__ = ("_header", "_is_long", "_long_dialect", "_numbering", "dialect", "first_id")
+
+    def __init__(self, setting: Dialect | None = None) -> None:
+        self.dialect = Dialect.SDK_0_8
+        """The best belief; the newest release as long as nothing is known."""
+        self.first_id = 0
+        """What this client calls the first stream, topic, partition, group or user."""
+        self._numbering = Strength.DEFAULT
+        self._header = Strength.DEFAULT
+        self._is_long = True
+        self._long_dialect = Dialect.SDK_0_8
+        """0.7 and 0.8 differ in nothing but their name."""
+        if setting is not None:
+            self.note_setting(setting)
+
+    def copy(self) -> "DialectEvidence":
+        """The same, to be tried on a request that may turn out to be malformed."""
+        copy = DialectEvidence()
+        copy.dialect, copy.first_id = self.dialect, self.first_id
+        copy._numbering, copy._header = self._numbering, self._header
+        copy._is_long, copy._long_dialect = self._is_long, self._long_dialect
+        return copy
+
+    @property
+    def is_numbering_proven(self) -> bool:
+        """Whether no request needs to be looked at for its layout any more."""
+        return self._numbering is Strength.PROOF
+
+    @property
+    def is_header_proven(self) -> bool:
+        """Whether no message needs to be looked at for its header any more."""
+        return self._header is Strength.PROOF or (self.is_numbering_proven and self.first_id == 1)
+
+    # --- evidence -------------------------------------------------------------------------------------
+
+    def note_setting(self, dialect: Dialect) -> None:
+        """Somebody configured what clients of this listener, or with this user, speak."""
+        self._take(dialect, Strength.SETTING, Strength.SETTING)
+
+    def note_version(self, version: str, context: str) -> None:
+        """What the client says about itself at login. SDKs of other languages reuse the numbers of the Rust one."""
+        match version, context:
+            case "0.10.0", _:
+                self._take(Dialect.SDK_0_8, Strength.VERSION, Strength.VERSION)
+            case "0.9.0", _:
+                self._take(Dialect.SDK_0_7, Strength.VERSION, Strength.VERSION)
+            case "0.8.0", _:  # Rust and Python 0.6, but also Go 0.8, which has the long header.
+                self._take(Dialect.SDK_0_6, Strength.VERSION, Strength.GUESS)
+            case "0.7.0", _:  # Rust and Python 0.5, but also Go 0.7.
+                self._take(Dialect.SDK_0_5, Strength.GUESS, Strength.GUESS)
+            case "0.5.0", "csharp-sdk":  # 0.6 or 0.7.
+                self._take(Dialect.SDK_0_7, Strength.VERSION, Strength.GUESS)
+            case "0.6.30", "java-sdk":  # 0.5 or 0.6.
+                self._take(Dialect.SDK_0_6, Strength.GUESS, Strength.VERSION)
+
+    def note_cluster_metadata(self) -> None:
+        """The client asked for the nodes of the cluster: SDK 0.5 does not know this command."""
+        self._number(0, Strength.VERSION)
+
+    def note_create(self, *, fits_from_one: bool, fits_from_zero: bool) -> None:
+        """Which layouts a request fits that creates something: with an id in front, or without."""
+        if fits_from_one != fits_from_zero:
+            self._number(1 if fits_from_one else 0, Strength.PROOF)
+
+    def note_tail(self, size: int, *, from_one: int) -> None:
+        """Bytes behind the identifiers of a poll or an offset command: ``from_one`` in SDK 0.5, one more in others.
+
+        A request of another SDK that lost its last byte looks like one of 0.5. So this is not held against what only
+        another SDK would have sent before.
+        """
+        if size == from_one + 1:
+            self._number(0, Strength.PROOF)
+        elif size == from_one and (self.first_id == 1 or self._numbering < Strength.VERSION):
+            self._number(1, Strength.PROOF)
+
+    def note_header(self, size: int) -> None:
+        """The size of the header of a message that the client sent.
+
+        A message with the long header whose lengths are eight too large looks like one with the short header. So this
+        is not held against a version string that only SDKs with the long header send.
+        """
+        if self.is_header_proven:
+            return
+        if size == _LONG_HEADER_SIZE:
+            self._number(0, Strength.PROOF)
+            self._measure(is_long=True, strength=Strength.PROOF)
+        elif self.first_id == 1 or not (self._is_long and self._header is Strength.VERSION):
+            self._measure(is_long=False, strength=Strength.PROOF)
+
+    # --- belief ---------------------------------------------------------------------------------------
+
+    def _take(self, dialect: Dialect, numbering: Strength, header: Strength) -> None:
+        """Somebody says what the dialect is; more or less surely."""
+        if dialect is Dialect.SDK_0_5:
+            # That its header is short goes without saying. If it proves to be another one, nothing is known of it.
+            self._number(1, numbering)
+            return
+        self._number(0, numbering)
+        if dialect.has_long_header:
+            self._long_dialect = dialect
+        self._measure(is_long=dialect.has_long_header, strength=header)
+
+    def _number(self, first_id: int, strength: Strength) -> None:
+        if strength >= self._numbering and not self.is_numbering_proven:
+            self.first_id, self._numbering = first_id, strength
+            self._conclude()
+
+    def _measure(self, *, is_long: bool, strength: Strength) -> None:
+        if strength >= self._header and self._header is not Strength.PROOF:
+            self._is_long, self._header = is_long, strength
+            self._conclude()
+
+    def _conclude(self) -> None:
+        if self.first_id == 1:
+            self.dialect = Dialect.SDK_0_5
+        else:
+            self.dialect = self._long_dialect if self._is_long else Dialect.SDK_0_6

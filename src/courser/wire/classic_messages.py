@@ -1,0 +1,157 @@
+"""Sends and polls of SDKs 0.5 to 0.8: the two requests that have to be quick, and the reply with messages.
+
+A send is ``metadata length | stream | topic | partitioning | count | index | messages``; the length counts what follows
+it, the count included. Batches are built and taken apart in ``records.classic``, as a whole.
+"""
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from courser.api.commands import PollMessages, SendMessages
+from courser.api.replies import Polled
+from courser.errors import ErrorCode, InvalidBatch
+from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
+from courser.records.frames import layout_of
+from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
+from courser.wire.classic_dialect import DialectEvidence
+from courser.wire.classic_requests import HEADER_SIZE, observe_tail
+from courser.wire.reading import POLLING_KINDS, Malformed, consumer_at, identifier_at, partitioning_at
+from courser.wire.writing import shifted
+
+_U32 = struct.Struct("<I")
+_POLL_TAIL = struct.Struct(
+    "<"
+    "B"  # whether a partition is named
+    "I"  # partition
+    "B"  # kind of the strategy
+    "Q"  # its value
+    "I"  # count
+    "B"  # auto_commit
+)
+_POLL_TAIL_FROM_ONE = struct.Struct("<IBQIB")
+"""SDK 0.5 has no flag: the partition 0 is "none"."""
+_POLL_REPLY = struct.Struct(
+    "<"
+    "I"  # status
+    "I"  # size of what follows
+    "I"  # partition
+    "Q"  # current offset
+    "I"  # count
+)
+_STATUS_SIZE = 8
+"""Status and length are not part of the size."""
+NOTHING_POLLED = _POLL_REPLY.pack(0, _POLL_REPLY.size - _STATUS_SIZE, 0, 0, 0)
+"""What a member gets that has no partition to read."""
+
+_METADATA_POSITION = HEADER_SIZE + _U32.size
+_unpack_u32 = _U32.unpack_from
+_unpack_batch_header = WIRE_HEADER.unpack_from
+
+
+def decode_send(
+    frame: memoryview, evidence: DialectEvidence, ids: Callable[[int], bytes], limits: ClassicLimits
+) -> SendMessages:
+    """The command of a SendMessages frame.
+
+    Raises:
+        Malformed: the metadata make no sense.
+        InvalidBatch: the messages do.
+        struct.error: the frame is too short.
+    """
+    first_id = evidence.first_id
+    metadata_end = _METADATA_POSITION + _unpack_u32(frame, HEADER_SIZE)[0]
+    if metadata_end > len(frame):
+        raise Malformed("its metadata end behind the frame")
+    try:
+        stream, position = identifier_at(frame, _METADATA_POSITION, first_id)
+        topic, position = identifier_at(frame, position, first_id)
+    except Malformed as error:
+        raise Malformed(error.reason, ErrorCode.INVALID_IDENTIFIER) from None
+    if position > metadata_end:
+        raise Malformed("its metadata end inside an identifier", ErrorCode.INVALID_IDENTIFIER)
+    partitioning, position = partitioning_at(frame, position, first_id)
+    if position + _U32.size > metadata_end:
+        raise Malformed("its metadata end before the number of messages")
+    count = _unpack_u32(frame, position)[0]
+    section = frame[metadata_end:]
+    if not evidence.is_header_proven:
+        _observe_header(section, count, evidence)
+        if evidence.first_id != first_id:
+            # The messages told that the ids above were read in the wrong way.
+            return decode_send(frame, evidence, ids, limits)
+    batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits)
+    return SendMessages(stream, topic, partitioning, batches)
+
+
+def _observe_header(section: memoryview, count: int, evidence: DialectEvidence) -> None:
+    """Learn the size of the header from the first message."""
+    try:
+        evidence.note_header(header_size_of(section, count))
+    except InvalidBatch:
+        # It fits no header: ``decode_classic`` says what is wrong, in the order in which clients expect it.
+        return
+
+
+def decode_poll(frame: memoryview, evidence: DialectEvidence) -> PollMessages:
+    """The command of a PollMessages frame.
+
+    Raises:
+        Malformed: it makes no sense.
+        struct.error: it is too short.
+    """
+    if not evidence.is_numbering_proven:
+        observe_tail(frame, evidence, from_one=_POLL_TAIL_FROM_ONE.size)
+    first_id = evidence.first_id
+    consumer, position = consumer_at(frame, HEADER_SIZE, first_id)
+    stream, position = identifier_at(frame, position, first_id)
+    topic, position = identifier_at(frame, position, first_id)
+    if first_id:
+        number, kind_number, value, count, auto_commit = _POLL_TAIL_FROM_ONE.unpack_from(frame, position)
+        partition_id = number - first_id if number else None
+    else:
+        is_named, number, kind_number, value, count, auto_commit = _POLL_TAIL.unpack_from(frame, position)
+        partition_id = number if is_named == 1 else None
+    kind = POLLING_KINDS.get(kind_number)
+    if kind is None:
+        raise Malformed(f"a polling strategy has the unknown kind {kind_number}")
+    return PollMessages(consumer, stream, topic, partition_id, kind, value, count, auto_commit != 0)
+
+
+def encode_polled(polled: Polled, dialect: Dialect, first_id: int) -> memoryview | bytes:
+    """The whole reply frame, status included."""
+    partition_id = shifted(polled.partition_id, first_id)
+    if not polled.pieces:
+        size = _POLL_REPLY.size - _STATUS_SIZE
+        return _POLL_REPLY.pack(0, size, partition_id, polled.current_offset, 0)
+    # More than enough: a batch header is not sent, and every message gets a longer one of its own.
+    room = _POLL_REPLY.size + polled.size + polled.message_count * (dialect.header_size - FRAME_HEADER_SIZE)
+    # Not zeroed: every byte of it is written below, or cut off.
+    reply = np.empty(room, np.uint8).data
+    end = _POLL_REPLY.size
+    for piece in polled.pieces:
+        end = _encode_batches(piece, dialect, reply, end)
+    size = end - _STATUS_SIZE
+    _POLL_REPLY.pack_into(reply, 0, 0, size, partition_id, polled.current_offset, polled.message_count)
+    return reply[:end]
+
+
+def _encode_batches(piece: memoryview, dialect: Dialect, reply: memoryview, position: int) -> int:
+    """Put the messages of all batches of a piece at ``position``; return the position behind them."""
+    start = 0
+    while start < len(piece):
+        _, base_offset, base_timestamp, origin, batch_length, _, count = _unpack_batch_header(piece, start)
+        body = piece[start + BATCH_HEADER_SIZE : start + batch_length]
+        position = encode_classic(
+            body,
+            layout_of(body, count),
+            base_offset=base_offset,
+            base_timestamp=base_timestamp,
+            origin_timestamp=origin,
+            dialect=dialect,
+            into=reply,
+            position=position,
+        )
+        start += batch_length
+    return position
