@@ -1,0 +1,71 @@
+"""The effective configuration as text: TOML that loads again, secrets as stars."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from courser.server.configuration.key import Status
+from courser.server.configuration.key_index import AnyKey
+from courser.server.configuration.loading import FROM_DEFAULT, Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One key and its value."""
+
+    table: str
+    name: str
+    text: str
+    """The value as TOML; empty if nothing is set and there is no default."""
+    source: str
+
+
+def effective_lines(configuration: Configuration) -> Iterator[Line]:
+    """Every key that takes effect, and those that would, were they built, if somebody set them."""
+    for key in configuration.index.keys:
+        if key.status is Status.LIVE or (key.status is not Status.IGNORED and configuration.is_set(key)):
+            yield _line(configuration, key)
+    for key in configuration.index.keys:
+        if key.status is Status.IGNORED and configuration.is_set(key) and _belongs_to_refused(configuration, key):
+            yield _line(configuration, key)
+
+
+def _line(configuration: Configuration, key: AnyKey) -> Line:
+    table, _, name = key.path.rpartition(".")
+    return Line(table, name, key.show(configuration[key]), configuration.source(key))
+
+
+def _belongs_to_refused(configuration: Configuration, key: AnyKey) -> bool:
+    """Whether it is a detail of something that is switched on and not built: it explains what was meant."""
+    table = key.path.rpartition(".")[0]
+    return any(
+        other.status is Status.REFUSED
+        and configuration[other] != other.default
+        and f"{table}.".startswith(f"{other.path.rpartition('.')[0]}.")
+        for other in configuration.index.keys
+    )
+
+
+def to_toml(configuration: Configuration, *, tcp_address: str | None = None, with_sources: bool = False) -> str:
+    """The whole configuration. ``tcp_address`` is the real one, of a server that listens."""
+    tables: dict[str, list[Line]] = {}
+    for line in effective_lines(configuration):
+        tables.setdefault(line.table, []).append(line)
+    parts = []
+    for table, lines in tables.items():
+        rows = [f"[{table}]"]
+        for line in lines:
+            text = line.text
+            if tcp_address is not None and (line.table, line.name) == ("tcp", "address"):
+                text = f'"{tcp_address}"'
+            rows.append(_row(line, text, with_sources=with_sources))
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _row(line: Line, text: str, *, with_sources: bool) -> str:
+    if not text:
+        return f"# {line.name} is not set"
+    # A path may contain anything, and the comment must stay one.
+    source = line.source if line.source.isprintable() else repr(line.source)
+    comment = f"  # {source}" if with_sources and line.source != FROM_DEFAULT else ""
+    return f"{line.name} = {text}{comment}"

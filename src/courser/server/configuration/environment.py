@@ -1,0 +1,83 @@
+"""What the environment says besides settings: where the files are, how much is logged, whether to print it all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from courser.errors import ConfigurationRefused
+from courser.server.configuration.loading import IGGY_PREFIX, OUR_PREFIX
+from courser.server.configuration.log_levels import LOG_LEVELS_EXPECTED, LogLevels, parse_log_levels
+
+_QUOTES = ("'", '"')
+_OFF = ("0", "false", "no", "off")
+
+
+def variable(environment: Mapping[str, str], name: str) -> str | None:
+    """The value of ``COURSER_name`` or ``IGGY_name``, whichever is there first; empty is not there."""
+    return environment.get(OUR_PREFIX + name) or environment.get(IGGY_PREFIX + name) or None
+
+
+def with_file(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment, with the variables of the file that ``COURSER_ENV_PATH`` names below it.
+
+    Raises:
+        ConfigurationRefused: the file cannot be read, or a line of it is no assignment.
+    """
+    path = variable(environment, "ENV_PATH")
+    if path is None:
+        return dict(environment)
+    return _read_variables(Path(path)) | {name: value for name, value in environment.items() if value}
+
+
+def _read_variables(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigurationRefused([f"{path} cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationRefused([f"{path} is not UTF-8: byte {error.start} belongs to no letter"]) from error
+    variables = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        assignment = line.strip().removeprefix("export ").strip()
+        if not assignment or assignment.startswith("#"):
+            continue
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip().isidentifier():
+            # What it says is not shown: it may well be a secret.
+            raise ConfigurationRefused([f"{path}, line {number}: expected NAME=value"])
+        variables[name.strip()] = _unquoted(value.strip())
+    return variables
+
+
+def _unquoted(value: str) -> str:
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
+    return value[1:-1] if is_quoted else value
+
+
+def configuration_path(environment: Mapping[str, str]) -> Path | None:
+    """The file that the environment names, if it names one."""
+    path = variable(environment, "CONFIG_PATH")
+    return None if path is None else Path(path)
+
+
+def prints_configuration(environment: Mapping[str, str]) -> bool:
+    """Whether the effective configuration is logged at start."""
+    return (variable(environment, "DISPLAY_CONFIG") or "1").strip().lower() not in _OFF
+
+
+def log_levels(environment: Mapping[str, str]) -> LogLevels | None:
+    """The levels of COURSER_LOG, or of RUST_LOG, which other programs share: there, what is not understood is left.
+
+    Raises:
+        ConfigurationRefused: COURSER_LOG is not understood.
+    """
+    ours = environment.get(OUR_PREFIX + "LOG")
+    if ours:
+        try:
+            return parse_log_levels(ours)
+        except ValueError:
+            raise ConfigurationRefused([f'COURSER_LOG="{ours}": expected {LOG_LEVELS_EXPECTED}']) from None
+    shared = environment.get("RUST_LOG")
+    try:
+        return parse_log_levels(shared) if shared else None
+    except ValueError:
+        return None

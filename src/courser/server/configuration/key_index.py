@@ -1,0 +1,85 @@
+"""The table of all keys, and how a spelling, right or wrong, finds its row."""
+
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from courser.server.configuration import keys
+from courser.server.configuration.key import Key, variable_name
+from courser.server.configuration.stock_keys import STOCK_KEYS
+
+AnyKey: TypeAlias = Key[Any]
+"""The type of its values does not matter."""
+
+LIVE_KEYS: tuple[AnyKey, ...] = tuple(value for value in vars(keys).values() if isinstance(value, Key))
+
+_SAME_NAME_BONUS = 0.5
+"""For the right name in the wrong table."""
+
+
+class KeyIndex:
+    """Finds keys by path and by environment variable."""
+
+    def __init__(self, all_keys: Iterable[AnyKey]) -> None:
+        self.keys = tuple(all_keys)
+        self._by_path: dict[str, AnyKey] = {}
+        self._by_variable: dict[str, tuple[AnyKey, str]] = {}
+        self._tables: list[tuple[str, AnyKey]] = []
+        for key in self.keys:
+            for path in key.spellings:
+                assert path not in self._by_path, f"two keys are called {path}"
+                self._by_path[path] = key
+                self._by_variable[variable_name(path)] = key, path
+                if key.has_any_below:
+                    self._tables.append((path, key))
+
+    def find(self, path: str) -> AnyKey | None:
+        """The key that is spelled like this."""
+        return self._by_path.get(path) or next(
+            (key for table, key in self._tables if path.startswith(f"{table}.")), None
+        )
+
+    def find_variable(self, name: str) -> tuple[AnyKey, str] | None:
+        """The key of an environment variable, which comes without its prefix, and how the variable spells it."""
+        found = self._by_variable.get(name)
+        if found is not None:
+            return found
+        for table, key in self._tables:
+            if name.startswith(f"{variable_name(table)}_"):
+                return key, table
+        return None
+
+    def is_table(self, path: str) -> bool:
+        """Whether there are keys below this path."""
+        return path in self._table_paths
+
+    @cached_property
+    def _table_paths(self) -> frozenset[str]:
+        return frozenset(parent for path in self._by_path for parent in _parents(path))
+
+    def closest(self, path: str) -> str:
+        """The spelling that was perhaps meant."""
+        return max(self._by_path, key=lambda known: _likeness(path.lower(), known))
+
+    def closest_variables(self, name: str, count: int = 3) -> list[str]:
+        """Names of variables that look like it, without prefix, best first; none if nothing does."""
+        likeness = {known: SequenceMatcher(None, name, known).ratio() for known in self._by_variable}
+        best = sorted(likeness, key=lambda known: -likeness[known])[:count]
+        return [known for known in best if likeness[known] > 0.7]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _likeness(path: str, known: str) -> float:
+    same_name = path.rpartition(".")[2] == known.rpartition(".")[2]
+    return SequenceMatcher(None, path, known).ratio() + (_SAME_NAME_BONUS if same_name else 0)
+
+
+def all_keys() -> KeyIndex:
+    """Everything that Courser or a stock file of Iggy knows."""
+    return KeyIndex((*LIVE_KEYS, *STOCK_KEYS))

@@ -1,0 +1,401 @@
+"""Every key that takes effect, one constant each, in the order of the printed configuration.
+
+Defaults are Iggy's unless the description says otherwise. ``stock_keys`` has those that take none.
+"""
+
+from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.model.quantities import SECOND
+from courser.model.topic_options import NEVER
+from courser.server.configuration import kinds
+from courser.server.configuration.key import Key
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.log_levels import parse_log_levels
+from courser.storage.segment_index import IndexCache
+from courser.transports.settings import ConnectionSettings, TcpSettings
+
+_MIB = 1024 * 1024
+_GIB = 1024 * _MIB
+_MINUTE = 60 * SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+
+TOPIC_SIZE_MIN = 16 * _MIB
+"""Bytes: below it a topic could not even hold two segments of the least useful size."""
+
+_BROKER = BrokerSettings()
+_CONNECTIONS = ConnectionSettings()
+_TCP = TcpSettings()
+
+# --- the data directory -------------------------------------------------------------------------------
+
+PATH = Key(
+    path="system.path",
+    kind=kinds.PATH,
+    default=kinds.PATH.from_text("local_data"),
+    description="where everything is kept; relative to the working directory",
+)
+RUNTIME_PATH = Key(
+    path="system.runtime.path",
+    kind=kinds.PATH,
+    default=kinds.PATH.from_text("runtime"),
+    description="where `current_config.toml` is written at start; relative to `system.path`",
+)
+RECREATE_MISSING_STATE = Key(
+    path="system.recovery.recreate_missing_state",
+    kind=kinds.BOOL,
+    default=_BROKER.recreate_missing_state,
+    description="whether a start rebuilds missing or damaged metadata from the descriptors beside the data",
+)
+DISK_THREAD_COUNT = Key(
+    path="system.disk_thread_count",
+    kind=kinds.integer(1, 64),
+    default=_BROKER.disk_thread_count,
+    description="threads for syncs, cold reads and other disk work",
+)
+SHUTDOWN_TIMEOUT = Key(
+    path="system.shutdown_timeout",
+    kind=kinds.duration(),
+    default=10 * SECOND,
+    description="how long a stop waits for requests under way before it closes their connections",
+)
+
+# --- durability ---------------------------------------------------------------------------------------
+
+ENFORCE_FSYNC = Key(
+    path="system.partition.enforce_fsync",
+    kind=kinds.BOOL,
+    default=bool(USUAL_TOPIC_OPTIONS.enforce_fsync),
+    description="whether messages are synced: see the levels above",
+)
+MESSAGES_REQUIRED_TO_SAVE = Key(
+    path="system.partition.messages_required_to_save",
+    kind=kinds.integer(1, 16_777_216),
+    default=USUAL_TOPIC_OPTIONS.messages_required_to_save or 0,
+    description="with fsync: messages that a power cut may take; 1 takes none",
+)
+SIZE_REQUIRED_TO_SAVE = Key(
+    path="system.partition.size_of_messages_required_to_save",
+    kind=kinds.size(1, _GIB),
+    default=USUAL_TOPIC_OPTIONS.size_of_messages_required_to_save or 0,
+    description="with fsync: bytes that a power cut may take",
+)
+SAVER_ENABLED = Key(
+    path="message_saver.enabled",
+    kind=kinds.BOOL,
+    default=True,
+    aliases=("system.partition.message_saver.enabled",),
+    description="with fsync: whether unsynced messages are also synced after a time",
+)
+SAVER_ENFORCE_FSYNC: Key[bool | None] = Key(
+    path="message_saver.enforce_fsync",
+    kind=kinds.OPTIONAL_BOOL,
+    default=None,
+    aliases=("system.partition.message_saver.enforce_fsync",),
+    description="whether the saver syncs; not set, it follows `system.partition.enforce_fsync`",
+)
+SAVER_INTERVAL = Key(
+    path="message_saver.interval",
+    kind=kinds.duration(1),
+    default=_BROKER.saver_interval or 0,
+    aliases=("system.partition.message_saver.interval",),
+    description="how long messages may stay unsynced (Iggy: 30s)",
+)
+
+# --- segments and topics ------------------------------------------------------------------------------
+
+SEGMENT_SIZE = Key(
+    path="system.segment.size",
+    kind=kinds.size(512, _GIB, multiple=512),
+    default=USUAL_TOPIC_OPTIONS.segment_size or 0,
+    description="bytes after which a new segment file is begun",
+)
+CACHE_INDEXES = Key(
+    path="system.segment.cache_indexes",
+    kind=kinds.INDEX_CACHE,
+    default=IndexCache.OPEN_SEGMENT,
+    description="which indexes stay in memory",
+)
+CACHE_TIME_INDEXES: Key[bool | None] = Key(
+    path="system.segment.cache_time_indexes",
+    kind=kinds.OPTIONAL_BOOL,
+    default=None,
+    description="true is the same as `cache_indexes = true`: one index holds offsets and times",
+)
+INDEX_INTERVAL = Key(
+    path="system.segment.index_interval",
+    kind=kinds.size(64, 16 * _MIB),
+    default=_BROKER.index_interval,
+    description="bytes between index entries: smaller means faster lookups and larger indexes",
+)
+MESSAGE_EXPIRY = Key(
+    path="system.topic.message_expiry",
+    kind=kinds.EXPIRY,
+    default=NEVER,
+    aliases=("system.segment.message_expiry",),
+    description="age at which messages are deleted, for topics that do not say otherwise",
+)
+MAX_TOPIC_SIZE = Key(
+    path="system.topic.max_size",
+    kind=kinds.topic_size(TOPIC_SIZE_MIN),
+    default=NEVER,
+    aliases=("topic.max_topic_size", "system.topic.max_topic_size"),
+    description="bytes on disk that a topic may have over all its partitions, for topics that do not say otherwise",
+)
+DELETE_OLDEST_SEGMENTS = Key(
+    path="system.topic.delete_oldest_segments",
+    kind=kinds.BOOL,
+    default=_BROKER.delete_oldest_segments,
+    description="at the size limit: true deletes the oldest segments, false refuses sends (Iggy 0.6: false)",
+)
+CLEANER_ENABLED = Key(
+    path="data_maintenance.messages.cleaner_enabled",
+    kind=kinds.BOOL,
+    default=_BROKER.cleaner_enabled,
+    description="whether expiry and size limits are enforced at all (Iggy up to 0.8: false)",
+)
+CLEANER_INTERVAL = Key(
+    path="data_maintenance.messages.interval",
+    kind=kinds.duration(),
+    default=_BROKER.cleaner_interval,
+    description="time between two runs of the cleaner",
+)
+
+# --- checks and limits of messages --------------------------------------------------------------------
+
+VALIDATE_CHECKSUM = Key(
+    path="system.partition.validate_checksum",
+    kind=kinds.BOOL,
+    default=_BROKER.validate_checksum,
+    aliases=("system.segment.validate_checksum",),
+    description="whether each sealed segment is verified before its first read after a start; reads check what they "
+    "return in any case",
+)
+VERIFY_FRAMES = Key(
+    path="system.partition.verify_frames",
+    kind=kinds.BOOL,
+    default=_BROKER.verify_frames,
+    description="whether the checksum of each message is verified when it is sent, besides that of the batch",
+)
+POLL_SIZE_MAX = Key(
+    path="system.partition.poll_size_max",
+    kind=kinds.size(64 * 1024, _GIB),
+    default=_BROKER.poll_size_max,
+    description="bytes of a poll's reply, unless a single message is larger",
+)
+
+# --- users and groups ---------------------------------------------------------------------------------
+
+TOKEN_COUNT_MAX = Key(
+    path="personal_access_token.max_tokens_per_user",
+    kind=kinds.integer(1, 1_000_000),
+    default=_BROKER.token_count_max,
+    description="personal access tokens of one user",
+)
+TOKEN_CLEANER_ENABLED = Key(
+    path="personal_access_token.cleaner.enabled",
+    kind=kinds.BOOL,
+    default=_BROKER.token_cleaner_enabled,
+    description="whether expired tokens are removed; they are refused in any case",
+)
+TOKEN_CLEANER_INTERVAL = Key(
+    path="personal_access_token.cleaner.interval",
+    kind=kinds.duration(),
+    default=_BROKER.token_cleaner_interval,
+    description="time between two looks for expired tokens",
+)
+HEARTBEAT_ENABLED = Key(
+    path="heartbeat.enabled",
+    kind=kinds.BOOL,
+    default=_BROKER.heartbeat_enabled,
+    description="whether silent members are dropped from their consumer groups",
+)
+HEARTBEAT_INTERVAL = Key(
+    path="heartbeat.interval",
+    kind=kinds.duration(),
+    default=_BROKER.heartbeat_interval,
+    description="a member silent for 1.2 times as long is dropped; any request counts",
+)
+
+# --- TCP ----------------------------------------------------------------------------------------------
+
+TCP_ENABLED = Key(path="tcp.enabled", kind=kinds.BOOL, default=True, description="whether TCP is served")
+TCP_ADDRESS = Key(
+    path="tcp.address",
+    kind=kinds.ADDRESS,
+    default=Address(_TCP.host, _TCP.port),
+    description="where to listen; port 0 takes any free one",
+)
+CONNECTION_COUNT_MAX = Key(
+    path="tcp.connection_count_max",
+    kind=kinds.integer(1, 1_000_000),
+    default=_CONNECTIONS.connection_count_max,
+    description="connections at a time; less if the process may not open so many files",
+)
+LOGIN_DEADLINE = Key(
+    path="tcp.login_deadline",
+    kind=kinds.duration(SECOND),
+    default=_CONNECTIONS.login_deadline,
+    description="how long a connection without a login may be silent",
+)
+IDLE_DEADLINE = Key(
+    path="tcp.idle_deadline",
+    kind=kinds.duration(SECOND, or_zero=True),
+    default=_CONNECTIONS.idle_deadline,
+    description="how long any connection may be silent; 0 is for ever. SDKs ping every 5 seconds",
+)
+FRAME_DEADLINE = Key(
+    path="tcp.frame_deadline",
+    kind=kinds.duration(SECOND),
+    default=_CONNECTIONS.frame_deadline,
+    description="how long a request may take from its first byte to its last, besides what its size needs at "
+    "`tcp.frame_rate_min`",
+)
+FRAME_RATE_MIN = Key(
+    path="tcp.frame_rate_min",
+    kind=kinds.size(1),
+    default=_CONNECTIONS.frame_rate_min,
+    description="bytes a second: slower senders are cut off",
+)
+SEND_DEADLINE = Key(
+    path="tcp.send_deadline",
+    kind=kinds.duration(SECOND),
+    default=_CONNECTIONS.send_deadline,
+    description="how long a client may leave its reply unread",
+)
+LOGIN_FRAME_SIZE_MAX = Key(
+    path="tcp.login_frame_size_max",
+    kind=kinds.size(1024, 64 * _MIB),
+    default=_CONNECTIONS.login_frame_size_max,
+    description="bytes of a request before a login",
+)
+REQUEST_MEMORY = Key(
+    path="tcp.request_memory",
+    kind=kinds.size(_MIB),
+    default=_CONNECTIONS.request_memory,
+    description="bytes for large requests of all connections together; more of them have to wait",
+)
+REPLY_MEMORY = Key(
+    path="tcp.reply_memory",
+    kind=kinds.size(_MIB),
+    default=_CONNECTIONS.reply_memory,
+    description="bytes of unread replies of all connections together; beyond it the slowest readers are cut off",
+)
+CLASSIC_DIALECT = Key(
+    path="tcp.classic_dialect",
+    kind=kinds.DIALECT,
+    default=_CONNECTIONS.classic_dialect,
+    description="the SDK release that a client of 0.5 to 0.8 is taken for as long as nothing tells which it is",
+)
+CLASSIC_DIALECTS = Key(
+    path="tcp.classic_dialects",
+    kind=kinds.DIALECTS,
+    default={},
+    description="the same by user name, for clients that log in with a token",
+)
+
+TLS_ENABLED = Key(path="tcp.tls.enabled", kind=kinds.BOOL, default=False, description="whether TCP is encrypted")
+TLS_SELF_SIGNED = Key(
+    path="tcp.tls.self_signed",
+    kind=kinds.BOOL,
+    default=True,
+    description="whether a certificate is made at start if `cert_file` does not exist",
+)
+TLS_CERT_FILE = Key(
+    path="tcp.tls.cert_file", kind=kinds.FILE, default=None, description="the certificate, with its chain, as PEM"
+)
+TLS_KEY_FILE = Key(path="tcp.tls.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+
+SOCKET_OVERRIDE = Key(
+    path="tcp.socket.override_defaults",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether the other keys of this table are used",
+)
+SOCKET_RECEIVE_SIZE = Key(
+    path="tcp.socket.recv_buffer_size",
+    kind=kinds.size(1, 2**31 - 1),
+    default=100_000,
+    description="bytes that the kernel buffers for receiving",
+)
+SOCKET_SEND_SIZE = Key(
+    path="tcp.socket.send_buffer_size",
+    kind=kinds.size(1, 2**31 - 1),
+    default=100_000,
+    description="bytes that the kernel buffers for sending",
+)
+SOCKET_KEEPALIVE = Key(
+    path="tcp.socket.keepalive",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether the kernel probes silent connections",
+)
+SOCKET_NODELAY = Key(
+    path="tcp.socket.nodelay",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether small replies are sent at once; they are unless `override_defaults` is on",
+)
+SOCKET_LINGER = Key(
+    path="tcp.socket.linger",
+    kind=kinds.duration(),
+    default=0,
+    description="how long the kernel goes on sending after a close, in whole seconds; 0 leaves it to the kernel",
+)
+
+# --- logging ------------------------------------------------------------------------------------------
+
+LOG_PATH = Key(
+    path="system.logging.path",
+    kind=kinds.PATH,
+    default=kinds.PATH.from_text("logs"),
+    description="where log files are written; relative to `system.path`",
+)
+LOG_LEVEL = Key(
+    path="system.logging.level",
+    kind=kinds.LOG_LEVELS,
+    default=parse_log_levels("info"),
+    description="how much is logged, by module: `info,courser.broker=debug`; `COURSER_LOG` and `RUST_LOG` come first",
+)
+LOG_FORMAT = Key(
+    path="system.logging.format",
+    kind=kinds.choice("text", "json"),
+    default="text",
+    description="lines for people, or one JSON object a line",
+)
+LOG_FILE_ENABLED = Key(
+    path="system.logging.file_enabled",
+    kind=kinds.BOOL,
+    default=True,
+    description="whether the log is also written to files, besides stderr",
+)
+LOG_FILE_SIZE_MAX = Key(
+    path="system.logging.max_file_size",
+    kind=kinds.size(),
+    default=500_000_000,
+    aliases=("system.logging.max_size",),
+    description="bytes at which a new log file is begun; 0 is never",
+)
+LOG_TOTAL_SIZE_MAX = Key(
+    path="system.logging.max_total_size",
+    kind=kinds.size(),
+    default=4_000_000_000,
+    description="bytes of all log files: beyond it the oldest are deleted; 0 is without limit",
+)
+LOG_CHECK_INTERVAL = Key(
+    path="system.logging.rotation_check_interval",
+    kind=kinds.duration(SECOND),
+    default=_HOUR,
+    description="time between two looks for log files that may be deleted",
+)
+LOG_RETENTION = Key(
+    path="system.logging.retention",
+    kind=kinds.duration(SECOND, or_zero=True),
+    default=7 * _DAY,
+    description="age at which old log files are deleted; 0 is never",
+)
+SYSINFO_INTERVAL = Key(
+    path="system.logging.sysinfo_print_interval",
+    kind=kinds.duration(SECOND, or_zero=True),
+    default=_MINUTE,
+    description="time between two log lines about memory, processor and connections; 0 is never (Iggy: 10s)",
+)

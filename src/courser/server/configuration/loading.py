@@ -1,0 +1,271 @@
+"""From file, environment and command line to values: each source says what it sets, later sources win.
+
+The order: defaults, the file, ``IGGY_`` variables, ``COURSER_`` variables, ``--set``. Everything that is wrong is
+collected, so that an operator learns of all mistakes at once.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from courser.errors import ConfigurationRefused
+from courser.server.configuration.key import Key, Status
+from courser.server.configuration.key_index import AnyKey, KeyIndex, all_keys
+from courser.server.configuration.kinds import Value, quoted
+
+OUR_PREFIX = "COURSER_"
+IGGY_PREFIX = "IGGY_"
+_NO_SETTINGS = {
+    "CI_BUILD",
+    "CONFIG_PATH",
+    "CONNECTORS_CONFIG_PATH",
+    "DISPLAY_CONFIG",
+    "ENV_PATH",
+    "LOG",
+    "MCP_CONFIG_PATH",
+    "ROOT_PASSWORD",
+    "ROOT_USERNAME",
+}
+"""Variables that others read, or that are read elsewhere here."""
+_NO_SETTINGS_PREFIXES = ("TEST_", "CONNECTORS_SINK_", "CONNECTORS_SOURCE_")
+_FILE_SIZE_MAX = 1024 * 1024
+_SHOWN_LENGTH_MAX = 80
+
+FROM_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a key was set to, and by whom."""
+
+    value: object
+    source: str
+    spelling: str
+
+
+class Configuration:
+    """The value of every key."""
+
+    def __init__(self, index: KeyIndex, assignments: Mapping[str, Assignment], warnings: Sequence[str]) -> None:
+        self.index = index
+        self.warnings = tuple(warnings)
+        self._assignments = dict(assignments)
+
+    def __getitem__(self, key: Key[Value]) -> Value:
+        assignment = self._assignments.get(key.path)
+        return key.default if assignment is None else cast(Value, assignment.value)
+
+    def is_set(self, key: AnyKey) -> bool:
+        """Whether somebody set it, to whatever."""
+        return key.path in self._assignments
+
+    def source(self, key: AnyKey) -> str:
+        """Who set it: a file, a variable, ``--set``, or nobody."""
+        assignment = self._assignments.get(key.path)
+        return FROM_DEFAULT if assignment is None else assignment.source
+
+    def where(self, key: AnyKey) -> str:
+        """How it was spelled, and by whom: for messages."""
+        assignment = self._assignments.get(key.path)
+        return key.path if assignment is None else f"{assignment.spelling} ({assignment.source})"
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Values and problems of all sources, as they come in."""
+
+    index: KeyIndex
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def merge(self, source: Mapping[str, Assignment]) -> None:
+        self.assignments |= source
+
+    def refuse(self, key: AnyKey, shown: str, source: str, spelling: str) -> None:
+        shown = '"***"' if key.is_secret else shown
+        self.problems.append(f"{spelling} = {shown} ({source}): expected {key.kind.expected}")
+
+    def put(self, target: dict[str, Assignment], key: AnyKey, assignment: Assignment) -> None:
+        """Note a value, unless the same source has set the key by another name to something else."""
+        other = target.get(key.path)
+        if other is not None and not key.has_any_below and other.value != assignment.value:
+            self.problems.append(
+                f"{assignment.spelling} ({assignment.source}) and {other.spelling} ({other.source}) are the same "
+                "setting and say different things: remove one"
+            )
+        target[key.path] = assignment
+
+
+def load(
+    path: Path | None = None, environment: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+) -> Configuration:
+    """Read all sources. ``settings`` are ``key=value`` texts of the command line.
+
+    Raises:
+        ConfigurationRefused: something in there cannot be right.
+    """
+    collector = _Collector(all_keys())
+    if path is not None:
+        _add_file(collector, path)
+    variables = environment or {}
+    _add_variables(collector, variables, IGGY_PREFIX)
+    _add_variables(collector, variables, OUR_PREFIX)
+    _add_settings(collector, settings)
+    if collector.problems:
+        raise ConfigurationRefused(collector.problems)
+    collector.warnings += _stock_warnings(collector)
+    return Configuration(collector.index, collector.assignments, collector.warnings)
+
+
+# --- the file -----------------------------------------------------------------------------------------
+
+
+def _add_file(collector: _Collector, path: Path) -> None:
+    values: dict[str, Assignment] = {}
+    for spelling, value in _leaves(read_toml(path), collector.index, ()):
+        key = collector.index.find(spelling)
+        if key is not None:
+            try:
+                parsed = value if key.has_any_below else key.kind.from_toml(value)
+            except ValueError:
+                collector.refuse(key, _shown(value), str(path), spelling)
+            else:
+                collector.put(values, key, Assignment(parsed, str(path), spelling))
+        elif collector.index.is_table(spelling):
+            if not isinstance(value, dict):
+                collector.problems.append(f"{spelling} = {_shown(value)} ({path}): expected a table")
+        else:
+            collector.problems.append(_unknown(spelling, value, str(path), collector.index))
+    collector.merge(values)
+
+
+def _unknown(spelling: str, value: object, source: str, index: KeyIndex) -> str:
+    closest = index.closest(spelling)
+    key = index.find(closest)
+    assert key is not None
+    # It may be a secret whose name is misspelled.
+    shown = '"***"' if key.is_secret else _shown(value)
+    return f"{spelling} = {shown} ({source}): no such key; the closest is {closest}, {key.kind.expected}"
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The contents of a TOML file.
+
+    Raises:
+        ConfigurationRefused: it cannot be read, or it is no TOML.
+    """
+    try:
+        if path.stat().st_size > _FILE_SIZE_MAX and path.is_file():
+            raise ConfigurationRefused([f"{path} is larger than {_FILE_SIZE_MAX} bytes: is it a configuration?"])
+        text = path.read_bytes().decode("utf-8-sig")
+        return tomllib.loads(text)
+    except OSError as error:
+        raise ConfigurationRefused([f"{path} cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationRefused([f"{path} is not UTF-8: byte {error.start} belongs to no letter"]) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationRefused([f"{path} is no valid TOML: {error}"]) from error
+
+
+def _leaves(table: Mapping[str, object], index: KeyIndex, parents: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    """Paths and values. A table is a leaf if it is empty, or if a key has tables as values."""
+    for name, value in table.items():
+        path = ".".join((*parents, name))
+        if isinstance(value, dict) and value and index.find(path) is None:
+            yield from _leaves(value, index, (*parents, name))
+        else:
+            yield path, value
+
+
+# --- the environment ----------------------------------------------------------------------------------
+
+
+def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix: str) -> None:
+    values: dict[str, Assignment] = {}
+    for variable in sorted(environment):
+        name = variable.removeprefix(prefix)
+        if name == variable or not environment[variable] or _is_no_setting(name):
+            continue
+        found = collector.index.find_variable(name)
+        if found is None:
+            alike = " or ".join(prefix + other for other in collector.index.closest_variables(name))
+            hint = f"; did you mean {alike}?" if alike else ""
+            collector.warnings.append(f"{variable} is no setting and is ignored{hint}")
+            continue
+        key, spelling = found
+        _put_text(collector, values, key, environment[variable], variable, spelling)
+    collector.merge(values)
+
+
+def _is_no_setting(name: str) -> bool:
+    return name in _NO_SETTINGS or name.startswith(_NO_SETTINGS_PREFIXES)
+
+
+def _put_text(
+    collector: _Collector, values: dict[str, Assignment], key: AnyKey, text: str, source: str, spelling: str
+) -> None:
+    try:
+        parsed = key.kind.from_text(text)
+    except ValueError:
+        collector.refuse(key, _shown(text), source, spelling)
+    else:
+        collector.put(values, key, Assignment(parsed, source, spelling))
+
+
+# --- the command line ---------------------------------------------------------------------------------
+
+
+def _add_settings(collector: _Collector, settings: Sequence[str]) -> None:
+    values: dict[str, Assignment] = {}
+    for setting in settings:
+        spelling, _, text = setting.partition("=")
+        spelling = spelling.strip()
+        key = collector.index.find(spelling)
+        if key is None:
+            collector.problems.append(_unknown(spelling, text, "--set", collector.index))
+        else:
+            _put_text(collector, values, key, text, "--set", spelling)
+    collector.merge(values)
+
+
+# --- what is said about keys that do nothing ----------------------------------------------------------
+
+
+def _stock_warnings(collector: _Collector) -> Iterator[str]:
+    given = [key for key in collector.index.keys if key.path in collector.assignments]
+    later = [key for key in given if key.status is Status.LATER and collector.assignments[key.path].value]
+    if later:
+        names = ", ".join(key.path for key in later)
+        yield f"not built yet, nothing listens there: {names}"
+    ignored = [collector.assignments[key.path].spelling for key in given if key.status is Status.IGNORED]
+    if ignored:
+        yield f"settings of Iggy without a meaning here, ignored: {_by_table(ignored)}"
+
+
+def _by_table(paths: Sequence[str]) -> str:
+    """``http.cors.{enabled, allowed_methods}, quic.address``: short, and still every name."""
+    tables: dict[str, list[str]] = {}
+    for path in paths:
+        table, _, name = path.rpartition(".")
+        tables.setdefault(table, []).append(name)
+    parts = []
+    for table, names in tables.items():
+        inner = names[0] if len(names) == 1 else f"{{{', '.join(names)}}}"
+        parts.append(f"{table}.{inner}" if table else inner)
+    return ", ".join(parts)
+
+
+def _shown(value: object) -> str:
+    """A value in a message, as it might stand in the file."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, str):
+        text = quoted(value)
+    elif isinstance(value, dict):
+        text = "a table"
+    else:
+        text = str(value)
+    return text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}..."

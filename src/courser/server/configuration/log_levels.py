@@ -1,0 +1,57 @@
+"""Which modules log how much: ``info,courser.broker=debug``, as RUST_LOG writes it."""
+
+import logging
+import re
+from dataclasses import dataclass
+
+_OFF = logging.CRITICAL + 10
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "off": _OFF,
+    "none": _OFF,
+}
+_MODULE = re.compile(r"[A-Za-z_][\w.:-]*")
+
+LOG_LEVELS_EXPECTED = (
+    '"error", "warn", "info", "debug", "trace" or "off", and levels of modules after it: "info,courser.broker=debug"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLevels:
+    """Levels as the module ``logging`` numbers them."""
+
+    text: str
+    root: int
+    modules: tuple[tuple[str, int], ...] = ()
+    """Names of loggers, and the level of each."""
+
+
+def parse_log_levels(text: str) -> LogLevels:
+    """Take a directive apart.
+
+    Raises:
+        ValueError: it is none.
+    """
+    root = logging.INFO
+    modules: dict[str, int] = {}
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        name, equals, word = part.rpartition("=")
+        level = _LEVELS.get(word.strip().lower())
+        if level is None:
+            raise ValueError(text)
+        if not equals:
+            root = level
+        elif _MODULE.fullmatch(name.strip()):
+            # Rust separates modules with two colons.
+            modules[name.strip().replace("::", ".")] = level
+        else:
+            raise ValueError(text)
+    return LogLevels(",".join(parts), root, tuple(sorted(modules.items())))

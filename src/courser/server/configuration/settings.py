@@ -1,0 +1,171 @@
+"""The settings of a server as its parts take them: made from the configuration, frozen from then on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.model.quantities import SECOND
+from courser.server.configuration import keys
+from courser.server.configuration.loading import Configuration
+from courser.server.configuration.log_levels import LogLevels
+from courser.storage.segment_index import IndexCache
+from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSettings:
+    """How much is logged, and where to."""
+
+    directory: Path | None
+    """Where log files go; None if there are none."""
+    levels: LogLevels
+    is_json: bool
+    file_size_max: int
+    """Bytes; 0 is without limit, as for ``total_size_max``."""
+    total_size_max: int
+    retention: int
+    """Microseconds; 0 is for ever."""
+    check_interval: int
+    """Microseconds."""
+    sysinfo_interval: int
+    """Microseconds; 0 is never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Which certificate is shown."""
+
+    certificate_file: Path | None
+    key_file: Path | None
+    is_self_signed: bool
+    """Whether one is made if the file does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Everything about one server."""
+
+    data_directory: Path
+    runtime_directory: Path
+    shutdown_timeout: int
+    """Microseconds."""
+    logging: LoggingSettings
+    broker: BrokerSettings
+    connections: ConnectionSettings
+    tcp: TcpSettings
+    tls: TlsSettings | None
+    """None: not encrypted."""
+
+
+def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
+    """Everything in one value. ``log_levels`` are those of COURSER_LOG or RUST_LOG, which come first."""
+    data_directory = configuration[keys.PATH]
+    return ServerSettings(
+        data_directory=data_directory,
+        runtime_directory=data_directory / configuration[keys.RUNTIME_PATH],
+        shutdown_timeout=configuration[keys.SHUTDOWN_TIMEOUT],
+        logging=_logging(configuration, data_directory, log_levels),
+        broker=_broker(configuration),
+        connections=_connections(configuration),
+        tcp=_tcp(configuration),
+        tls=_tls(configuration),
+    )
+
+
+def _logging(configuration: Configuration, data_directory: Path, log_levels: LogLevels | None) -> LoggingSettings:
+    has_files = configuration[keys.LOG_FILE_ENABLED]
+    return LoggingSettings(
+        directory=data_directory / configuration[keys.LOG_PATH] if has_files else None,
+        levels=log_levels or configuration[keys.LOG_LEVEL],
+        is_json=configuration[keys.LOG_FORMAT] == "json",
+        file_size_max=configuration[keys.LOG_FILE_SIZE_MAX],
+        total_size_max=configuration[keys.LOG_TOTAL_SIZE_MAX],
+        retention=configuration[keys.LOG_RETENTION],
+        check_interval=configuration[keys.LOG_CHECK_INTERVAL],
+        sysinfo_interval=configuration[keys.SYSINFO_INTERVAL],
+    )
+
+
+def _broker(configuration: Configuration) -> BrokerSettings:
+    usual = USUAL_TOPIC_OPTIONS
+    topic_defaults = type(usual)(
+        message_expiry=configuration[keys.MESSAGE_EXPIRY],
+        max_topic_size=configuration[keys.MAX_TOPIC_SIZE],
+        compression=usual.compression,
+        replication_factor=usual.replication_factor,
+        segment_size=configuration[keys.SEGMENT_SIZE],
+        enforce_fsync=configuration[keys.ENFORCE_FSYNC],
+        messages_required_to_save=configuration[keys.MESSAGES_REQUIRED_TO_SAVE],
+        size_of_messages_required_to_save=configuration[keys.SIZE_REQUIRED_TO_SAVE],
+        preallocate_segments=usual.preallocate_segments,
+        durability=usual.durability,
+        consumer_offset_durability=usual.consumer_offset_durability,
+    )
+    # One index holds offsets and times: it is cached if either of the two is asked for.
+    caches_times = configuration[keys.CACHE_TIME_INDEXES]
+    return BrokerSettings(
+        topic_defaults=topic_defaults,
+        saver_interval=configuration[keys.SAVER_INTERVAL] if configuration[keys.SAVER_ENABLED] else None,
+        saver_enforce_fsync=configuration[keys.SAVER_ENFORCE_FSYNC],
+        index_interval=configuration[keys.INDEX_INTERVAL],
+        index_cache=IndexCache.ALL if caches_times else configuration[keys.CACHE_INDEXES],
+        delete_oldest_segments=configuration[keys.DELETE_OLDEST_SEGMENTS],
+        cleaner_enabled=configuration[keys.CLEANER_ENABLED],
+        cleaner_interval=configuration[keys.CLEANER_INTERVAL],
+        heartbeat_enabled=configuration[keys.HEARTBEAT_ENABLED],
+        heartbeat_interval=configuration[keys.HEARTBEAT_INTERVAL],
+        token_count_max=configuration[keys.TOKEN_COUNT_MAX],
+        token_cleaner_enabled=configuration[keys.TOKEN_CLEANER_ENABLED],
+        token_cleaner_interval=configuration[keys.TOKEN_CLEANER_INTERVAL],
+        poll_size_max=configuration[keys.POLL_SIZE_MAX],
+        validate_checksum=configuration[keys.VALIDATE_CHECKSUM],
+        verify_frames=configuration[keys.VERIFY_FRAMES],
+        recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
+        disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
+    )
+
+
+def _connections(configuration: Configuration) -> ConnectionSettings:
+    dialects = configuration[keys.CLASSIC_DIALECTS]
+    return ConnectionSettings(
+        connection_count_max=configuration[keys.CONNECTION_COUNT_MAX],
+        login_deadline=configuration[keys.LOGIN_DEADLINE],
+        idle_deadline=configuration[keys.IDLE_DEADLINE],
+        frame_deadline=configuration[keys.FRAME_DEADLINE],
+        frame_rate_min=configuration[keys.FRAME_RATE_MIN],
+        send_deadline=configuration[keys.SEND_DEADLINE],
+        login_frame_size_max=configuration[keys.LOGIN_FRAME_SIZE_MAX],
+        request_memory=configuration[keys.REQUEST_MEMORY],
+        reply_memory=configuration[keys.REPLY_MEMORY],
+        classic_dialect=configuration[keys.CLASSIC_DIALECT],
+        classic_dialects=dict(dialects),
+    )
+
+
+def _tcp(configuration: Configuration) -> TcpSettings:
+    address = configuration[keys.TCP_ADDRESS]
+    return TcpSettings(host=address.host, port=address.port, socket=_socket(configuration))
+
+
+def _socket(configuration: Configuration) -> SocketSettings:
+    if not configuration[keys.SOCKET_OVERRIDE]:
+        return SocketSettings()
+    linger = configuration[keys.SOCKET_LINGER]
+    return SocketSettings(
+        receive_buffer_size=configuration[keys.SOCKET_RECEIVE_SIZE],
+        send_buffer_size=configuration[keys.SOCKET_SEND_SIZE],
+        keepalive=configuration[keys.SOCKET_KEEPALIVE],
+        nodelay=configuration[keys.SOCKET_NODELAY],
+        # Zero would make the kernel drop replies that are on their way.
+        linger=-(-linger // SECOND) if linger else None,
+    )
+
+
+def _tls(configuration: Configuration) -> TlsSettings | None:
+    if not configuration[keys.TLS_ENABLED]:
+        return None
+    return TlsSettings(
+        certificate_file=configuration[keys.TLS_CERT_FILE],
+        key_file=configuration[keys.TLS_KEY_FILE],
+        is_self_signed=configuration[keys.TLS_SELF_SIGNED],
+    )

@@ -1,0 +1,134 @@
+"""Keys of Iggy's own files, from 0.5 to today, that take no effect here: not built yet, or without a meaning.
+
+A stock file loads as it is. What matters to data is never passed over in silence: ``REFUSED``.
+"""
+
+from collections.abc import Iterator
+
+from courser.server.configuration import kinds
+from courser.server.configuration.key import Key, Status
+
+# --- not built yet, and data would depend on it -------------------------------------------------------
+
+
+def _refused(path: str, description: str) -> Key[bool]:
+    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=Status.REFUSED)
+
+
+ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
+_REFUSED: tuple[Key[bool] | Key[str], ...] = (
+    ARCHIVER_ENABLED,
+    _refused("data_maintenance.messages.archiver_enabled", "archiving, as Iggy 0.5 called it"),
+    _refused("data_maintenance.state.archiver_enabled", "archiving of the metadata"),
+    _refused("system.segment.archive_expired", "archiving of expired segments"),
+    _refused("system.encryption.enabled", "encryption of stored messages"),
+    _refused("system.message_deduplication.enabled", "dropping messages whose id was seen before"),
+    Key(
+        path="system.compression.default_algorithm",
+        kind=kinds.choice("none", "gzip", "lz4", "snappy", "zstd"),
+        default="none",
+        description="compression of stored messages",
+        status=Status.REFUSED,
+    ),
+)
+
+# --- not built yet, and on in stock files -------------------------------------------------------------
+
+_LATER = tuple(
+    Key(
+        path=f"{table}.enabled",
+        kind=kinds.BOOL,
+        default=False,
+        description=f"{name}; the other keys of this table are ignored until then",
+        status=Status.LATER,
+    )
+    for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
+)
+
+# --- no meaning here ----------------------------------------------------------------------------------
+
+_TLS_NAMES = "enabled self_signed cert_file key_file"
+
+_IGNORED = {
+    "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
+    "data_maintenance.archiver": "kind archive_expired path",
+    "data_maintenance.archiver.disk": "path",
+    "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
+    "data_maintenance.state": "overwrite interval",
+    "http": "address max_request_size web_ui",
+    "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
+    "allow_private_network",
+    "http.jwt": "algorithm issuer audience valid_issuers valid_audiences access_token_expiry clock_skew not_before "
+    "use_base64_secret",
+    "http.metrics": "enabled endpoint",
+    "http.tls": _TLS_NAMES,
+    "message_cleaner": "enabled interval",
+    "quic": "address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
+    "stream_receive_window keep_alive_interval max_idle_timeout",
+    "quic.certificate": "self_signed cert_file key_file",
+    "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
+    "tcp": "ipv6 socket_migration",
+    "tcp.tls": "certificate",
+    "telemetry": "enabled service_name",
+    "telemetry.logs": "transport endpoint",
+    "telemetry.traces": "transport endpoint",
+    "websocket": "address read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
+    "accept_unmasked_frames",
+    "websocket.tls": _TLS_NAMES,
+    "system.backup": "path",
+    "system.backup.compatibility": "path",
+    "system.compression": "allow_override",
+    "system.memory_pool": "enabled size bucket_capacity",
+    "system.message_deduplication": "max_entries expiry",
+    "system.partition": "path prepare_queue_depth wal_bytes_max wal_group_commit_delay_micros dedup_clients_max "
+    "consumer_offsets_max offset_reservation_lease evicted_ring_capacity evicted_ring_bytes_max "
+    "transfer_served_cache_bytes_max transfer_artifact_bytes_max",
+    "system.segment": "server_confirmation",
+    "system.state": "enforce_fsync max_file_operation_retries retry_delay",
+    "system.stream": "path",
+    "system.topic": "path",
+}
+_IGNORED_TABLES = (
+    "cluster",
+    "http.jwt.trusted_issuers",
+    "message_bus",
+    "metadata",
+    "node",
+    "system.sharding",
+)
+_IGNORED_SECRETS = (
+    "data_maintenance.archiver.s3.access_key_id",
+    "data_maintenance.archiver.s3.secret_access_key",
+    "data_maintenance.archiver.s3.key_id",
+    "data_maintenance.archiver.s3.key_secret",
+    "http.jwt.encoding_secret",
+    "http.jwt.decoding_secret",
+    "system.encryption.key",
+    "tcp.tls.password",
+)
+
+
+def _ignored() -> Iterator[Key[object]]:
+    for table, names in _IGNORED.items():
+        for name in names.split():
+            yield _ignored_key(f"{table}.{name}")
+    for path in _IGNORED_SECRETS:
+        yield _ignored_key(path, is_secret=True)
+    for path in _IGNORED_TABLES:
+        # Secrets may be in there: nothing of it is ever shown.
+        yield _ignored_key(path, is_secret=True, has_any_below=True)
+
+
+def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = False) -> Key[object]:
+    return Key(
+        path=path,
+        kind=kinds.ANYTHING,
+        default=None,
+        description="no meaning here",
+        status=Status.IGNORED,
+        is_secret=is_secret,
+        has_any_below=has_any_below,
+    )
+
+
+STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_LATER, *_ignored())

@@ -1,0 +1,70 @@
+"""One log record, one line: for people, or as JSON. Nothing that a client named can forge a line.
+
+Facts come as ``extra={"stream": 3}`` and follow the message as ``stream=3``.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_TRACE_PREFIX = "\n    | "
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.123456Z INFO  courser.server.server: listening address=127.0.0.1:8090``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end. The lines of a traceback follow, indented."""
+        facts = "".join(f" {name}={_bare(value)}" for name, value in _facts(record))
+        text = f"{_time(record)} {record.levelname:<7} {record.name}: {escaped(record.getMessage())}{facts}"
+        trace = self._trace(record)
+        return text + "".join(_TRACE_PREFIX + escaped(line) for line in trace.splitlines())
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+        return trace + (f"\n{record.stack_info}" if record.stack_info else "")
+
+
+class JsonFormatter(TextFormatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object, without the end of the line."""
+        contents: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **dict(_facts(record)),
+        }
+        if trace := self._trace(record):
+            contents["trace"] = trace
+        return json.dumps(contents, ensure_ascii=False, default=str)
+
+
+def escaped(text: str) -> str:
+    """Text without anything that ends a line or steers a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    for name, value in vars(record).items():
+        if name not in _STANDARD:
+            yield name, value
+
+
+def _bare(value: object) -> str:
+    text = escaped(str(value))
+    return json.dumps(text, ensure_ascii=False) if not text or " " in text or '"' in text or "=" in text else text
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
