@@ -16,6 +16,13 @@ Handler: TypeAlias = Callable[[Broker, Session, Any], Answer]
 
 HANDLERS: dict[type[c.Command], Handler] = {
     c.Ping: system.ping,
+    c.GetStats: system.get_stats,
+    c.GetSnapshot: system.get_snapshot,
+    c.GetClusterMetadata: system.get_cluster_metadata,
+    c.DescribeOptions: system.describe_options,
+    c.GetMe: system.get_me,
+    c.GetClient: system.get_client,
+    c.GetClients: system.get_clients,
     c.GetUser: users.get_user,
     c.GetUsers: users.get_users,
     c.CreateUser: users.create_user,

@@ -1,9 +1,80 @@
-"""The server itself: signs of life and connections."""
+"""The server itself: figures, connections, a diagnosis, the options it knows."""
+
+import asyncio
 
 from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access import Action
 from courser.broker.broker import Broker
+from courser.broker.option_descriptions import describe_options as options_of
 from courser.broker.sessions import Session
+from courser.broker.statistics import describe_server
+from courser.errors import CommandRejected, ErrorCode
+
+CLUSTER_NAME = "single-node"
+"""As Iggy calls a server that stands alone."""
 
 
 async def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
     """Any request counts as a sign of life; this one does nothing else."""
+
+
+async def get_stats(broker: Broker, session: Session, _: c.GetStats) -> r.Stats:
+    """Measured in the pool: a disk that hangs must not stop the event loop."""
+    broker.access.require(session, Action.READ_SERVER)
+    machine = broker.machine
+    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, machine.measure)
+    return describe_server(
+        machine,
+        figures,
+        clock=broker.clock,
+        state=broker.catalog.state,
+        partitions=broker.partitions,
+        sessions=broker.sessions,
+    )
+
+
+async def get_snapshot(broker: Broker, session: Session, command: c.GetSnapshot) -> r.SnapshotArchive:
+    """For those who may read the server: logs and configuration are not for everybody."""
+    broker.access.require(session, Action.READ_SERVER)
+    return r.SnapshotArchive(await broker.diagnosis.make_archive(command.compression, command.kinds))
+
+
+async def get_cluster_metadata(broker: Broker, _session: Session, _: c.GetClusterMetadata) -> r.ClusterMetadata:
+    """One node: clients that see two would look for a leader."""
+    return r.ClusterMetadata(CLUSTER_NAME, [broker.node])
+
+
+async def describe_options(broker: Broker, _session: Session, command: c.DescribeOptions) -> r.OptionList:
+    """For everybody who is logged in."""
+    return options_of(command.scope, broker.settings.topic_defaults)
+
+
+async def get_me(_broker: Broker, session: Session, _: c.GetMe) -> r.ClientDetails:
+    """This connection."""
+    return _details(session)
+
+
+async def get_client(broker: Broker, session: Session, command: c.GetClient) -> r.ClientDetails:
+    """Another connection."""
+    if command.client_id == 0:
+        raise CommandRejected(ErrorCode.INVALID_CLIENT_ID, "no client has the number 0")
+    other = broker.sessions.get(command.client_id)
+    if other is None:
+        raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"there is no client {command.client_id}")
+    broker.access.require(session, Action.READ_SERVER)
+    return _details(other)
+
+
+async def get_clients(broker: Broker, session: Session, _: c.GetClients) -> r.ClientList:
+    """By id."""
+    broker.access.require(session, Action.READ_SERVER)
+    return r.ClientList([_info(other) for other in broker.sessions.all()])
+
+
+def _info(session: Session) -> r.ClientInfo:
+    return r.ClientInfo(session.client_id, session.user_id, session.transport, session.address, len(session.groups))
+
+
+def _details(session: Session) -> r.ClientDetails:
+    return r.ClientDetails(_info(session), [r.ClientGroup(*key) for key in sorted(session.groups)])

@@ -1,0 +1,195 @@
+"""Figures about the process and its machine, as Linux tells them. What it does not tell is 0 or empty.
+
+Reading them blocks for as long as a few small files take: for a pool.
+"""
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser import __version__
+from courser.api.replies import Stats
+from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.sessions import Sessions
+from courser.catalog.state import CatalogState
+from courser.model.clock import Clock
+
+_KIB = 1024
+_PERCENT = 100
+_MEASURED_FOR_MIN = 250_000
+"""Microseconds: over a shorter time, percentages of CPU are mostly noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CpuTimes:
+    """Counters that only grow."""
+
+    measured_at: int
+    """Microseconds of the monotonic clock."""
+    process: float
+    """Seconds of CPU that this process used."""
+    busy: int
+    """Ticks in which some core of the machine worked ..."""
+    total: int
+    """... of so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFigures:
+    """What holds now."""
+
+    cpu_usage: float
+    total_cpu_usage: float
+    memory_usage: int
+    total_memory: int
+    available_memory: int
+    read_bytes: int
+    written_bytes: int
+    thread_count: int
+    free_disk_space: int
+    total_disk_space: int
+
+
+class Machine:
+    """Measures this process and its machine. May be used from several threads."""
+
+    def __init__(self, clock: Clock, data_path: Path, *, proc: Path = Path("/proc")) -> None:
+        self._clock = clock
+        self._data_path = data_path
+        self._proc = proc
+        self.started_at = clock.now()
+        self.hostname = os.uname().nodename
+        self.kernel_version = os.uname().release
+        self.os_name, self.os_version = _operating_system(Path("/etc/os-release"))
+        self._last = self._cpu_times()
+        self._usage = (0.0, 0.0)
+        self._lock = threading.Lock()
+
+    def measure(self) -> MachineFigures:
+        """All figures. Percentages are those since the last look that is not too recent."""
+        cpu_usage, total_cpu_usage = self._cpu_usage()
+        memory = _fields(self._proc / "meminfo")
+        io = _fields(self._proc / "self" / "io")
+        free_disk_space, total_disk_space = _disk_space(self._data_path)
+        return MachineFigures(
+            cpu_usage=cpu_usage,
+            total_cpu_usage=total_cpu_usage,
+            memory_usage=self._resident_size(),
+            total_memory=memory.get("MemTotal", 0) * _KIB,
+            available_memory=memory.get("MemAvailable", 0) * _KIB,
+            read_bytes=io.get("read_bytes", 0),
+            written_bytes=io.get("write_bytes", 0),
+            thread_count=_fields(self._proc / "self" / "status").get("Threads", threading.active_count()),
+            free_disk_space=free_disk_space,
+            total_disk_space=total_disk_space,
+        )
+
+    def _cpu_usage(self) -> tuple[float, float]:
+        with self._lock:
+            times, last = self._cpu_times(), self._last
+            elapsed = times.measured_at - last.measured_at
+            if elapsed >= _MEASURED_FOR_MIN:
+                of_process = (times.process - last.process) * 1_000_000 / elapsed
+                of_machine = (times.busy - last.busy) / max(times.total - last.total, 1)
+                self._usage = (of_process * _PERCENT, of_machine * _PERCENT)
+                self._last = times
+            return self._usage
+
+    def _cpu_times(self) -> _CpuTimes:
+        own = os.times()
+        first_line = _text(self._proc / "stat").partition("\n")[0]
+        ticks = [int(word) for word in first_line.split()[1:9]]
+        idle = sum(ticks[3:5])
+        return _CpuTimes(self._clock.monotonic(), own.user + own.system, sum(ticks) - idle, sum(ticks))
+
+    def _resident_size(self) -> int:
+        words = _text(self._proc / "self" / "statm").split()
+        return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+
+def describe_server(
+    machine: Machine,
+    figures: MachineFigures,
+    *,
+    clock: Clock,
+    state: CatalogState,
+    partitions: PartitionRegistry,
+    sessions: Sessions,
+) -> Stats:
+    """The figures of the machine and what the server holds."""
+    logs = [partition.log for topic in partitions for partition in topic.partitions]
+    topics = [topic for stream in state.streams.values() for topic in stream.topics.values()]
+    return Stats(
+        process_id=os.getpid(),
+        cpu_usage=figures.cpu_usage,
+        total_cpu_usage=figures.total_cpu_usage,
+        memory_usage=figures.memory_usage,
+        total_memory=figures.total_memory,
+        available_memory=figures.available_memory,
+        run_time=max(clock.now() - machine.started_at, 0),
+        start_time=machine.started_at,
+        read_bytes=figures.read_bytes,
+        written_bytes=figures.written_bytes,
+        messages_size=sum(log.size for log in logs),
+        stream_count=len(state.streams),
+        topic_count=len(topics),
+        partition_count=sum(len(topic.partitions) for topic in topics),
+        segment_count=sum(len(log.segments) for log in logs),
+        message_count=sum(log.message_count for log in logs),
+        client_count=len(sessions),
+        group_count=sum(len(topic.groups) for topic in topics),
+        hostname=machine.hostname,
+        os_name=machine.os_name,
+        os_version=machine.os_version,
+        kernel_version=machine.kernel_version,
+        server_version=__version__,
+        server_semver=semver_number(__version__),
+        thread_count=figures.thread_count,
+        free_disk_space=figures.free_disk_space,
+        total_disk_space=figures.total_disk_space,
+    )
+
+
+def semver_number(version: str) -> int:
+    """A version as one number: three digits each for minor and patch. 0 if it is no such version."""
+    words = version.partition("-")[0].partition("+")[0].split(".")
+    if len(words) != 3 or not all(word.isascii() and word.isdigit() for word in words):
+        return 0
+    major, minor, patch = map(int, words)
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+def _text(path: Path) -> str:
+    """A small file of the kernel's. Empty if it cannot be read: not on every system, not by everybody."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file with lines like ``MemTotal: 1024 kB``."""
+    fields: dict[str, int] = {}
+    for line in _text(path).splitlines():
+        name, _, rest = line.partition(":")
+        number = rest.split()[0] if rest.strip() else ""
+        if number.isascii() and number.isdigit():
+            fields[name] = int(number)
+    return fields
+
+
+def _disk_space(path: Path) -> tuple[int, int]:
+    """Bytes that are free for this user, and bytes in all."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0, 0
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def _operating_system(path: Path) -> tuple[str, str]:
+    """Name and version, as the distribution says; else what the kernel calls itself."""
+    lines = (line.partition("=") for line in _text(path).splitlines())
+    facts = {name: value.strip("\"'") for name, _, value in lines}
+    return facts.get("NAME", os.uname().sysname), facts.get("VERSION_ID", "")

@@ -1,0 +1,137 @@
+"""ZIP files in every compression that an Iggy client can ask for.
+
+The standard library writes four of the six methods; xz and zstd in a ZIP are unknown to it. So all six are written
+here: a local header and the data of each entry, then the central directory. Entries are small, nothing is streamed.
+"""
+
+import bz2
+import importlib
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from courser.errors import CommandRejected, ErrorCode
+
+_FIELDS = (
+    "H"  # version needed to extract, times ten
+    "H"  # flags
+    "H"  # compression method
+    "H"  # modification time
+    "H"  # modification date
+    "I"  # CRC-32 of the contents
+    "I"  # compressed size
+    "I"  # size
+    "H"  # name length
+    "H"  # extra field length
+)
+_LOCAL = struct.Struct("<I" + _FIELDS)
+_CENTRAL = struct.Struct(
+    "<I"
+    "H" + _FIELDS + "H"  # made by  # comment length
+    "H"  # disk
+    "H"  # internal attributes
+    "I"  # external attributes: the file mode in the upper half
+    "I"  # position of the local header
+)
+_END = struct.Struct("<IHHHHIIH")
+_LOCAL_MAGIC, _CENTRAL_MAGIC, _END_MAGIC = 0x04034B50, 0x02014B50, 0x06054B50
+_MADE_ON_UNIX = 3 << 8 | 63
+_FILE_MODE = 0o100600 << 16
+_NAMES_ARE_UTF8 = 1 << 11
+_LZMA_HAS_END = 1 << 1
+"""The compressed data says itself where it ends."""
+_NO_DATE = 1 << 5 | 1
+"""1 January 1980, the first day that ZIP knows: an archive holds its time in its contents."""
+
+_LZMA_VERSION = b"\x09\x14"
+_LZMA_PROPERTIES_SIZE = 5
+_LZMA_ALONE_HEADER_SIZE = 13
+_ZSTD_MODULES = ("compression.zstd", "zstandard")
+"""The standard library has it from Python 3.14 on; before, it is an extra."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How entries are compressed."""
+
+    number: int
+    """As it stands in the file."""
+    version_needed: int
+    compress: Callable[[bytes], bytes]
+    flags: int = _NAMES_ARE_UTF8
+
+
+def _deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _lzma(data: bytes) -> bytes:
+    # The "alone" format is properties, size and stream; ZIP wants a version, the properties and the stream.
+    alone = lzma.compress(data, format=lzma.FORMAT_ALONE)
+    properties = alone[:_LZMA_PROPERTIES_SIZE]
+    return b"".join((_LZMA_VERSION, struct.pack("<H", len(properties)), properties, alone[_LZMA_ALONE_HEADER_SIZE:]))
+
+
+def _zstd(data: bytes) -> bytes:
+    for name in _ZSTD_MODULES:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        compressed: bytes = module.compress(data)
+        return compressed
+    reason = "this server cannot compress with zstd: install courser[compression], or ask for another compression"
+    raise CommandRejected(ErrorCode.FEATURE_UNAVAILABLE, reason)
+
+
+METHODS: dict[int, Method] = {
+    1: Method(0, 10, bytes),
+    2: Method(8, 20, _deflate),
+    3: Method(12, 46, bz2.compress),
+    4: Method(93, 63, _zstd),
+    5: Method(14, 63, _lzma, _NAMES_ARE_UTF8 | _LZMA_HAS_END),
+    6: Method(95, 63, lzma.compress),
+}
+"""By the number that clients send."""
+
+
+def write_zip(entries: Sequence[tuple[str, bytes]], method: Method) -> bytes:
+    """The bytes of a ZIP file with these entries, in this order.
+
+    Raises:
+        CommandRejected: 5, the method is not available here.
+    """
+    parts: list[bytes] = []
+    directory: list[bytes] = []
+    position = 0
+    for name, contents in entries:
+        local, central = _entry(name.encode(), contents, method, position)
+        parts.append(local)
+        directory.append(central)
+        position += len(local)
+    directory_size = sum(map(len, directory))
+    end = _END.pack(_END_MAGIC, 0, 0, len(entries), len(entries), directory_size, position, 0)
+    return b"".join((*parts, *directory, end))
+
+
+def _entry(name: bytes, contents: bytes, method: Method, position: int) -> tuple[bytes, bytes]:
+    """An entry, and its row in the directory."""
+    data = method.compress(contents)
+    fields = (
+        method.version_needed,
+        method.flags,
+        method.number,
+        0,
+        _NO_DATE,
+        zlib.crc32(contents),
+        len(data),
+        len(contents),
+        len(name),
+        0,
+    )
+    local = b"".join((_LOCAL.pack(_LOCAL_MAGIC, *fields), name, data))
+    central = _CENTRAL.pack(_CENTRAL_MAGIC, _MADE_ON_UNIX, *fields, 0, 0, 0, _FILE_MODE, position)
+    return local, central + name
