@@ -18,7 +18,10 @@ PYTHON3 ?= $(shell for python in python3 python3.11 python3.12 python3.13 python
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
 	done || true)
 
-# Empty files inside .venv that say which set of packages is installed. A newer pyproject.toml makes them stale.
+# What an installation compiles, if it can.
+COMPILED := hatch_build.py $(wildcard src/courser/records/*.c)
+
+# Empty files inside .venv that say which set of packages is installed. What they depend on makes them stale.
 RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 
@@ -74,6 +77,7 @@ bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choo
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -f src/courser/records/*.so
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ----------------------------------------------------------------------------------
@@ -84,11 +88,11 @@ $(PYTHON):
 		echo "Courser needs Python 3.11 or newer: install it, or name it with make PYTHON3=/path/to/python3" >&2; exit 1; }
 	"$(PYTHON3)" -m venv --clear $(VENV)
 
-$(RUNTIME): pyproject.toml $(PYTHON)
+$(RUNTIME): pyproject.toml $(COMPILED) $(PYTHON)
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
 # Contains the runtime packages: `make run` after `make test` has nothing to install.
-$(DEVELOPMENT): pyproject.toml $(PYTHON)
+$(DEVELOPMENT): pyproject.toml $(COMPILED) $(PYTHON)
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $(RUNTIME) $@

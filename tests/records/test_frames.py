@@ -14,7 +14,6 @@ from courser.records.frames import (
     frame_fields,
     iterate_frames,
     layout_of,
-    uniform_frame_size,
     uniform_layout,
     wrong_frame_checksums,
 )
@@ -56,7 +55,7 @@ def test_frames_of_one_size_are_known_as_such(size: tuple[int, int], count: int)
 
 def test_the_same_size_with_another_split_is_not_one_size() -> None:
     body = body_of([(10, 4), (4, 10), (10, 4)])
-    assert uniform_frame_size(body, 3) == 0
+    assert layout_of(body, 3).frame_size == 0
     assert layout_of(body, 3).starts.tolist() == [0, 62, 124]
 
 
@@ -117,5 +116,5 @@ def test_an_empty_body_has_no_frames() -> None:
 
 
 def test_end_of_the_last_frame_is_the_end_of_the_body() -> None:
-    frames = FrameLayout(2, 0, np.array([0, 60], np.int64), 130)
+    frames = FrameLayout(2, 0, np.array([0, 60], np.int64).tobytes(), 130)
     assert [frames.end_of(0), frames.end_of(1)] == [60, 130]

@@ -3,7 +3,8 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 
 from courser.errors import CourserError, StorageFailure
@@ -83,11 +84,18 @@ class DiskLane:
             self._retry.cancel()
 
     def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
-        running = asyncio.get_running_loop().run_in_executor(self._pool, job.run)
-        running.add_done_callback(lambda future: self._finish(job, done, future))
+        # Not run_in_executor: a future of the loop's own per job costs as much as the rest of the way there and back.
+        hand_back = partial(self._hand_back, asyncio.get_running_loop(), job, done)
+        self._pool.submit(job.run).add_done_callback(hand_back)
 
-    def _finish(self, job: Job, done: asyncio.Future[None] | None, running: "asyncio.Future[None]") -> None:
-        error = running.exception()
+    def _hand_back(
+        self, loop: asyncio.AbstractEventLoop, job: Job, done: asyncio.Future[None] | None, ran: Future[None]
+    ) -> None:
+        """On the pool's thread, as a rule."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._finish, job, done, ran.exception())
+
+    def _finish(self, job: Job, done: asyncio.Future[None] | None, error: BaseException | None) -> None:
         try:
             if error is None:
                 job.complete()

@@ -16,10 +16,9 @@ from courser.records import layout
 from courser.records.checksum import xxh3
 from courser.records.frames import (
     FrameLayout,
-    checksum_fields,
     frame_checksum,
     frame_fields,
-    layout_of,
+    survey_frames,
     wrong_frame_checksums,
 )
 
@@ -91,29 +90,16 @@ def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
     if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
         raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
     body = view[layout.BATCH_HEADER_SIZE :]
-    frames = layout_of(body, count)
-    _check_frame_fields(body, frames)
-    checksums = checksum_fields(body, frames)
+    frames, checksums, has_reserved, is_numbered = survey_frames(body, count)
+    if has_reserved:
+        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
+    if not is_numbered:
+        raise InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
     if batch_checksum(view, checksums) != claimed_checksum:
         raise InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
     if verify_frames and (wrong := wrong_frame_checksums(body, frames)):
         raise InvalidBatch(ErrorCode.INVALID_MESSAGE_CHECKSUM, f"the checksum of message {wrong[0]} does not match")
     return Batch(origin_timestamp, count, body, frames, checksums)
-
-
-def _check_frame_fields(body: memoryview, frames: FrameLayout) -> None:
-    if frames.count == 1:
-        # The arrays below cost more than a small send as a whole.
-        _, _, offset_delta, _, _, _, reserved = layout.FRAME_HEADER.unpack_from(body)
-        has_reserved, is_numbered = reserved != 0, offset_delta == 0
-    else:
-        has_reserved = bool(frame_fields(body, frames, layout.FRAME_RESERVED_POSITION, "<u8").any())
-        deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
-        is_numbered = bool((deltas == np.arange(frames.count, dtype=np.uint32)).all())
-    if has_reserved:
-        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
-    if not is_numbered:
-        raise InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +142,8 @@ def build_batch(messages: Sequence[NewMessage]) -> Batch:
 
 def batch_of(origin_timestamp: int, count: int, body: memoryview) -> Batch:
     """A batch from frames that the caller made itself."""
-    frames = layout_of(body, count)
-    return Batch(origin_timestamp, count, body, frames, checksum_fields(body, frames))
+    frames, checksums, _, _ = survey_frames(body, count)
+    return Batch(origin_timestamp, count, body, frames, checksums)
 
 
 def encode_batch(batch: Batch, *, partition_id: int = 0, base_offset: int = 0, base_timestamp: int = 0) -> bytes:

@@ -257,7 +257,7 @@ def _build(messages: _Messages, ids: Callable[[int], bytes]) -> Batch:
     write_checksums(frames, checksums)
 
     same_split = stride and bool((headers["payload_length"] == headers["payload_length"][0]).all())
-    placed = FrameLayout(count, stride if same_split else 0, starts, size)
+    placed = FrameLayout(count, stride, b"", size) if same_split else FrameLayout(count, 0, starts.tobytes(), size)
     return Batch(origin_timestamp, count, body, placed, checksums.tobytes())
 
 

@@ -1,26 +1,20 @@
 """The frames inside a batch: where they begin, and their fields as arrays.
 
-A *body* is the frames of one batch behind one another. Frames of equal size are found with one comparison and read
-with strided views; mixed sizes need one walk over the length fields. Nothing here makes an object per message.
+A *body* is the frames of one batch behind one another. All that a send needs to know of them comes from one walk
+(``frame_walk``). Nothing here makes an object per message.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from courser.errors import ErrorCode, InvalidBatch
-from courser.records import layout
+from courser.records import frame_walk, layout
 from courser.records.checksum import xxh3
-
-_ONE_START = np.zeros(1, np.int64)
-_ONE_START.setflags(write=False)
-_unpack_lengths = layout.FRAME_LENGTHS.unpack_from
-_unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
-"""The lengths of the frame that begins at a position."""
+from courser.records.frame_walk_pure import follow_lengths, pick
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,95 +24,77 @@ class FrameLayout:
     count: int
     frame_size: int
     """Size of every frame if all are equal, else 0."""
-    starts: NDArray[np.int64]
-    """Position of each frame in the body."""
+    packed_starts: bytes
+    """Position of each frame in the body, 64 bits each; empty if ``frame_size`` says it."""
     size: int
     """Bytes of the whole body."""
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Position of each frame in the body."""
+        if self.frame_size:
+            return np.arange(0, self.size, self.frame_size, dtype=np.int64)
+        return np.frombuffer(self.packed_starts, np.int64)
 
     def end_of(self, number: int) -> int:
         """Position behind frame ``number``."""
         return int(self.starts[number + 1]) if number + 1 < self.count else self.size
 
 
-def layout_of(body: memoryview, count: int) -> FrameLayout:
-    """Find the frames of a body that must hold exactly ``count`` of them, without a byte left over.
+class FrameSurvey(NamedTuple):
+    """What one walk over the frames of a body finds."""
+
+    frames: FrameLayout
+    checksums: bytes
+    """The checksum fields in order: what the batch checksum covers."""
+    has_reserved: bool
+    """Whether a reserved byte is not zero."""
+    is_numbered: bool
+    """Whether the offset deltas are 0, 1, 2 and so on."""
+
+
+def survey_frames(body: memoryview, count: int) -> FrameSurvey:
+    """Walk over a body that must hold exactly ``count`` frames, without a byte left over.
 
     Raises:
-        InvalidBatch: the lengths do not tile the body, or the count is another.
+        InvalidBatch: the lengths do not fill the body, or the count is another.
     """
+    found = frame_walk.survey(body, count)
+    if found is None:
+        raise _why_not(body, count)
+    frame_size, starts, checksums, has_reserved, is_numbered = found
+    return FrameSurvey(FrameLayout(count, frame_size, starts, len(body)), checksums, has_reserved, is_numbered)
+
+
+def _why_not(body: memoryview, count: int) -> InvalidBatch:
+    """What is wrong with a body that ``count`` frames do not fill."""
     if count < 1:
-        raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
+        return InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
     # A count that lies must not decide how much memory is taken: every frame needs its header.
     if count * layout.FRAME_HEADER_SIZE > len(body):
-        raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_SIZE, f"{count} messages do not fit into {len(body)} bytes of frames"
-        )
-    frame_size = uniform_frame_size(body, count)
-    if frame_size:
-        return uniform_layout(count, frame_size)
-    starts, end = _walk(body, count)
-    if end != len(body):
-        raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_SIZE, f"{len(body) - end} bytes follow the last of {count} frames"
-        )
-    return FrameLayout(count, 0, np.array(starts, np.int64), len(body))
+        reason = f"{count} messages do not fit into {len(body)} bytes of frames"
+        return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
+    starts, end = follow_lengths(body, count)
+    if end > len(body):
+        reason = f"the lengths of frame {max(len(starts) - 1, 0)} reach beyond the batch"
+        return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
+    return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, f"{len(body) - end} bytes follow the last of {count} frames")
+
+
+def layout_of(body: memoryview, count: int) -> FrameLayout:
+    """Only where the frames begin. Raises as ``survey_frames`` does."""
+    return survey_frames(body, count).frames
 
 
 def uniform_layout(count: int, frame_size: int) -> FrameLayout:
     """The layout of ``count`` frames of one size."""
-    size = count * frame_size
-    if count == 1:
-        return FrameLayout(1, frame_size, _ONE_START, size)
-    return FrameLayout(count, frame_size, np.arange(0, size, frame_size, dtype=np.int64), size)
-
-
-def uniform_frame_size(body: memoryview, count: int) -> int:
-    """The size of every frame, or 0 if they differ (or do not tile the body)."""
-    user_headers_length, payload_length = _unpack_lengths(body, layout.FRAME_LENGTHS_POSITION)
-    frame_size: int = layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
-    if frame_size * count != len(body):
-        return 0
-    if count == 1:
-        return frame_size
-    # Both lengths are compared at once: a frame of the same size with another split is not a uniform frame.
-    lengths = np.ndarray((count,), "<u8", body, layout.FRAME_LENGTHS_POSITION, (frame_size,))
-    return frame_size if bool((lengths == lengths[0]).all()) else 0
-
-
-def _walk(body: memoryview, count: int) -> tuple[list[int], int]:
-    """Follow the length fields from frame to frame; return where each begins and where the last ends.
-
-    The one loop over messages on the path of a send: every operation in it is paid a thousand times per batch.
-    """
-    unpack, header_size = _unpack_leading_lengths, layout.FRAME_HEADER_SIZE
-    starts: list[int] = []
-    add = starts.append
-    position = 0
-    try:
-        for _ in repeat(None, count):
-            user_headers_length, payload_length = unpack(body, position)
-            add(position)
-            position += header_size + user_headers_length + payload_length
-    except struct.error:
-        # The frame before this one reached so far that no header fits behind it.
-        position = len(body) + 1
-    if position > len(body):
-        raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_SIZE, f"the lengths of frame {max(len(starts) - 1, 0)} reach beyond the batch"
-        )
-    return starts, position
+    return FrameLayout(count, frame_size, b"", count * frame_size)
 
 
 def frame_fields(body: memoryview, frames: FrameLayout, position: int, dtype: str) -> NDArray[np.unsignedinteger]:
     """One header field of every frame, as an array: ``position`` inside the frame, ``dtype`` "<u4" or "<u8"."""
-    if frames.frame_size:
-        return np.ndarray((frames.count,), dtype, body, position, (frames.frame_size,))
-    # Numbers that begin at every single byte of the body, overlapping: picking from them reads any position.
-    every_byte: NDArray[np.unsignedinteger] = np.ndarray(
-        (len(body) - np.dtype(dtype).itemsize + 1,), dtype, body, 0, (1,)
-    )
-    picked: NDArray[np.unsignedinteger] = every_byte[frames.starts + position]
-    return picked
+    starts = None if frames.frame_size else frames.starts
+    return pick(body, starts, frames.frame_size, frames.count, position, dtype)
 
 
 def checksum_fields(body: memoryview, frames: FrameLayout) -> bytes:

@@ -8,14 +8,12 @@ so no flipped bit goes unnoticed. Both are checked on every read.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.batch import Batch, batch_checksum, checksum_of_wire_fields, wire_header
 from courser.records.checksum import xxh3
-from courser.records.frames import FrameLayout, frame_fields, layout_of, uniform_layout
+from courser.records.frames import FrameLayout, survey_frames
 
 NO_PRODUCER = bytes(16)
 
@@ -144,13 +142,12 @@ def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
         BadBatch: the frames are not what the header says, with the right hash: somebody wrote it so.
     """
     try:
-        frames = layout_of(body, header.message_count)
+        frames, _, _, is_numbered = survey_frames(body, header.message_count)
     except InvalidBatch as error:
         raise BadBatch(error.reason) from error
     if frames.frame_size != header.frame_size and header.frame_size:
         raise BadBatch(f"the frames do not have {header.frame_size} bytes each")
-    deltas = frame_fields(body, frames, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
-    if not np.array_equal(deltas, np.arange(frames.count, dtype=np.uint32)):
+    if not is_numbered:
         raise BadBatch("the offsets inside do not go up by one")
     return frames
 
@@ -166,9 +163,6 @@ def trimmed_header(header: StoredHeader, body: memoryview, count: int) -> bytear
 
     The base offset stays: the first frame kept carries its own delta.
     """
-    uniform = header.frame_size and header.frame_size * count == len(body)
-    frames = uniform_layout(count, header.frame_size) if uniform else layout_of(body, count)
-    checksums = frame_fields(body, frames, layout.FRAME_CHECKSUM_POSITION, "<u8").tobytes()
     return wire_header(
         header.partition_id,
         header.base_offset,
@@ -176,7 +170,7 @@ def trimmed_header(header: StoredHeader, body: memoryview, count: int) -> bytear
         header.origin_timestamp,
         layout.BATCH_HEADER_SIZE + len(body),
         count,
-        checksums,
+        survey_frames(body, count).checksums,
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from courser.records.frame_walk import first_in_cells
 from courser.records.frames import FrameLayout
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
@@ -25,7 +26,6 @@ ROW = np.dtype(
     ]
 )
 """An entry on disk."""
-_ZERO = np.zeros(1, np.uint32)
 
 
 class IndexEntry(NamedTuple):
@@ -79,15 +79,18 @@ class IndexEntries:
                 self._last_cell = first_cell
                 self._count += 1
             return
-        numbers, positions = _first_frames(frames, first_frame, interval)
-        if first_cell == self._last_cell:
-            numbers, positions = numbers[1:], positions[1:]
-        count = len(numbers)
-        if not count:
-            return
-        self._last_cell = int(positions[-1]) // interval
-        self._offsets.frombytes((numbers + np.uint32(base_offset - self._base_offset)).tobytes())
-        self._frame_positions.frombytes(positions.tobytes())
+        offsets, positions, self._last_cell = first_in_cells(
+            frames.packed_starts,
+            frames.frame_size,
+            frames.count,
+            first_frame,
+            base_offset - self._base_offset,
+            interval,
+            self._last_cell,
+        )
+        count = len(offsets) // self._offsets.itemsize
+        self._offsets.frombytes(offsets)
+        self._frame_positions.frombytes(positions)
         self._batch_positions.extend(array("I", (position,)) * count)
         self._times.extend(array("Q", (timestamp,)) * count)
         self._count = len(self._times)
@@ -113,11 +116,18 @@ class IndexEntries:
     def rows(self, start: int, end: int) -> NDArray[np.void]:
         """Entries ``start`` to ``end`` as they are stored."""
         rows = np.zeros(end - start, ROW)
-        rows["offset"] = self._offsets[start:end]
-        rows["frame_position"] = self._frame_positions[start:end]
-        rows["batch_position"] = self._batch_positions[start:end]
-        rows["timestamp"] = self._times[start:end]
+        self.copy_rows(rows, start, end)
         return rows
+
+    def copy_rows(self, rows: NDArray[np.void], start: int, end: int) -> None:
+        """Write entries ``start`` to ``end`` into ``rows``, of whatever shape."""
+        for name, column in (
+            ("offset", self._offsets),
+            ("frame_position", self._frame_positions),
+            ("batch_position", self._batch_positions),
+            ("timestamp", self._times),
+        ):
+            rows[name] = np.asarray(column[start:end]).reshape(rows.shape)
 
     def add_rows(self, rows: NDArray[np.void]) -> None:
         """Append entries that were stored."""
@@ -154,33 +164,3 @@ class IndexEntries:
         """Bytes that the columns take."""
         columns = (self._offsets, self._frame_positions, self._batch_positions, self._times)
         return sum(column.itemsize * len(column) for column in columns)
-
-
-def _first_frames(
-    frames: FrameLayout, first_frame: int, interval: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Numbers and positions of the frames that are the first of the batch in their cell.
-
-    On the path of every send: as few array operations as possible, all in the 32 bits that are stored.
-    """
-    size = frames.frame_size
-    if not size:
-        starts = (frames.starts + first_frame).astype(np.uint32)
-        cells = starts // np.uint32(interval)
-        is_first = np.empty(len(cells), np.bool_)
-        is_first[0] = True
-        np.not_equal(cells[1:], cells[:-1], out=is_first[1:])
-        return np.flatnonzero(is_first).astype(np.uint32), starts[is_first]
-    if size >= interval:
-        # No two frames begin in one cell.
-        numbers = np.arange(frames.count, dtype=np.uint32)
-    else:
-        # Every cell up to the last frame's has a frame in it: the first one at or behind the cell's beginning.
-        first_cell = first_frame // interval
-        last_cell = (first_frame + size * (frames.count - 1)) // interval
-        begin = first_cell * interval - first_frame + size - 1
-        numbers = np.arange(
-            begin + interval, begin + (last_cell - first_cell + 1) * interval, interval, dtype=np.uint32
-        )
-        numbers = np.concatenate((_ZERO, numbers // np.uint32(size)))
-    return numbers, numbers * np.uint32(size) + np.uint32(first_frame)

@@ -10,6 +10,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,24 @@ def segment_seed(identity: PartitionIdentity, base_offset: int) -> int:
     return xxh3(_IDENTITY.pack(identity.topic_uuid, identity.partition_id, identity.incarnation, base_offset))
 
 
+@cache
+def _block_type(entry_count: int) -> "np.dtype[np.void]":
+    """A full block as an array element."""
+    return np.dtype(
+        [
+            ("checksum", "<u8"),
+            ("magic", "S4"),
+            ("format_version", "<u2"),
+            ("entry_count", "<u2"),
+            ("block_number", "<u4"),
+            ("interval", "<u4"),
+            ("base_offset", "<u8"),
+            ("covered_size", "<u8"),
+            ("entries", ROW, entry_count),
+        ]
+    )
+
+
 def encode_blocks(
     entries: IndexEntries,
     *,
@@ -57,25 +76,37 @@ def encode_blocks(
     seed: int,
     base_offset: int,
     interval: int,
+    first_entry: int = 0,
     covered_size: int | None = None,
-) -> bytes:
-    """The entries as blocks: only the full ones or, with ``covered_size``, all of them, closing the index."""
+) -> bytearray:
+    """The entries from ``first_entry`` on as blocks: only full ones or, with ``covered_size``, all, closing the index.
+
+    Runs beside sends, on their thread: all blocks are filled with one array operation per column.
+    """
     is_last = covered_size is not None
-    block_count = len(entries) // ENTRIES_PER_BLOCK + is_last
-    blocks = bytearray(block_count * BLOCK_SIZE)
-    for number in range(block_count):
-        start = number * ENTRIES_PER_BLOCK
-        rows = entries.rows(start, min(start + ENTRIES_PER_BLOCK, len(entries)))
-        covered = covered_size or 0 if number == block_count - 1 else 0
-        position = number * BLOCK_SIZE
-        fields = (BLOCK_MAGIC, BLOCK_VERSION, len(rows), first_block + number, interval, base_offset, covered)
-        BLOCK_HEADER.pack_into(blocks, position, 0, *fields)
-        body = position + BLOCK_HEADER.size
-        blocks[body : body + rows.nbytes] = rows.tobytes()
-        covered_part = memoryview(blocks)[position + _CHECKSUM_SIZE : position + BLOCK_SIZE]
-        checksum = xxhash.xxh3_64_intdigest(covered_part, seed)
-        BLOCK_HEADER.pack_into(blocks, position, checksum, *fields)
-    return bytes(blocks)
+    count = len(entries) - first_entry
+    full_count = count // ENTRIES_PER_BLOCK
+    data = bytearray((full_count + is_last) * BLOCK_SIZE)
+    blocks = np.frombuffer(data, _block_type(ENTRIES_PER_BLOCK))
+    blocks["magic"] = BLOCK_MAGIC
+    blocks["format_version"] = BLOCK_VERSION
+    blocks["entry_count"] = ENTRIES_PER_BLOCK
+    blocks["block_number"] = np.arange(first_block, first_block + len(blocks))
+    blocks["interval"] = interval
+    blocks["base_offset"] = base_offset
+    end = first_entry + full_count * ENTRIES_PER_BLOCK
+    entries.copy_rows(blocks["entries"][:full_count], first_entry, end)
+    if is_last:
+        rest = first_entry + count - end
+        blocks["entry_count"][-1] = rest
+        blocks["covered_size"][-1] = covered_size
+        entries.copy_rows(blocks["entries"][-1, :rest], end, end + rest)
+    view = memoryview(data)
+    blocks["checksum"] = [
+        xxhash.xxh3_64_intdigest(view[position + _CHECKSUM_SIZE : position + BLOCK_SIZE], seed)
+        for position in range(0, len(data), BLOCK_SIZE)
+    ]
+    return data
 
 
 def _check_block(data: memoryview, *, number: int, seed: int, base_offset: int) -> tuple[int, int, int]:

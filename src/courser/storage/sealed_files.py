@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 from courser.errors import StorageFailure
+from courser.model.buffers import Buffer
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, FileSystem, write_all
@@ -96,7 +97,7 @@ class SealedFiles:
         self._open = {}
 
 
-def write_index_file(file_system: FileSystem, path: Path, position: int, data: bytes) -> File:
+def write_index_file(file_system: FileSystem, path: Path, position: int, data: Buffer) -> File:
     """Put blocks at ``position`` and cut what an older index left behind them. Not synced: an index is derived."""
     try:
         try:

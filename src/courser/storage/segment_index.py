@@ -5,6 +5,7 @@ Derived data. The log is the authority: an entry only says where to look, and th
 
 from enum import Enum
 
+from courser.model.buffers import Buffer
 from courser.records.frames import FrameLayout
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
@@ -74,14 +75,13 @@ class SegmentIndex:
 
     # --- writing ---
 
-    def unflushed(self, *, covered_size: int | None = None) -> tuple[int, bytes]:
+    def unflushed(self, *, covered_size: int | None = None) -> tuple[int, Buffer]:
         """Where in the file to write, and what: the full blocks not yet written, or all, closing the index."""
         if self.is_partial:
             return 0, b""
-        first = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
-        entries = self._entries.without(first) if first else self._entries
         data = encode_blocks(
-            entries,
+            self._entries,
+            first_entry=0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK,
             first_block=self._flushed_block_count,
             seed=self._seed,
             base_offset=self._base_offset,

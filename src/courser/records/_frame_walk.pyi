@@ -1,0 +1,6 @@
+from courser.model.buffers import Buffer
+
+def survey(body: Buffer, count: int, /) -> tuple[int, bytes, bytes, bool, bool] | None: ...
+def first_in_cells(
+    starts: Buffer, frame_size: int, count: int, position: int, offset: int, interval: int, cell: int, /
+) -> tuple[bytes, bytes, int]: ...

@@ -1,0 +1,136 @@
+"""The loops over the messages of a batch, in Python and numpy: what ``_frame_walk.c`` does where it could be built.
+
+Both do the same, and ``tests/records/test_frame_walk.py`` holds them to it. Frames of one size are found with one
+comparison and read with strided views; mixed sizes need one walk over the length fields.
+"""
+
+import struct
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from courser.model.buffers import Buffer
+from courser.records import layout
+
+_unpack_header = layout.FRAME_HEADER.unpack_from
+_unpack_lengths = layout.FRAME_LENGTHS.unpack_from
+_unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
+"""The lengths of the frame that begins at a position."""
+_ZERO = np.zeros(1, np.uint32)
+
+
+def survey(body: Buffer, count: int) -> tuple[int, bytes, bytes, bool, bool] | None:
+    """Walk over the frames of a body once; None unless exactly ``count`` frames fill it.
+
+    Returns the size of every frame, or 0 if sizes differ (two frames that split the same size differently differ);
+    then where each begins, 64 bits each, or nothing if all have one size; the checksum fields; whether a reserved
+    byte is not zero; whether the offset deltas are 0, 1, 2 and so on.
+    """
+    body = memoryview(body)
+    if not 1 <= count <= len(body) // layout.FRAME_HEADER_SIZE:
+        return None
+    if count == 1:
+        # The arrays below cost more than a small send as a whole.
+        _, _, offset_delta, _, user_headers_length, payload_length, reserved = _unpack_header(body)
+        if layout.FRAME_HEADER_SIZE + user_headers_length + payload_length != len(body):
+            return None
+        return len(body), b"", bytes(body[: layout.FRAME_ID_POSITION]), reserved != 0, offset_delta == 0
+    frame_size = _uniform_frame_size(body, count)
+    starts = None
+    if not frame_size:
+        found, end = follow_lengths(body, count)
+        if end != len(body):
+            return None
+        starts = np.array(found, np.int64)
+    reserved_fields = pick(body, starts, frame_size, count, layout.FRAME_RESERVED_POSITION, "<u8")
+    deltas = pick(body, starts, frame_size, count, layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
+    return (
+        frame_size,
+        starts.tobytes() if starts is not None else b"",
+        pick(body, starts, frame_size, count, layout.FRAME_CHECKSUM_POSITION, "<u8").tobytes(),
+        bool(reserved_fields.any()),
+        bool((deltas == np.arange(count, dtype=np.uint32)).all()),
+    )
+
+
+def _uniform_frame_size(body: memoryview, count: int) -> int:
+    """The size of every frame, or 0 if they differ (or do not fill the body)."""
+    user_headers_length, payload_length = _unpack_lengths(body, layout.FRAME_LENGTHS_POSITION)
+    frame_size: int = layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
+    if frame_size * count != len(body):
+        return 0
+    # Both lengths are compared at once: a frame of the same size with another split is not a uniform frame.
+    lengths = np.ndarray((count,), "<u8", body, layout.FRAME_LENGTHS_POSITION, (frame_size,))
+    return frame_size if bool((lengths == lengths[0]).all()) else 0
+
+
+def follow_lengths(body: memoryview, count: int) -> tuple[list[int], int]:
+    """Where up to ``count`` frames begin, and where the last of them ends: perhaps beyond the body.
+
+    The one loop over messages in Python: every operation in it is paid a thousand times per batch.
+    """
+    unpack, header_size = _unpack_leading_lengths, layout.FRAME_HEADER_SIZE
+    starts: list[int] = []
+    add = starts.append
+    position = 0
+    try:
+        for _ in repeat(None, count):
+            user_headers_length, payload_length = unpack(body, position)
+            add(position)
+            position += header_size + user_headers_length + payload_length
+    except struct.error:
+        # The frame before this one reached so far that no header fits behind it.
+        position = len(body) + 1
+    return starts, position
+
+
+def pick(
+    body: memoryview, starts: NDArray[np.int64] | None, frame_size: int, count: int, position: int, dtype: str
+) -> NDArray[np.unsignedinteger]:
+    """One header field of every frame: ``position`` inside the frame, ``dtype`` "<u4" or "<u8"."""
+    if starts is None:
+        return np.ndarray((count,), dtype, body, position, (frame_size,))
+    # Numbers that begin at every single byte of the body, overlapping: picking from them reads any position.
+    every_byte: NDArray[np.unsignedinteger] = np.ndarray(
+        (len(body) - np.dtype(dtype).itemsize + 1,), dtype, body, 0, (1,)
+    )
+    picked: NDArray[np.unsignedinteger] = every_byte[starts + position]
+    return picked
+
+
+def first_in_cells(
+    starts: Buffer, frame_size: int, count: int, position: int, offset: int, interval: int, cell: int
+) -> tuple[bytes, bytes, int]:
+    """The frames that are the first to begin in their cell, a cell being ``interval`` bytes of log.
+
+    ``starts``, ``frame_size`` and ``count`` are as ``survey`` gives them, ``position`` is where the body begins in the
+    log, ``offset`` that of its first message, ``cell`` the last one that has a first frame already. Returns offsets and
+    positions of the frames, 32 bits each, and the last cell that has a first frame now.
+    """
+    first_cell = position // interval
+    if not frame_size:
+        places = (np.frombuffer(starts, np.int64) + position).astype(np.uint32)
+        cells = places // np.uint32(interval)
+        is_first = np.empty(count, np.bool_)
+        is_first[0] = True
+        np.not_equal(cells[1:], cells[:-1], out=is_first[1:])
+        numbers, places = np.flatnonzero(is_first).astype(np.uint32), places[is_first]
+    else:
+        if frame_size >= interval:
+            # No two frames begin in one cell.
+            numbers = np.arange(count, dtype=np.uint32)
+        else:
+            # Every cell up to the last frame's has a frame in it: the first one at or behind the cell's beginning.
+            last_cell = (position + frame_size * (count - 1)) // interval
+            begin = first_cell * interval - position + frame_size - 1
+            numbers = np.arange(
+                begin + interval, begin + (last_cell - first_cell + 1) * interval, interval, dtype=np.uint32
+            )
+            numbers = np.concatenate((_ZERO, numbers // np.uint32(frame_size)))
+        places = numbers * np.uint32(frame_size) + np.uint32(position)
+    if first_cell == cell:
+        numbers, places = numbers[1:], places[1:]
+    if len(places):
+        cell = int(places[-1]) // interval
+    return (numbers + np.uint32(offset)).tobytes(), places.tobytes(), cell

@@ -1,0 +1,32 @@
+"""Every test of records runs twice: with the compiled walk over the frames, if it was built, and with Python's."""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from courser.records import frame_walk, frame_walk_pure
+from courser.storage import index_entries
+
+compiled: ModuleType | None
+try:
+    from courser.records import _frame_walk as compiled
+except ImportError:
+    compiled = None
+
+
+@pytest.fixture(
+    autouse=True,
+    scope="module",
+    params=[
+        pytest.param(compiled, id="compiled", marks=pytest.mark.skipif(compiled is None, reason="it was not built")),
+        pytest.param(frame_walk_pure, id="pure"),
+    ],
+)
+def walk(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """Who walks over the frames."""
+    module: ModuleType = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame_walk, "survey", module.survey)
+        patch.setattr(index_entries, "first_in_cells", module.first_in_cells)
+        yield module

@@ -1,0 +1,145 @@
+"""The walk over the frames exists twice, compiled and in Python: same results for good, cut and damaged bodies."""
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.errors import InvalidBatch
+from courser.records import frame_walk, frame_walk_pure
+from courser.records.batch import NewMessage, build_batch, encode_batch, parse_batch
+
+lengths = st.tuples(st.integers(0, 40), st.integers(0, 12))
+sizes = st.one_of(
+    st.lists(lengths, min_size=1, max_size=12),
+    st.builds(lambda one, count: [one] * count, lengths, st.integers(1, 12)),
+)
+positions = st.integers(0, 2**32 - 1 - 2**20)
+
+
+def body_of(frame_sizes: list[tuple[int, int]]) -> bytearray:
+    messages = [
+        NewMessage(bytes(payload), number + 1, number, bytes(headers))
+        for number, (payload, headers) in enumerate(frame_sizes)
+    ]
+    return bytearray(build_batch(messages).body)
+
+
+@given(frame_sizes=sizes, extra=st.integers(-2, 2))
+def test_good_bodies_and_counts_that_lie(walk: ModuleType, frame_sizes: list[tuple[int, int]], extra: int) -> None:
+    body, count = body_of(frame_sizes), len(frame_sizes)
+    assert walk.survey(body, count + extra) == frame_walk_pure.survey(body, count + extra)
+    frame_size, starts, checksums, has_reserved, is_numbered = walk.survey(body, count)
+    assert (has_reserved, is_numbered) == (False, True)
+    assert len(checksums) == 8 * count
+    ends = np.cumsum([48 + payload + headers for payload, headers in frame_sizes])
+    assert (
+        frame_size * count == len(body)
+        if frame_size
+        else np.frombuffer(starts, np.int64)[1:].tolist() == list(ends[:-1])
+    )
+
+
+@given(frame_sizes=sizes, data=st.data())
+def test_cut_bodies(walk: ModuleType, frame_sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+    body = body_of(frame_sizes)
+    cut = body[: data.draw(st.integers(0, len(body) - 1))]
+    assert walk.survey(cut, len(frame_sizes)) is None
+    longer = body + bytes(data.draw(st.integers(1, 100)))
+    assert walk.survey(longer, len(frame_sizes)) is None
+
+
+@given(frame_sizes=sizes, data=st.data())
+def test_damaged_bodies(walk: ModuleType, frame_sizes: list[tuple[int, int]], data: st.DataObject) -> None:
+    body, count = body_of(frame_sizes), len(frame_sizes)
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    assert walk.survey(body, count) == frame_walk_pure.survey(body, count)
+
+
+@given(body=st.binary(max_size=300), count=st.integers(-(2**31), 2**31))
+def test_any_bytes(walk: ModuleType, body: bytes, count: int) -> None:
+    assert walk.survey(body, count) == frame_walk_pure.survey(body, count)
+
+
+@pytest.mark.parametrize("field", [24, 32, 36, 40])
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("value", [1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("payloads", [[10, 10, 10], [10, 11, 12]])
+def test_fields_that_lie(walk: ModuleType, field: int, number: int, value: int, payloads: list[int]) -> None:
+    body = body_of([(payload, 0) for payload in payloads])
+    start = sum(48 + payload for payload in payloads[:number])
+    body[start + field : start + field + 4] = value.to_bytes(4, "little")
+    assert walk.survey(body, 3) == frame_walk_pure.survey(body, 3)
+
+
+@given(frame_sizes=sizes, data=st.data())
+def test_a_batch_is_refused_with_the_same_words(
+    walk: ModuleType, frame_sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    wire = bytearray(encode_batch(build_batch([NewMessage(bytes(payload)) for payload, _ in frame_sizes])))
+    wire[data.draw(st.integers(32, len(wire) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+
+    def outcome() -> object:
+        try:
+            return bytes(parse_batch(wire).checksums)
+        except InvalidBatch as error:
+            return error.code, error.reason
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame_walk, "survey", frame_walk_pure.survey)
+        assert outcome() == found
+
+
+@given(
+    frame_sizes=sizes,
+    position=positions,
+    offset=st.integers(0, 2**31),
+    interval=st.one_of(st.integers(1, 400), st.just(4096)),
+    behind=st.integers(0, 3),
+)
+def test_the_first_frame_of_each_cell(
+    walk: ModuleType, frame_sizes: list[tuple[int, int]], position: int, offset: int, interval: int, behind: int
+) -> None:
+    body, count = body_of(frame_sizes), len(frame_sizes)
+    frame_size, starts, *_ = frame_walk_pure.survey(body, count) or pytest.fail("a good body")
+    cell = position // interval - behind
+    arguments = (starts, frame_size, count, position, offset, interval, cell)
+    offsets, places, last_cell = walk.first_in_cells(*arguments)
+    assert (offsets, places, last_cell) == frame_walk_pure.first_in_cells(*arguments)
+    expected, seen = [], {cell}
+    begin = position
+    for number, (payload, headers) in enumerate(frame_sizes):
+        if begin // interval not in seen:
+            expected.append((offset + number, begin))
+            seen.add(begin // interval)
+        begin += 48 + payload + headers
+    assert list(zip(*(np.frombuffer(each, np.uint32).tolist() for each in (offsets, places)), strict=True)) == expected
+    assert last_cell == max(seen)
+
+
+def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:
+    for arguments in ((), (b"", 1, 1), ("text", 1), (b"", "1")):
+        with pytest.raises((TypeError, AttributeError)):
+            walk.survey(*arguments)
+    with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+        walk.first_in_cells(b"", 48, 1, 0, 0, 0, -1)
+    with pytest.raises((TypeError, ValueError)):
+        walk.first_in_cells(b"1234567", 0, 1, 0, 0, 4096, -1)
+
+
+@pytest.mark.parametrize(("variable", "is_pure"), [({}, False), ({"COURSER_PURE": "1"}, True)])
+def test_the_environment_chooses(variable: dict[str, str], is_pure: bool) -> None:
+    pytest.importorskip("courser.records._frame_walk")
+    environment = {name: value for name, value in os.environ.items() if name != "COURSER_PURE"}
+    command = "from courser.records import frame_walk; print(frame_walk.is_compiled)"
+    ran = subprocess.run(
+        [sys.executable, "-c", command], env=environment | variable, check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == str(not is_pure)
