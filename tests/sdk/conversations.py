@@ -1,0 +1,151 @@
+"""The test's end of a child that uses the SDK: ask it to do something, wait for the answer, collect its events."""
+
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from tests.sdk.environments import ROOT, python_of
+
+PATIENCE = 90.0
+"""Seconds that an answer or an event may take before the test gives up."""
+
+
+class Refused(Exception):
+    """The act failed inside the child."""
+
+    def __init__(self, text: str, trace: str) -> None:
+        super().__init__(trace)
+        self.text = text
+        """What the SDK said."""
+
+
+class Conversation:
+    """A running ``tests.sdk.programs.child`` of one release. May be used from several threads."""
+
+    def __init__(self, release: str, address: str, token: str = "") -> None:
+        self.release = release
+        self.events: list[dict[str, Any]] = []
+        """All events so far, in their order."""
+        self.given: list[str] = []
+        """The payloads that its consumers were given, in their order."""
+        self.ack_count = 0
+        """How many sends of its producers were acknowledged."""
+        self._given: set[str] = set()
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._process = subprocess.Popen(
+            [str(python_of(release)), "-m", "tests.sdk.programs.child", release, address, token],
+            cwd=ROOT,
+            # A panic inside the SDK is told by its message; forty frames of Rust in the output help nobody.
+            env=os.environ | {"RUST_BACKTRACE": "0", "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self._has_ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    # --- talking ---
+
+    def ask(self, what: str, **arguments: Any) -> Any:
+        """Have it do something and wait for the result. Raises ``Refused`` if it failed there."""
+        return self.answer(self.begin(what, **arguments))
+
+    def begin(self, what: str, **arguments: Any) -> int:
+        """Have it do something; ``answer`` waits for the result."""
+        number = next(self._numbers)
+        assert self._process.stdin is not None
+        with self._changed:
+            self._process.stdin.write(json.dumps({"id": number, "do": what, "with": arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+        return number
+
+    def answer(self, number: int) -> Any:
+        """The result of what was begun under this number."""
+        self._wait(lambda: number in self._answers)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise Refused(answer["text"], f"SDK {self.release}: {answer['error']}")
+        return answer["result"]
+
+    def wait_until_given(self, payloads: set[str]) -> None:
+        """Until its consumers have been given all of these."""
+        self._wait(lambda: payloads <= self._given)
+
+    def wait_until_given_count(self, count: int, of: set[str]) -> None:
+        """Until its consumers have been given so many of these."""
+        self._wait(lambda: len(self._given & of) >= count)
+
+    def wait_for_acks(self, count: int) -> None:
+        """Until its producers have been acknowledged so many sends since it was started."""
+        self._wait(lambda: self.ack_count >= count)
+
+    # --- its life ---
+
+    def kill(self) -> None:
+        """End it without notice: its connections break, nothing else is said to the server."""
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        self._reader.join(PATIENCE)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._errors.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            with self._changed:
+                if "event" in told:
+                    self._note(told)
+                else:
+                    self._answers[told["id"]] = told
+                self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+    def _note(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        self.ack_count += event["event"] == "ack"
+        if event["event"] == "message":
+            self.given.append(event["payload"])
+            self._given.add(event["payload"])
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with self._changed:
+            while not condition():
+                assert not self._has_ended, f"SDK {self.release}: the child ended: {self.errors}"
+                left = deadline - time.monotonic()
+                assert left > 0, f"SDK {self.release} fell silent: {self.errors}"
+                self._changed.wait(left)

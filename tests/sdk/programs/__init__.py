@@ -1,0 +1,1 @@
+"""What runs inside the environment of a release: the standard library and that release, nothing else."""

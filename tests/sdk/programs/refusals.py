@@ -1,0 +1,40 @@
+"""What the SDK says when the server refuses, in the words of its releases.
+
+Until 0.8 the exception shows the name of the error, from 0.9 on its sentence. Both are made by the SDK from the number
+that the server sent: a right text proves a right number.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from tests.sdk.programs.sdk import Sdk
+
+WORDS = {
+    # what happened: (until 0.8, since 0.9)
+    "unauthenticated": ("Unauthenticated", "Unauthenticated"),
+    "unauthorized": ("Unauthorized", "Unauthorized"),
+    "wrong credentials": ("InvalidCredentials", "Invalid credentials"),
+    "stream missing": ("StreamIdNotFound", "Stream with ID"),
+    "stream name taken": ("StreamNameAlreadyExists", "already exists"),
+    "stream id taken": ("StreamIdAlreadyExists", ""),
+    "topic missing": ("TopicIdNotFound", "Topic with ID"),
+    "topic name taken": ("TopicNameAlreadyExists", "already exists"),
+    "topic size": ("InvalidTopicSize", "topic size"),
+    "too many partitions": ("TooManyPartitions", "Too many partitions"),
+    "partition missing": ("PartitionNotFound", "Partition with ID"),
+    "offset beyond the end": ("InvalidOffset", "Invalid offset"),
+    "no stored offset": ("ConsumerOffsetNotFound", "onsumer offset"),
+    "group missing": ("ConsumerGroup", "onsumer group"),
+}
+
+
+async def refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
+    """The call must fail, with the text that stands for this."""
+    said = result = None
+    try:
+        result = await call
+    except RuntimeError as error:
+        said = str(error)
+    assert said is not None, f"{what} was not refused: {result!r}"
+    word = WORDS[what][0 if sdk.is_classic else 1]
+    assert word in said, f"{what} should say {word!r}, and says {said!r}"

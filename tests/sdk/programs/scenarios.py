@@ -1,0 +1,45 @@
+"""The register of scenarios. Each is a coroutine over an ``Sdk``: it returns, or one of its assertions fails."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.sdk.programs.sdk import Sdk
+
+Body = Callable[[Sdk], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing that a program does with the SDK."""
+
+    name: str
+    body: Body
+    since: tuple[int, int]
+    until: tuple[int, int]
+
+    def concerns(self, release: str) -> bool:
+        """Whether this release offers what the scenario needs."""
+        major, minor = map(int, release.split(".")[:2])
+        return self.since <= (major, minor) <= self.until
+
+
+class Register:
+    """Scenarios in the order of their writing."""
+
+    def __init__(self) -> None:
+        self.scenarios: list[Scenario] = []
+
+    def scenario(self, since: str = "0.5", until: str = "0.9") -> Callable[[Body], Body]:
+        """Enter a coroutine: it is run with the releases from ``since`` to ``until``."""
+
+        def enter(body: Body) -> Body:
+            name = getattr(body, "__name__", "")
+            self.scenarios.append(Scenario(name, body, numbers(since), numbers(until)))
+            return body
+
+        return enter
+
+
+def numbers(release: str) -> tuple[int, int]:
+    major, minor = release.split(".")
+    return int(major), int(minor)

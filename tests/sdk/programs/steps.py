@@ -1,0 +1,164 @@
+"""What a test can ask of a running child, one call at a time: small acts of a program that uses the SDK.
+
+Everything that goes in or out is JSON. Partitions are indices from 0 for every release. Acts that go on by themselves
+(``consume``, ``produce``) report through events.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from tests.sdk.programs.sdk import Sdk
+
+Emit = Callable[..., None]
+
+CREATE_TOKEN, GET_CONSUMER_OFFSET = 42, 120
+SEND_PATIENCE = 20.0
+"""Seconds until a producer gives a send up and reports it as failed: a client may try to connect again for ever."""
+
+
+class Steps:
+    """The acts, and the clients that they use."""
+
+    def __init__(self, sdk: Sdk, emit: Emit) -> None:
+        self._sdk = sdk
+        self._emit = emit
+        self._clients: dict[str, Any] = {}
+        self._running: dict[str, tuple[asyncio.Event, asyncio.Future[Any]]] = {}
+        self._consumers: dict[str, Any] = {}
+
+    # --- connections ---
+
+    async def connect(self, client: str, lasting: bool = False, options: str = "") -> None:
+        """Make a client and log it in; a lasting one logs in again by itself after a lost connection."""
+        if options:
+            string = self._sdk.connection_string(options=options)
+            made = self._sdk.iggy.IggyClient.from_connection_string(string)
+            await made.connect()
+        else:
+            made = await (self._sdk.lasting_client() if lasting else self._sdk.client())
+        self._clients[client] = made
+
+    async def login(self, client: str) -> None:
+        await self._clients[client].login_user("iggy", "iggy")
+
+    async def ping(self, client: str) -> None:
+        await self._clients[client].ping()
+
+    # --- data ---
+
+    async def create(self, client: str, stream: str, topic: str, partitions: int) -> None:
+        await self._clients[client].create_stream(stream)
+        await self._clients[client].create_topic(stream, topic, partitions)
+
+    async def send(self, client: str, stream: str, topic: str, payloads: list[str], index: int = 0) -> Any:
+        """Send; return where it landed if the release says so."""
+        response = await self._sdk.send(self._clients[client], stream, topic, payloads, index)
+        if response is None:
+            return None
+        return [[found.partition_id, found.base_offset] for found in response.confirmations]
+
+    async def send_rich(self, client: str, stream: str, topic: str, messages: list[Any], index: int = 0) -> None:
+        """Send messages with ids and headers of their own (0.9)."""
+        made = [
+            self._sdk.iggy.SendMessage(payload, user_headers=headers or None, id=int(number))
+            for payload, number, headers in messages
+        ]
+        await self._clients[client].send_messages(stream, topic, index, made)
+
+    async def poll(self, client: str, stream: str, topic: str, index: int = 0, offset: int = 0) -> list[Any]:
+        """Everything from this offset on: offset, payload and id of each message."""
+        found: list[Any] = []
+        while True:
+            strategy = self._sdk.iggy.PollingStrategy.Offset(offset + len(found))
+            part = await self._sdk.poll(self._clients[client], stream, topic, strategy, index=index)
+            if not part:
+                return found
+            found += [[message.offset(), message.payload().decode(), str(message.id())] for message in part]
+
+    async def headers(self, client: str, stream: str, topic: str, index: int = 0) -> list[Any]:
+        """The headers of all messages (0.9)."""
+        first = self._sdk.iggy.PollingStrategy.First()
+        messages = await self._sdk.poll(self._clients[client], stream, topic, first, index=index)
+        return [(message.user_headers() or self._sdk.iggy.UserHeaders()).to_scalar_dict() for message in messages]
+
+    # --- what only 0.9 can ask ---
+
+    async def members(self, client: str, stream: str, topic: str, group: str) -> Any:
+        """The partitions of each member of a group, or None if there is no such group."""
+        details = await self._clients[client].get_consumer_group(stream, topic, group)
+        return None if details is None else sorted(sorted(member.partitions) for member in details.members)
+
+    async def stored_offset(self, client: str, stream: str, topic: str, group: str, index: int = 0) -> int | None:
+        """What the server remembers for a group."""
+        identifiers = b"".join(struct.pack("<BB", 2, len(name)) + name.encode() for name in (group, stream, topic))
+        request = b"\x02" + identifiers + struct.pack("<BI", 1, index)
+        reply = await self._clients[client].send_binary_request(GET_CONSUMER_OFFSET, request)
+        return struct.unpack_from("<IQQ", reply)[2] if reply else None
+
+    async def token(self, client: str, name: str) -> str:
+        """Make a personal access token that never expires."""
+        request = struct.pack("<B", len(name)) + name.encode() + struct.pack("<Q", 0)
+        reply: bytes = await self._clients[client].send_binary_request(CREATE_TOKEN, request)
+        text = reply.decode("latin-1")
+        return text[-68:]
+
+    # --- consumers ---
+
+    async def consume(self, client: str, name: str, group: str, stream: str, topic: str, batch: int = 100) -> None:
+        """Join a group and report every message, until ``stop``. The offset is stored after each message."""
+        after_each = self._sdk.iggy.AutoCommit.After(self._sdk.iggy.AutoCommitAfter.ConsumingEachMessage())
+        consumer = await self._sdk.group_consumer(
+            self._clients[client], group, stream, topic, batch_length=batch, auto_commit=after_each
+        )
+        self._consumers[name] = consumer
+        stop = asyncio.Event()
+
+        async def take(message: Any) -> None:
+            partition = message.partition_id() if self._sdk.version >= (0, 7) else None
+            payload = message.payload().decode()
+            self._emit(event="message", by=name, partition=partition, offset=message.offset(), payload=payload)
+
+        self._running[name] = (stop, asyncio.ensure_future(consumer.consume_messages(take, stop)))
+
+    async def stop(self, name: str) -> None:
+        """End what ``consume`` or ``produce`` began."""
+        stop, running = self._running.pop(name)
+        stop.set()
+        await running
+
+    # --- producers ---
+
+    async def produce(self, name: str, stream: str, topic: str, index: int, batch: int) -> None:
+        """Send batch after batch, each announced before and confirmed after, until ``stop``.
+
+        Each message carries a number of its own; a batch that failed is never sent again under the same numbers, so
+        that the ledger knows for each number whether it was acknowledged.
+        """
+        stop = asyncio.Event()
+        self._running[name] = (stop, asyncio.ensure_future(self._produce(name, stream, topic, index, batch, stop)))
+
+    async def _produce(self, name: str, stream: str, topic: str, index: int, batch: int, stop: asyncio.Event) -> None:
+        number = 0
+        client: Any = None
+        while not stop.is_set():
+            numbers = list(range(number, number + batch))
+            number += batch
+            try:
+                if client is None:
+                    client = await asyncio.wait_for(self._sdk.client(), SEND_PATIENCE)
+                self._emit(event="attempt", by=name, numbers=numbers)
+                payloads = [f"{name} {one} {'x' * (one % 200)}" for one in numbers]
+                call = self._sdk.send(client, stream, topic, payloads, index)
+                response = await asyncio.wait_for(call, SEND_PATIENCE)
+            except (RuntimeError, TimeoutError) as error:
+                # The server died under it. A new client does not wait five seconds before it connects.
+                client = None
+                self._emit(event="failure", by=name, numbers=numbers, error=str(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), 0.05)
+                continue
+            offset = None if response is None else response.confirmations[0].base_offset
+            self._emit(event="ack", by=name, numbers=numbers, offset=offset)

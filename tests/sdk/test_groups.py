@@ -1,0 +1,113 @@
+"""Consumer groups whose members are separate programs, of one release and of several."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.sdk.conversations import Conversation
+from tests.sdk.environments import RELEASES
+from tests.servers import RunningServer
+
+PARTITION_COUNT = 4
+PAIRS = [*((release, release) for release in RELEASES), ("0.8.0", "0.9.0"), ("0.9.0", "0.8.0"), ("0.5.0", "0.7.0")]
+
+
+class Group:
+    """A topic of four partitions, a group, and its members."""
+
+    def __init__(self, address: str, operator: Conversation, name: str) -> None:
+        self._address = address
+        self._operator = operator
+        self.place = {"stream": name, "topic": "work"}
+        operator.ask("create", client="root", partitions=PARTITION_COUNT, **self.place)
+        self._sent = 0
+
+    def join(self, stack: ExitStack, release: str) -> Conversation:
+        member = stack.enter_context(Conversation(release, self._address))
+        member.ask("connect", client="own")
+        member.ask("consume", client="own", name="member", group="workers", **self.place)
+        return member
+
+    def shares(self) -> list[list[int]]:
+        """The partitions of each member, as the server tells them."""
+        shares: list[list[int]] = self._operator.ask("members", client="root", group="workers", **self.place)
+        return shares
+
+    def send(self, count: int) -> set[str]:
+        """Send so many messages to every partition; return the payloads."""
+        numbers = range(self._sent, self._sent + count)
+        self._sent += count
+        for index in range(PARTITION_COUNT):
+            payloads = [f"{index} {number}" for number in numbers]
+            self._operator.ask("send", client="root", index=index, payloads=payloads, **self.place)
+        return {f"{index} {number}" for index in range(PARTITION_COUNT) for number in numbers}
+
+    def stored_offsets(self) -> list[int | None]:
+        return [
+            self._operator.ask("stored_offset", client="root", group="workers", index=index, **self.place)
+            for index in range(PARTITION_COUNT)
+        ]
+
+
+@pytest.fixture
+def operator(shared_server: RunningServer) -> Iterator[Conversation]:
+    with Conversation("0.9.0", shared_server.address) as operator:
+        operator.ask("connect", client="root")
+        yield operator
+
+
+def in_order(payloads: list[str]) -> bool:
+    by_partition: dict[str, list[int]] = {}
+    for payload in payloads:
+        index, number = payload.split()
+        by_partition.setdefault(index, []).append(int(number))
+    return all(numbers == sorted(set(numbers)) for numbers in by_partition.values())
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=[f"{first}-and-{second}" for first, second in PAIRS])
+def test_two_members_share_the_work_and_one_takes_over(
+    shared_server: RunningServer, operator: Conversation, first: str, second: str
+) -> None:
+    group = Group(shared_server.address, operator, f"group-{first}-{second}")
+    with ExitStack() as stack:
+        old = group.join(stack, first)
+        old.wait_until_given(group.send(5))
+        assert group.shares() == [[0, 1, 2, 3]]
+
+        new = group.join(stack, second)
+        assert group.shares() == [[0, 2], [1, 3]]
+        sent = group.send(20)
+        for member in (old, new):
+            member.wait_until_given_count(len(sent) // 2, of=sent)
+        old_part, new_part = (set(member.given) & sent for member in (old, new))
+        assert old_part.isdisjoint(new_part), "each message comes to one member"
+        assert {payload.split()[0] for payload in old_part} == {"0", "2"}
+        assert {payload.split()[0] for payload in new_part} == {"1", "3"}
+
+        # Its connections break without a word; the other one takes over, and nothing is lost on the way.
+        old.kill()
+        new.wait_until_given(group.send(5))
+        assert group.shares() == [[0, 1, 2, 3]]
+        assert in_order(new.given)
+        new.ask("stop", name="member")
+        assert group.stored_offsets() == [29] * PARTITION_COUNT
+
+
+def test_five_members_of_five_releases_share_one_topic(shared_server: RunningServer, operator: Conversation) -> None:
+    place: dict[str, str] = {"stream": "group-of-five", "topic": "work"}
+    operator.ask("create", client="root", partitions=5, **place)
+    with ExitStack() as stack:
+        members = [stack.enter_context(Conversation(release, shared_server.address)) for release in RELEASES]
+        for member in members:
+            member.ask("connect", client="own")
+            member.ask("consume", client="own", name="member", group="workers", **place)
+        shares = operator.ask("members", client="root", group="workers", **place)
+        assert shares == [[0], [1], [2], [3], [4]]
+        for index in range(5):
+            payloads = [f"{index} {number}" for number in range(10)]
+            operator.ask("send", client="root", index=index, payloads=payloads, **place)
+        for index, member in enumerate(members):
+            expected = [f"{index} {number}" for number in range(10)]
+            member.wait_until_given(set(expected))
+            assert member.given == expected
