@@ -1,6 +1,6 @@
 """The diagnosis archive: what somebody who helps needs to see, in a ZIP file, and no secret in it.
 
-Process names are listed without their arguments, where passwords may stand. Configuration and logs come from the server,
+Process names are listed without arguments, where passwords may stand. Configuration and logs come from the server,
 which masks secrets.
 """
 

@@ -38,23 +38,18 @@ class PasswordPool:
         """
         question = (password, password_hash)
         answer = self._under_way.get(question)
-        if answer is not None:
-            # Whoever asked first may go away; the answer comes all the same.
-            return await asyncio.shield(answer)
-        answer = asyncio.get_running_loop().create_future()
-        self._under_way[question] = answer
-        try:
-            is_right = await self._run(partial(self._passwords.is_right, password, password_hash))
-        except BaseException as error:
-            answer.set_exception(error if isinstance(error, Exception) else _interrupted())
-            # Nobody else may be waiting for it: an exception that is never looked at is no defect here.
+        if answer is None:
+            answer = asyncio.ensure_future(self._run(partial(self._passwords.is_right, password, password_hash)))
+            self._under_way[question] = answer
+            answer.add_done_callback(partial(self._answered, question))
+        # Whoever asked first may go away: the answer comes for the others all the same.
+        return await asyncio.shield(answer)
+
+    def _answered(self, question: _Question, answer: "asyncio.Future[bool]") -> None:
+        del self._under_way[question]
+        if not answer.cancelled():
+            # Seen here, in case that nobody waits for it any more.
             answer.exception()
-            raise
-        else:
-            answer.set_result(is_right)
-            return is_right
-        finally:
-            del self._under_way[question]
 
     def is_outdated(self, password_hash: str) -> bool:
         """As ``Passwords.is_outdated``: cheap."""
@@ -72,7 +67,3 @@ class PasswordPool:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         finally:
             self._slots.release()
-
-
-def _interrupted() -> CommandRejected:
-    return CommandRejected(ErrorCode.SERVER_BUSY, "the login was interrupted: try again")
