@@ -10,7 +10,7 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.api.table import ENTRY_BY_CODE, ENTRY_OF
+from courser.api.table import ENTRY_BY_CODE, ENTRY_OF, PRIVATE_CODE_MIN
 from courser.model.messaging import Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import TopicOptions
@@ -87,7 +87,8 @@ def request(command: c.Command, dialect: Dialect = Dialect.SDK_0_8, messages: Se
 
 
 def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message] = ()) -> bytes:  # noqa: C901
-    first_id = first_id_of(dialect)
+    is_own = ENTRY_OF[type(command)].code >= PRIVATE_CODE_MIN
+    first_id = 0 if is_own else first_id_of(dialect)
 
     def wanted(identity: int | None) -> bytes:
         # The id in front of what SDK 0.5 creates.
