@@ -1,0 +1,225 @@
+"""Requests of SDK 0.9 that are cut, changed or made up: always a command or an answer, never an exception."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.errors import ErrorCode
+from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.vsr import VsrCodec
+from courser.wire.vsr_headers import HEADER_SIZE, Operation, Reason
+from courser.wire.vsr_requests import READERS_OF_CODES
+from tests.wire.vsr_captures import channel_of, exchanges, frame
+
+SIZE_MAX = 700
+"""Bytes of the requests that are cut and changed: the longer ones have nothing that these have not."""
+PING, REGISTER, LOGOUT = 1, 1, 3
+NUMBERS = {
+    "ok": {0},
+    "status": {int(code) for code in ErrorCode},
+    "result": {int(ErrorCode.REQUEST_ALREADY_APPLIED)},
+    "evict": {int(reason) for reason in Reason},
+}
+
+
+def samples() -> list[bytes]:
+    """One request for each body that was recorded; without checksum, or every change would be found by it."""
+    found: dict[tuple[int, int, bytes], bytes] = {}
+    for exchange in exchanges():
+        if exchange.channel != "none" and len(exchange.request) <= SIZE_MAX and exchange.request[60] == 5:
+            key = (exchange.operation, exchange.code, exchange.body)
+            number = 0 if exchange.operation == REGISTER else 1
+            found.setdefault(
+                key, frame(exchange.operation, exchange.body, code=exchange.code, request=number, session=number)
+            )
+    return list(found.values())
+
+
+def private_samples() -> list[bytes]:
+    consumer, place = "0102026331", "0201730201740100000000"
+    bodies = {
+        60001: f"{consumer}{place}0100000000000000000a0000000040420f000000000000001000",
+        60002: "020173020174",
+        60003: "02017302017400000000",
+    }
+    return [frame(2, bytes.fromhex(body), code=code) for code, body in bodies.items()]
+
+
+def check(request: bytes, *, is_logged_in: bool = True) -> Incoming:
+    """Whatever the request is, it is understood or answered, and the answer is one that the SDK can read."""
+    codec = VsrCodec(verify_frames=True)
+    incoming = codec.decode(memoryview(request), is_logged_in=is_logged_in)
+    if incoming.command is not None:
+        assert incoming.answer is None
+        return incoming
+    assert incoming.answer is not None
+    assert incoming.reason
+    if incoming.answer:
+        assert not incoming.closes
+        channel, number = channel_of(b"".join(incoming.answer))
+        assert number in NUMBERS[channel]
+    else:
+        assert incoming.closes
+    return incoming
+
+
+def with_body(request: bytes, body: bytes) -> bytes:
+    return request[:48] + (HEADER_SIZE + len(body)).to_bytes(4, "little") + request[52:HEADER_SIZE] + body
+
+
+def test_there_is_a_sample_of_every_request() -> None:
+    requests = samples()
+    operations = {request[176] for request in requests}
+    codes = {int.from_bytes(request[196:200], "little") for request in requests if request[176] == 2}
+    assert operations >= {int(operation) for operation in Operation}
+    assert codes >= {100, *READERS_OF_CODES}
+
+
+def test_every_request_cut_at_every_byte_of_its_body() -> None:
+    for request in samples() + private_samples():
+        for length in range(len(request) - HEADER_SIZE):
+            check(with_body(request, request[HEADER_SIZE : HEADER_SIZE + length]))
+
+
+def test_every_request_with_every_byte_of_its_body_changed() -> None:
+    for request in samples() + private_samples():
+        for position in range(HEADER_SIZE, len(request)):
+            for change in (0x01, 0x80, 0xFF):
+                changed = bytearray(request)
+                changed[position] ^= change
+                check(bytes(changed))
+
+
+def one_of_each() -> Iterator[bytes]:
+    seen = set()
+    for request in samples() + private_samples():
+        key = (request[176], request[196:200])
+        if key not in seen:
+            seen.add(key)
+            yield request
+
+
+@pytest.mark.parametrize("is_logged_in", [True, False])
+def test_every_request_with_every_byte_of_its_header_changed(*, is_logged_in: bool) -> None:
+    for request in one_of_each():
+        for position in range(HEADER_SIZE):
+            for value in {0, 1, 2, 5, 64, 128, 200, 255, request[position] ^ 1}:
+                changed = bytearray(request)
+                changed[position] = value
+                check(bytes(changed), is_logged_in=is_logged_in)
+
+
+def test_a_frame_that_is_not_whole_ends_the_connection() -> None:
+    for request in one_of_each():
+        for length in range(len(request)):
+            incoming = check(request[:length])
+            assert incoming.closes
+
+
+def test_nobody_gets_anything_before_a_login() -> None:
+    for request in samples() + private_samples():
+        operation, code = request[176], int.from_bytes(request[196:200], "little")
+        incoming = check(request, is_logged_in=False)
+        if operation == REGISTER:
+            continue
+        if operation == 2 and code == PING:
+            assert incoming.command is not None
+            continue
+        assert incoming.answer is not None
+        outcome = channel_of(b"".join(incoming.answer))
+        if operation == LOGOUT:
+            assert outcome == ("ok", 0)
+        elif operation == 2:
+            assert outcome == (("evict", 15) if code in (38, 44) else ("status", 40))
+        elif operation in {int(member) for member in Operation} | set(range(64, 69)):
+            assert outcome == ("evict", 1)
+        else:
+            assert outcome == ("status", 3)
+
+
+def test_what_no_number_of_a_command_means_is_an_answer() -> None:
+    for code in (*range(700), 9_999, 59_999, *range(60_000, 60_020), 2**32 - 1):
+        check(frame(2, b"", code=code))
+
+
+def test_what_no_operation_means_is_an_answer() -> None:
+    for operation in range(256):
+        check(frame(operation, b""))
+        check(frame(operation, b"\x01" * 40), is_logged_in=False)
+
+
+@given(
+    st.sampled_from(sorted(Operation)),
+    st.one_of(st.sampled_from([*READERS_OF_CODES, 100, 60001, 60002, 60003]), st.integers(0, 2**32 - 1)),
+    st.binary(max_size=400),
+    st.booleans(),
+)
+def test_any_body(operation: Operation, code: int, body: bytes, is_logged_in: bool) -> None:
+    check(frame(operation, body, code=code), is_logged_in=is_logged_in)
+    check(frame(operation, body, code=code, checksum=None), is_logged_in=is_logged_in)
+
+
+@given(st.binary(max_size=600), st.booleans())
+def test_any_bytes(data: bytes, is_logged_in: bool) -> None:
+    check(data, is_logged_in=is_logged_in)
+    padded = bytearray(data.ljust(HEADER_SIZE, b"\x00"))
+    padded[48:52] = len(padded).to_bytes(4, "little")
+    padded[60] = 5
+    check(bytes(padded), is_logged_in=is_logged_in)
+
+
+@given(st.data())
+def test_recorded_requests_mixed(data: st.DataObject) -> None:
+    first, second = (data.draw(st.sampled_from(samples())) for _ in range(2))
+    cut = data.draw(st.integers(0, len(first) - HEADER_SIZE))
+    check(with_body(first, first[HEADER_SIZE : HEADER_SIZE + cut] + second[HEADER_SIZE:]))
+
+
+# --- where frames begin and end -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 64 * 1024 * 1024 + 1, 2**31 - 1, 2**32 - 1])
+def test_impossible_sizes_are_refused_as_soon_as_they_are_seen(size: int) -> None:
+    request = bytearray(frame(2, code=PING))
+    request[48:52] = size.to_bytes(4, "little")
+    codec = VsrCodec()
+    assert codec.frame_size(memoryview(request)[:51]) is None
+    with pytest.raises(FrameRefused, match=f"a frame of {size} bytes"):
+        codec.frame_size(memoryview(request)[:52])
+
+
+@pytest.mark.parametrize("size", [256, 257, 64 * 1024 * 1024])
+def test_possible_sizes(size: int) -> None:
+    request = bytearray(frame(2, code=PING))
+    request[48:52] = size.to_bytes(4, "little")
+    codec = VsrCodec()
+    for length in range(61):
+        assert codec.frame_size(memoryview(request)[:length]) is None
+    assert codec.frame_size(memoryview(request)[:61]) == size
+
+
+@pytest.mark.parametrize("command", [number for number in range(256) if number != 5])
+def test_only_requests_are_read(command: int) -> None:
+    request = bytearray(frame(2, code=PING))
+    request[60] = command
+    with pytest.raises(FrameRefused, match="no request"):
+        VsrCodec().frame_size(memoryview(request))
+
+
+def test_the_first_frame_begins_with_zeros() -> None:
+    for position in range(48):
+        request = bytearray(frame(2, code=PING))
+        request[position] = 7
+        with pytest.raises(FrameRefused, match="48 zeros"):
+            VsrCodec().frame_size(memoryview(request)[: position + 1])
+
+
+def test_later_frames_may_have_checksums_there() -> None:
+    codec = VsrCodec()
+    codec.decode(memoryview(frame(2, code=PING)), is_logged_in=True)
+    request = bytearray(frame(2, code=PING))
+    request[0:48] = bytes([7]) * 48
+    assert codec.frame_size(memoryview(request)) == HEADER_SIZE
+    assert codec.decode(memoryview(request), is_logged_in=True).command is not None
