@@ -258,12 +258,12 @@ async def test_a_token_logs_its_owner_in(accounts: Accounts) -> None:
     assert not accounts.passwords.questions
 
 
-async def test_an_unknown_token_is_not_found(accounts: Accounts) -> None:
+async def test_an_unknown_token_is_refused(accounts: Accounts) -> None:
     session = await accounts.logged_in("alice")
     for token in ("", "unknown", "x" * 255, make_token()):
         with pytest.raises(CommandRejected) as refused:
             await accounts.authentication.login_with_token(session, token)
-        assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
+        assert refused.value.code is ErrorCode.INVALID_TOKEN
     assert session.user_id == 1
 
 
@@ -356,7 +356,7 @@ async def test_a_deleted_token_ends_the_other_sessions_that_used_it(accounts: Ac
     assert other.ended.code is ErrorCode.UNAUTHENTICATED
     with pytest.raises(CommandRejected) as refused:
         await accounts.authentication.login_with_token(accounts.connect(), secret)
-    assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
+    assert refused.value.code is ErrorCode.INVALID_TOKEN
 
 
 async def test_a_deleted_user_has_no_sessions_and_no_tokens(accounts: Accounts) -> None:
@@ -372,7 +372,7 @@ async def test_a_deleted_user_has_no_sessions_and_no_tokens(accounts: Accounts) 
     assert root.ended is None
     with pytest.raises(CommandRejected) as refused:
         await accounts.authentication.login_with_token(accounts.connect(), secret)
-    assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND
+    assert refused.value.code is ErrorCode.INVALID_TOKEN
 
 
 # --- the tokens themselves ---

@@ -82,7 +82,7 @@ class Authentication:
         """Log in by personal access token.
 
         Raises:
-            CommandRejected: 20 for an unknown token, 54 for an expired one, 47 for an inactive user.
+            CommandRejected: 53 for an unknown token, 54 for an expired one, 47 for an inactive user.
         """
         await self._wait(None, session.address)
         try:

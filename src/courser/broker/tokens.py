@@ -52,7 +52,7 @@ class Tokens:
         """Whose token this is.
 
         Raises:
-            CommandRejected: 20 if there is no such token, 54 if it has expired.
+            CommandRejected: 53 if there is no such token, 54 if it has expired.
         """
         token_hash = hash_token(secret)
         user_id, name = self._by_hash.get(token_hash, (None, ""))
@@ -60,7 +60,7 @@ class Tokens:
         token = None if user is None else user.tokens.get(name)
         if user is None or token is None or token.token_hash != token_hash:
             self._by_hash.pop(token_hash, None)
-            raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, "there is no such personal access token")
+            raise CommandRejected(ErrorCode.INVALID_TOKEN, "there is no such personal access token")
         if self._is_expired(token):
             raise CommandRejected(ErrorCode.TOKEN_EXPIRED, f"the personal access token {name!r} has expired")
         return user, token

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from courser.api import commands as c
+from courser.errors import ErrorCode
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.topic_options import TopicOptions
 from courser.wire.classic_dialect import DialectEvidence
@@ -20,6 +21,8 @@ _SNAPSHOT_COMPRESSIONS = frozenset(range(1, 7))
 _SNAPSHOT_ALL = 100
 _SNAPSHOT_KINDS = frozenset((*range(1, 7), _SNAPSHOT_ALL))
 _COMPRESSIONS = frozenset((1, 2))
+_TOKEN_NAME_SIZE_MIN, _TOKEN_NAME_SIZE_MAX = 3, 30
+"""Bytes, up to 0.8; since 0.9 a token may have any name."""
 
 _ID_SIZE = 4
 """What SDK 0.5 puts in front when it creates something: the id it wants, 0 for any."""
@@ -187,6 +190,14 @@ def _update_user(reader: Reader) -> c.Command:
     return c.UpdateUser(user, name, is_active)
 
 
+def _create_token(reader: Reader) -> c.Command:
+    name, expiry = reader.name(), reader.u64()
+    if not _TOKEN_NAME_SIZE_MIN <= len(name.encode()) <= _TOKEN_NAME_SIZE_MAX:
+        bounds = f"{_TOKEN_NAME_SIZE_MIN} to {_TOKEN_NAME_SIZE_MAX}"
+        raise Malformed(f"the name of a token has {bounds} bytes", ErrorCode.INVALID_TOKEN_NAME)
+    return c.CreateToken(name, expiry)
+
+
 Layout: TypeAlias = Callable[[Reader], c.Command]
 
 DIALECT_DECODERS: dict[int, Callable[[memoryview, DialectEvidence], c.Command]] = {
@@ -218,7 +229,7 @@ DECODERS: dict[int, Layout] = {
     37: lambda reader: c.ChangePassword(reader.identifier(), reader.text8(), reader.text8()),
     39: lambda _: c.LogoutUser(),
     41: lambda _: c.GetTokens(),
-    42: lambda reader: c.CreateToken(reader.name(), reader.u64()),
+    42: _create_token,
     43: lambda reader: c.DeleteToken(reader.name()),
     44: lambda reader: c.LoginWithToken(reader.name()),
     102: lambda reader: c.FlushMessages(reader.identifier(), reader.identifier(), reader.id(), reader.flag()),
