@@ -11,18 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from courser.api.replies import Node
 from courser.broker.access import AccessControl
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.credentials import Passwords
+from courser.broker.diagnosis import Diagnosis
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import PasswordPool
-from courser.broker.sessions import Sessions
+from courser.broker.read_buffers import ReadBuffers
+from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.statistics import Machine
 from courser.broker.tokens import Tokens
 from courser.catalog.commands import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
+from courser.catalog.state import CatalogState
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
 
@@ -50,17 +55,18 @@ class Broker:
         self.partitions = PartitionRegistry(
             data.file_system, opened.directories, pool, clock=data.clock, settings=settings
         )
-        self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool)
-        self.groups = ConsumerGroups(self._partition_count)
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
+        self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.access = AccessControl(self.catalog.state)
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
         passwords = PasswordPool(Passwords(), pool)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
-
-    def _partition_count(self, stream_id: int, topic_id: int) -> int:
-        topic = self.catalog.state.topic(stream_id, topic_id)
-        return 0 if topic is None else len(topic.partitions)
+        self.buffers = ReadBuffers()
+        self.machine = Machine(self.clock, data.path)
+        self.diagnosis = Diagnosis(self.machine, data.path, pool)
+        self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
+        """Where clients find this server; the server says so once it listens."""
 
     @classmethod
     async def open(
@@ -88,6 +94,10 @@ class Broker:
             raise
         return broker
 
+    def reply_sent(self, session: Session) -> None:
+        """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
+        self.buffers.give_back(session)
+
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         is_catalog_clean = await self.catalog.close()
@@ -97,6 +107,11 @@ class Broker:
         await loop.run_in_executor(self.pool, partial(self.data.close, is_clean=is_clean))
         self.pool.shutdown()
         return is_clean
+
+
+def _partition_count(state: CatalogState, stream_id: int, topic_id: int) -> int:
+    topic = state.topic(stream_id, topic_id)
+    return 0 if topic is None else len(topic.partitions)
 
 
 def _open_catalog(data: DataDirectory, settings: BrokerSettings) -> OpenedCatalog:

@@ -6,12 +6,17 @@ for syncs, one for upkeep, one for hints to the kernel, so that a send never wai
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
-from courser.errors import PartitionReadOnly
+from courser.broker.segment_verification import SegmentVerification
+from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
+from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
@@ -20,21 +25,27 @@ from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
 _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two looks at what upkeep is due: half of the smallest allocation ..."""
-_UPKEEP_SIZE_MAX = 4 * 1024 * 1024
+_UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
 
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
 
+Found = TypeVar("Found")
+
 
 class Partition:
     """Messages of one partition. Use from one event loop; ``close`` before dropping it."""
 
-    def __init__(self, log: PartitionLog, pool: Executor, clock: Clock) -> None:
+    def __init__(
+        self, log: PartitionLog, pool: Executor, clock: Clock, *, verification: SegmentVerification | None = None
+    ) -> None:
+        """``verification``: looks at each sealed segment before it is read for the first time, if that is wanted."""
         self.log = log
         self._pool = pool
         self._clock = clock
@@ -47,7 +58,16 @@ class Partition:
         self._is_behind = False
         """Whether so many segments wait to be sealed that sends have to wait too."""
         self._timer: asyncio.TimerHandle | None = None
-        self._purge: asyncio.Event | None = None
+        self._hold: asyncio.Event | None = None
+        """While a purge or a change of settings is under way: sends and stores wait for it."""
+        self._verification = verification
+        self._verifying = asyncio.Lock()
+        self._arrivals: set[asyncio.Future[None]] = set()
+        """Who waits for messages."""
+        self._reading_count = 0
+        """Reads in the pool: the files stay open for them."""
+        self._reads_done: asyncio.Future[None] | None = None
+        self.is_deleted = False
         self.sync_count = 0
 
     # --- sends ---
@@ -60,10 +80,10 @@ class Partition:
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
         """
         log = self.log
-        while self._purge is not None or self._is_behind or log.needs_reservation(batch.count):
+        while self._hold is not None or self._is_behind or log.needs_reservation(batch.count):
             # Each may begin while another is waited for: nothing is awaited between the last look and the append.
-            if self._purge is not None:
-                await self._wait_for_purge()
+            if self._hold is not None:
+                await self._wait_for_writes()
             elif self._is_behind:
                 log.check_writable()
                 before = log.closing_count
@@ -74,14 +94,14 @@ class Partition:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
         appended = log.append(batch, producer=producer, sequence=sequence)
-        if log.marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
-            ahead = min(max(log.segments[-1].size // 8, _UPKEEP_SIZE_MIN), _UPKEEP_SIZE_MAX)
-            self._upkeep_at_size = log.marks.written.size + ahead
-            self._segment_count = len(log.segments)
-            self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
-            self._upkeep.wake()
-            self._writeback.wake()
-        marks, now = log.marks, self._clock.monotonic()
+        if self._arrivals:
+            self._announce()
+        marks = log.marks
+        if marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
+            self._look_at_upkeep()
+        if log.settings.durability.level is Durability.WRITTEN:
+            return appended
+        now = self._clock.monotonic()
         if self._acknowledgements.admits(marks.written, marks.synced, now):
             self._wake_due_sync(now)
             return appended
@@ -90,6 +110,20 @@ class Partition:
         self._syncs.wake()
         await waiter
         return appended
+
+    def _look_at_upkeep(self) -> None:
+        """See what has become due with what was written, and say at which size to look again."""
+        log = self.log
+        marks = log.marks
+        size, left = marks.written.size, log.settings.recovery_point_size + marks.synced.size - marks.written.size
+        ahead = min(max(log.segments[-1].size // 8, _UPKEEP_SIZE_MIN), _UPKEEP_SIZE_MAX)
+        self._upkeep_at_size = size + (min(ahead, left) if left > 0 else ahead)
+        self._segment_count = len(log.segments)
+        self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
+        if left <= 0:
+            self._syncs.wake()
+        self._upkeep.wake()
+        self._writeback.wake()
 
     def _wake_due_sync(self, now: int) -> None:
         if self._is_sync_due(now):
@@ -125,34 +159,71 @@ class Partition:
                 if not waiter.done():
                     waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
             self._upkeep.wake()
+            self._announce()
             return
         for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
             if not waiter.done():
                 waiter.set_result(None)
+        if self._arrivals:
+            self._announce()
 
     # --- polls ---
 
     async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
         """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+        if self._verification is not None:
+            count = await self._verify(self._verification, offset, count)
         try:
             return self.log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
         except BlockingIOError:
-            read = partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+            return await self._in_pool(partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer))
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``."""
         try:
             return self.log.offset_at_time(timestamp, wait=False)
         except BlockingIOError:
-            find = partial(self.log.offset_at_time, timestamp)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, find)
+            return await self._in_pool(partial(self.log.offset_at_time, timestamp))
+
+    async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
+        """Have the segment verified that a read begins in; return how many messages may be read before the next one."""
+        async with self._verifying:
+            while (segment := verification.due_at(offset)) is not None:
+                try:
+                    verification.note(segment, await self._in_pool(partial(verification.verify, segment)))
+                except StorageFailure as failure:
+                    verification.give_up(segment, failure)
+        if verification.is_done:
+            self._verification = None
+        return verification.limit(offset, count)
+
+    async def _in_pool(self, read: Callable[[], Found]) -> Found:
+        self._reading_count += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+        finally:
+            self._reading_count -= 1
+            if self._reads_done is not None and not self._reading_count:
+                self._reads_done.set_result(None)
+
+    def next_arrival(self) -> asyncio.Future[None]:
+        """Done when there may be more to read, or when there never will be: look again then. May be cancelled."""
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrivals.add(arrival)
+        arrival.add_done_callback(self._arrivals.discard)
+        return arrival
+
+    def _announce(self) -> None:
+        arrivals, self._arrivals = self._arrivals, set()
+        for arrival in arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
 
     # --- stored offsets ---
 
     async def store_offset(self, key: ConsumerKey, offset: int, *, persisted: bool = False) -> None:
         """Remember how far a consumer got: written on return, and synced if it moves back or ``persisted`` asks."""
-        await self._wait_for_purge()
+        await self._wait_for_writes()
         if self.log.store_offset(key, offset) or persisted:
             await self.sync()
         elif self.log.offsets.is_wasteful:
@@ -160,7 +231,7 @@ class Partition:
 
     async def delete_offset(self, key: ConsumerKey) -> None:
         """Forget a consumer, durably."""
-        await self._wait_for_purge()
+        await self._wait_for_writes()
         self.log.delete_offset(key)
         await self.sync()
 
@@ -180,18 +251,71 @@ class Partition:
 
         ``epoch`` is the number of purges of the topic, this one included, if somebody counts them.
         """
-        await self._wait_for_purge()
-        self._purge = asyncio.Event()
-        try:
+        async with self._held_writes():
             await self.sync()
             await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch))
-        finally:
-            self._purge.set()
-            self._purge = None
 
-    async def _wait_for_purge(self) -> None:
-        while self._purge is not None:
-            await self._purge.wait()
+    async def change_settings(self, settings: LogSettings) -> None:
+        """Let other settings hold from now on. Sends wait while everything before is synced, if the level changes.
+
+        Raises:
+            CourserError: that sync failed; the stricter of the two levels holds.
+        """
+        log = self.log
+        if settings.durability == log.settings.durability:
+            log.settings = settings
+            return
+        async with self._held_writes():
+            try:
+                # With nothing unsynced, no send waits for the promise of the old level, and polls see the same at both.
+                await self.sync()
+            except CourserError:
+                if settings.durability.level is Durability.SYNCED:
+                    self._use(settings)
+                raise
+            self._use(settings)
+
+    def _use(self, settings: LogSettings) -> None:
+        self.log.settings = settings
+        self._acknowledgements.policy = settings.durability
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @asynccontextmanager
+    async def _held_writes(self) -> AsyncIterator[None]:
+        await self._wait_for_writes()
+        self._hold = hold = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._hold = None
+            hold.set()
+
+    async def _wait_for_writes(self) -> None:
+        while self._hold is not None:
+            await self._hold.wait()
+
+    async def roll(self) -> None:
+        """Close the open segment, if it has messages, and seal it: then it may be trimmed."""
+        self.log.check_writable()
+        self.log.roll()
+        await self.seal()
+
+    async def seal(self) -> None:
+        """Seal every segment that is closed."""
+        before = -1
+        while (count := self.log.closing_count) not in (0, before):
+            before = count
+            await self._upkeep.do(partial(upkeep.plan_seal, self.log))
+
+    # --- the end ---
+
+    def mark_deleted(self) -> None:
+        """The partition was deleted: whoever waits gets an error, nothing more is written. ``close`` comes next."""
+        self.is_deleted = True
+        self.log.fail("it was deleted")
+        self._release()
 
     async def close(self) -> bool:
         """Sync everything and let go of it. Return whether this partition stopped cleanly."""
@@ -200,6 +324,9 @@ class Partition:
         for lane in (self._syncs, self._upkeep, self._writeback):
             await lane.drain()
             lane.close()
+        if self._reading_count:
+            self._reads_done = asyncio.get_running_loop().create_future()
+            await self._reads_done
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         self._release()
         return self.log.failure is None

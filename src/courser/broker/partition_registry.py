@@ -5,10 +5,12 @@ until the moment its deletion is durable. Nothing outside ``broker`` keeps a par
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
 from courser.broker.partition import Partition
+from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
@@ -17,9 +19,12 @@ from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import open_partition_log
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
+from courser.model.topic_options import TopicOptions
 from courser.storage.files import FileSystem
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
+
+_log = logging.getLogger(__name__)
 
 _OPENED_AT_ONCE = 32
 """Partitions that one turn of a pool thread opens: few enough to share the work, many enough to be worth the hop."""
@@ -41,9 +46,11 @@ class OpenTopic:
         "turn",
     )
 
-    def __init__(self, stream_id: int, topic_id: int) -> None:
+    def __init__(self, stream_id: int, topic_id: int, effective: TopicOptions) -> None:
         self.stream_id = stream_id
         self.topic_id = topic_id
+        self.effective = effective
+        """What holds for the topic: no field is None."""
         self.partitions: list[Partition] = []
         """By number, from 0 on without a gap."""
         self.turn = 0
@@ -110,7 +117,8 @@ class PartitionRegistry:
             for topic in stream.topics.values():
                 self._topic_of(stream, topic)
         for (stream, topic, _), log in zip(places, logs, strict=True):
-            self._add(stream, topic, log)
+            verification = SegmentVerification(log) if self._settings.validate_checksum else None
+            self._add(stream, topic, log, verification)
 
     async def open_new(self, stream: Stream, topic: Topic) -> OpenTopic:
         """Open the partitions of a topic that were just made. May be repeated."""
@@ -121,19 +129,43 @@ class PartitionRegistry:
         opened = self._topic_of(stream, topic)
         for log in logs:
             self._add(stream, topic, log)
+        # A limited topic with more partitions has smaller segments.
+        await self.apply_options(stream, topic)
         return opened
+
+    async def apply_options(self, stream: Stream, topic: Topic) -> None:
+        """Let the options of a topic hold for its open partitions.
+
+        A partition whose data cannot be synced keeps the stricter durability until a restart.
+        """
+        opened = self.topics[stream.stream_id, topic.topic_id]
+        self._note_options(opened, topic)
+        wanted = log_settings(topic.options, len(topic.partitions), self._settings)
+        changed = [partition for partition in opened.partitions if partition.log.settings != wanted]
+        for partition, result in zip(
+            changed,
+            await asyncio.gather(*(partition.change_settings(wanted) for partition in changed), return_exceptions=True),
+            strict=True,
+        ):
+            if isinstance(result, CourserError):
+                _log.warning("settings not changed partition=%s reason=%s", partition.log.directory, result)
+            elif result is not None:
+                raise result
 
     def _topic_of(self, stream: Stream, topic: Topic) -> OpenTopic:
         key = (stream.stream_id, topic.topic_id)
         opened = self.topics.get(key)
         if opened is None:
-            opened = self.topics[key] = OpenTopic(*key)
+            effective = effective_options(topic.options, self._settings.topic_defaults)
+            opened = self.topics[key] = OpenTopic(*key, effective)
             self._note_options(opened, topic)
         return opened
 
-    def _add(self, stream: Stream, topic: Topic, log: PartitionLog) -> None:
+    def _add(
+        self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
+    ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        opened.partitions.append(Partition(log, self._pool, self._clock))
+        opened.partitions.append(Partition(log, self._pool, self._clock, verification=verification))
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
         loop = asyncio.get_running_loop()
@@ -173,6 +205,7 @@ class PartitionRegistry:
 
     def _note_options(self, opened: OpenTopic, topic: Topic) -> None:
         effective = effective_options(topic.options, self._settings.topic_defaults)
+        opened.effective = effective
         opened.persists_offsets = persists_offsets(effective)
         opened.size_limit = size_limit(effective)
         opened.room = 0
@@ -180,24 +213,23 @@ class PartitionRegistry:
     # --- closing ---
 
     def remove_stream(self, stream_id: int) -> list[Partition]:
-        """Forget a stream that was deleted. Return its partitions, to be discarded."""
-        return [
-            partition
-            for key in [key for key in self.topics if key[0] == stream_id]
-            for partition in self.remove_topic(*key)
-        ]
+        """Forget a stream that was deleted. Return its partitions, which take nothing more, to be closed."""
+        gone: list[Partition] = []
+        for key in [key for key in self.topics if key[0] == stream_id]:
+            gone += self.remove_topic(*key)
+        return gone
 
     def remove_topic(self, stream_id: int, topic_id: int) -> list[Partition]:
-        """Forget a topic that was deleted. Return its partitions, to be discarded."""
+        """Forget a topic that was deleted. Return its partitions, which take nothing more, to be closed."""
         opened = self.topics.pop((stream_id, topic_id), None)
-        return opened.partitions if opened is not None else []
+        return _mark_deleted(opened.partitions) if opened is not None else []
 
     def remove_partitions(self, stream_id: int, topic_id: int, kept_count: int) -> list[Partition]:
-        """Forget the last partitions of a topic. Return them, to be discarded."""
+        """Forget the last partitions of a topic. Return them, which take nothing more, to be closed."""
         opened = self.topics.get((stream_id, topic_id))
         if opened is None:
             return []
-        gone = opened.partitions[kept_count:]
+        gone = _mark_deleted(opened.partitions[kept_count:])
         del opened.partitions[kept_count:]
         return gone
 
@@ -207,3 +239,9 @@ class PartitionRegistry:
         self.topics = {}
         results = await asyncio.gather(*(partition.close() for partition in partitions))
         return all(results)
+
+
+def _mark_deleted(partitions: list[Partition]) -> list[Partition]:
+    for partition in partitions:
+        partition.mark_deleted()
+    return partitions

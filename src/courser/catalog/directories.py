@@ -46,8 +46,15 @@ class Directories:
         self._file_system = file_system
         self._path = data_directory
 
-    def carry_out(self, state: CatalogState, command: c.AnyCommand) -> None:
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+        return self._path
+
+    def carry_out(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> None:
         """Make the tree follow a command that was just applied. Removals are left to ``remove``.
+
+        ``is_repeated``: it failed half-way before, so some of it may be there.
 
         Raises:
             StorageFailure: the tree is behind the state.
@@ -59,11 +66,11 @@ class Directories:
                 stream = state.streams[command.stream_id]
                 topic = stream.topics[state.topic_by_name[command.stream_id, command.name]]
                 self.make_topic(stream, topic)
-                self.make_partitions(stream, topic, topic.partitions)
+                self._make_missing(stream, topic, topic.partitions, is_repeated=is_repeated)
             case c.CreatePartitions():
                 stream = state.streams[command.stream_id]
                 topic = stream.topics[command.topic_id]
-                self.make_partitions(stream, topic, topic.partitions[-command.count :])
+                self._make_missing(stream, topic, topic.partitions[-command.count :], is_repeated=is_repeated)
                 self.describe(stream, topic)
             case c.UpdateStream():
                 self._describe_stream(state.streams[command.stream_id])
@@ -103,6 +110,13 @@ class Directories:
                 PartitionLog.create(self._file_system, directory, identity, below=self._path, epoch=topic.purge_count)
             except OSError as error:
                 raise storage_failure("creation", directory, error) from error
+
+    def _make_missing(
+        self, stream: Stream, topic: Topic, partitions: Iterable[Partition], *, is_repeated: bool
+    ) -> None:
+        if is_repeated:
+            partitions = [partition for partition in partitions if not self.is_finished(stream, topic, partition)]
+        self.make_partitions(stream, topic, partitions)
 
     def describe(self, stream: Stream, topic: Topic) -> None:
         """Write the descriptor of a topic."""

@@ -1,0 +1,97 @@
+"""`validate_checksum`: sealed segments are verified once, before they are read for the first time after a start.
+
+Every read checks what it returns anyway. This looks at the whole segment before: damage anywhere in it is known, and
+told, when the first reader comes near it. A start is not delayed.
+"""
+
+import logging
+from bisect import bisect_right
+from operator import attrgetter
+
+from courser.errors import StorageFailure
+from courser.storage.durable_files import storage_failure
+from courser.storage.ledger import DamagedRange
+from courser.storage.partition_log import PartitionLog
+from courser.storage.scan import GoodBatch, scan
+from courser.storage.segment import Segment, SegmentState
+
+_log = logging.getLogger(__name__)
+_end_offset = attrgetter("end_offset")
+
+
+class SegmentVerification:
+    """What is left to be verified in one partition. ``verify`` is for a pool, all else for the owner's thread."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._pending = {segment.base_offset for segment in log.segments if segment.state is SegmentState.SEALED}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return not self._pending
+
+    def due_at(self, offset: int) -> Segment | None:
+        """The segment that must be verified before a read from ``offset`` on."""
+        segment = self._first_read(offset)
+        return segment if segment is not None and segment.base_offset in self._pending else None
+
+    def limit(self, offset: int, count: int) -> int:
+        """How many of ``count`` messages from ``offset`` on lie before the next segment that is due."""
+        segment = self._first_read(offset)
+        first = offset if segment is None else max(offset, segment.base_offset)
+        next_due = min((base_offset for base_offset in self._pending if base_offset > first), default=None)
+        return count if next_due is None else min(count, next_due - first)
+
+    def _first_read(self, offset: int) -> Segment | None:
+        """Where a read from ``offset`` on finds its first message."""
+        segments = self._log.segments
+        number = bisect_right(segments, offset, key=_end_offset)
+        return segments[number] if number < len(segments) else None
+
+    def verify(self, segment: Segment) -> list[DamagedRange]:
+        """Read a segment from end to end. Blocks.
+
+        Raises:
+            StorageFailure: the disk cannot be read.
+        """
+        file, damages = self._log.files.file_of(segment), []
+        offset, bad = segment.base_offset, None
+        try:
+            for found in scan(file, self._log.identity, start=0, end=segment.size, offset=segment.base_offset):
+                if not isinstance(found, GoodBatch):
+                    bad = found
+                    continue
+                if bad is not None:
+                    place = bad.position, bad.end_position, offset, found.header.base_offset
+                    damages.append(DamagedRange(segment.base_offset, *place))
+                    bad = None
+                offset = found.header.end_offset
+        except OSError as error:
+            raise storage_failure("read", file.path, error) from error
+        if bad is not None:
+            damages.append(
+                DamagedRange(segment.base_offset, bad.position, bad.end_position, offset, segment.end_offset)
+            )
+        return damages
+
+    def note(self, segment: Segment, damages: list[DamagedRange]) -> None:
+        """A segment was verified: readers know of the damage from now on."""
+        self._pending.discard(segment.base_offset)
+        known = {damage.position for damage in segment.damages}
+        for damage in damages:
+            if damage.position not in known:
+                segment.damages = (*segment.damages, damage)
+            _log.error(
+                "damage found in a sealed segment directory=%s segment=%d first_offset=%d end_offset=%d position=%d",
+                self._log.directory,
+                segment.base_offset,
+                damage.first_offset,
+                damage.end_offset,
+                damage.position,
+            )
+
+    def give_up(self, segment: Segment, failure: StorageFailure) -> None:
+        """A segment cannot be read now: the read itself will say so, and the next one tries again after a restart."""
+        self._pending.discard(segment.base_offset)
+        _log.error("a sealed segment could not be verified: %s", failure)
