@@ -264,6 +264,21 @@ class StartRefused(CourserError):
         return f"{self.path}: {self.reason}; {self.remedy}"
 
 
+class AddressRefused(CourserError):
+    """The server cannot listen where it should."""
+
+    code = ErrorCode.START_REFUSED
+
+    def __init__(self, address: str, cause: OSError) -> None:
+        super().__init__(address, cause)
+        self.address = address
+        self.cause = cause
+
+    def __str__(self) -> str:
+        reason = self.cause.strerror or str(self.cause)
+        return f"cannot listen on {self.address}: {reason}; stop what listens there, or set tcp.address"
+
+
 class ConfigurationRefused(CourserError):
     """A file, a variable or an argument says what cannot be; each problem is one sentence."""
 

@@ -45,14 +45,34 @@ _INSPECT = LazyGroup(
     epilog=_INSPECT_EXAMPLES,
 )
 
+_CONFIG_EXAMPLES = """\b
+Examples:
+  courser config show --config server.toml
+  courser config keys
+"""
+
+_CONFIG = LazyGroup(
+    "config",
+    commands_module="courser.cli.serve_commands",
+    summaries={
+        "show": "Print the effective configuration, secrets masked.",
+        "keys": "Print the reference of all keys.",
+    },
+    description="See what the server would be told. Starts nothing.",
+    epilog=_CONFIG_EXAMPLES,
+)
+
 root = LazyGroup(
     "courser",
     commands_module="courser.cli.demonstration",
     summaries={
+        "serve": "Run the server.",
+        "config": _CONFIG.get_short_help_str(limit=100),
         "demonstrate": "Show the log engine at work, in a temporary directory.",
         "inspect": _INSPECT.get_short_help_str(limit=100),
     },
-    groups={"inspect": _INSPECT},
+    other_modules={"serve": "courser.cli.serve_commands"},
+    groups={"config": _CONFIG, "inspect": _INSPECT},
     description="Courser, a durable message streaming server.",
     epilog=_EXIT_CODES,
 )

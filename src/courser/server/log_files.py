@@ -15,6 +15,8 @@ from courser.model.clock import Clock
 NEWEST = "courser.log"
 _CLOSED = re.compile(r"courser-(\d{8}T\d{6}\.\d{6})Z(?:-\d+)?\.log")
 _TIME_FORMAT = "%Y%m%dT%H%M%S.%f"
+_SHOWN_SIZE_MAX = 8 * 1024 * 1024
+"""Bytes of the log that a diagnosis contains."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -106,3 +108,15 @@ class LogFile:
                 continue
             files.append(_ClosedFile((moment - _EPOCH) // timedelta(microseconds=1), path, size))
         return sorted(files, key=lambda file: (file.closed_at, file.path.name))
+
+
+def newest_bytes(directory: Path, size_max: int = _SHOWN_SIZE_MAX) -> bytes:
+    """The last lines that were written, at most so many bytes of them."""
+    try:
+        with (directory / NEWEST).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - size_max, 0))
+            data = file.read(size_max)
+    except FileNotFoundError:
+        return b""
+    return data if size <= size_max else data.partition(b"\n")[2]

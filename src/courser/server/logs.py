@@ -5,7 +5,7 @@ from typing import TextIO
 
 from courser.model.clock import Clock
 from courser.server.configuration.settings import LoggingSettings
-from courser.server.log_files import LogFile
+from courser.server.log_files import LogFile, newest_bytes
 from courser.server.log_format import JsonFormatter, TextFormatter
 from courser.server.log_writer import LogWriter
 
@@ -41,6 +41,11 @@ class Logs:
                     retention=settings.retention,
                 )
             )
+
+    def newest(self) -> bytes:
+        """The end of the newest log file, for a diagnosis. Blocks."""
+        directory = self._settings.directory
+        return b"This server keeps no logs in files.\n" if directory is None else newest_bytes(directory)
 
     def check(self) -> None:
         """Delete log files that are too old or too many, soon."""

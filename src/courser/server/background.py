@@ -1,0 +1,57 @@
+"""What a server does besides answering: deadlines, heartbeats, tokens, snapshots, log files, figures."""
+
+import asyncio
+import logging
+from functools import partial
+
+from courser.broker.broker import Broker
+from courser.broker.heartbeats import Heartbeats
+from courser.model.quantities import SECOND, format_byte_size
+from courser.server.configuration.settings import ServerSettings
+from courser.server.logs import Logs
+from courser.server.supervision import Supervisor
+from courser.transports.tcp import TcpListener
+
+_log = logging.getLogger(__name__)
+
+_SNAPSHOT_CHECK_INTERVAL = 60 * SECOND
+"""Microseconds between two looks whether the journal is old enough for a snapshot of the metadata."""
+_MIB = 1024 * 1024
+
+
+def keep_background_tasks(
+    supervisor: Supervisor, broker: Broker, listener: TcpListener, settings: ServerSettings, logs: Logs
+) -> None:
+    """Begin all that is switched on."""
+    supervisor.keep("deadlines", listener.patrol)
+    supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    if settings.broker.heartbeat_enabled:
+        heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
+        supervisor.keep("heartbeats", heartbeats.run)
+    if settings.broker.token_cleaner_enabled:
+        clean = partial(broker.authentication.tokens.clean, settings.broker.token_cleaner_interval)
+        supervisor.keep("token cleaner", clean)
+    if settings.logging.directory is not None:
+        supervisor.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
+    if settings.logging.sysinfo_interval:
+        report = partial(_report_figures, broker, listener)
+        supervisor.every(settings.logging.sysinfo_interval, "figures", report)
+
+
+async def _check_logs(logs: Logs) -> None:
+    logs.check()
+
+
+async def _report_figures(broker: Broker, listener: TcpListener) -> None:
+    """One line about the state of the process."""
+    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.measure)
+    _log.info(
+        "figures cpu=%.1f%% memory=%dMiB threads=%d connections=%d turned_away=%d cut_off=%d disk_free=%s",
+        figures.cpu_usage,
+        figures.memory_usage // _MIB,
+        figures.thread_count,
+        listener.connection_count,
+        listener.turned_away_count,
+        listener.cut_off_count,
+        format_byte_size(figures.free_disk_space // _MIB * _MIB).replace(" ", ""),
+    )

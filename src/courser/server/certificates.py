@@ -1,0 +1,180 @@
+"""The certificate that TCP clients are shown: from files, or made at start.
+
+Imported only if TLS is on. The private key of a certificate made here never reaches a disk.
+"""
+
+import ipaddress
+import logging
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from courser.errors import StartRefused
+from courser.model.clock import Clock
+from courser.server.configuration.settings import TlsSettings
+
+_log = logging.getLogger(__name__)
+
+_LIFE = timedelta(days=3650)
+"""Of a certificate made here: longer than any server runs, and its key is gone with the process."""
+_CLOCK_TOLERANCE = timedelta(days=1)
+_EXPIRES_SOON = timedelta(days=14)
+_READABLE_BY_OTHERS = 0o077
+
+
+class Certificate:
+    """The TLS context of a listener, and where its certificate came from."""
+
+    def __init__(self, settings: TlsSettings, host: str, clock: Clock) -> None:
+        """Raises ``StartRefused`` if the files do not do."""
+        self._clock = clock
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._files = _files_of(settings)
+        self.pem: bytes
+        """The certificate itself, for clients that are to trust it."""
+        if self._files is not None:
+            self.reload()
+        else:
+            key, self.pem = make_self_signed(host, self._now())
+            _load_from_memory(self.context, key + self.pem)
+            _log.info("a self-signed certificate was made: %s", fingerprint(self.pem))
+
+    @property
+    def is_from_files(self) -> bool:
+        """Whether a reload can bring another one."""
+        return self._files is not None
+
+    def reload(self) -> None:
+        """Read the files again; connections made from now on see the new certificate.
+
+        Raises:
+            StartRefused: the files do not do; the old certificate stays in use.
+        """
+        assert self._files is not None, "only what came from files can be read again"
+        certificate_file, key_file = self._files
+        pem = _read(certificate_file)
+        _check_key_file(key_file)
+        _check_life(certificate_file, pem, self._now())
+        try:
+            # No passphrase: nobody is there to type it.
+            self.context.load_cert_chain(certificate_file, key_file, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            raise StartRefused(
+                key_file,
+                f"it is no usable private key of {certificate_file} ({reason})",
+                "give a PEM key that belongs to the certificate and has no passphrase",
+            ) from error
+        self.pem = pem
+        _log.info("certificate loaded from %s: %s", certificate_file, fingerprint(pem))
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now() / 1_000_000, UTC)
+
+
+def make_self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
+    """A private key and a certificate for the local names and ``host``, both as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "courser")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_TOLERANCE)
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectAlternativeName(_names(host)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def fingerprint(pem: bytes) -> str:
+    """The SHA-256 of the first certificate, for comparing by eye."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    return f"SHA-256 {certificate.fingerprint(hashes.SHA256()).hex()}"
+
+
+def _names(host: str) -> list[x509.GeneralName]:
+    names: dict[str, x509.GeneralName] = {"localhost": x509.DNSName("localhost")}
+    for text in ("127.0.0.1", "::1", host):
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            names[text] = x509.DNSName(text)
+        else:
+            if not address.is_unspecified:
+                names[text] = x509.IPAddress(address)
+    return list(names.values())
+
+
+def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
+    # The module ssl takes files only: this one has no name and no disk.
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _files_of(settings: TlsSettings) -> tuple[Path, Path] | None:
+    """The files to use, or None if a certificate is to be made."""
+    certificate_file, key_file = settings.certificate_file, settings.key_file
+    if settings.is_self_signed and (certificate_file is None or not certificate_file.exists()):
+        return None
+    if certificate_file is None or key_file is None:
+        raise StartRefused(
+            certificate_file or Path("tcp.tls"),
+            "TLS needs a certificate and its key",
+            "set both tcp.tls.cert_file and tcp.tls.key_file, or neither with tcp.tls.self_signed = true",
+        )
+    return certificate_file, key_file
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StartRefused(
+            path, f"it cannot be read: {error.strerror}", "check tcp.tls.cert_file and the rights of the file"
+        ) from error
+
+
+def _check_key_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise StartRefused(
+            path, f"it cannot be read: {error.strerror}", "check tcp.tls.key_file and the rights of the file"
+        ) from error
+    if mode & _READABLE_BY_OTHERS:
+        _log.warning("the private key %s can be read by other users: chmod 600", path)
+
+
+def _check_life(path: Path, pem: bytes, now: datetime) -> None:
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise StartRefused(path, "it holds no certificate", "tcp.tls.cert_file must be a PEM file") from error
+    end = certificate.not_valid_after_utc
+    if end < now:
+        _log.error("the certificate %s expired on %s: clients will refuse it", path, end.date())
+    elif end < now + _EXPIRES_SOON:
+        _log.warning("the certificate %s expires on %s", path, end.date())
+    if certificate.not_valid_before_utc > now:
+        _log.error("the certificate %s is not valid before %s", path, certificate.not_valid_before_utc.date())

@@ -1,0 +1,192 @@
+"""The server: everything put together, started in order, stopped in reverse."""
+
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from courser import __version__
+from courser.api.replies import Node
+from courser.broker.broker import Broker
+from courser.errors import AddressRefused, StartRefused
+from courser.handlers.dispatcher import Dispatcher
+from courser.server.background import keep_background_tasks
+from courser.server.codecs import CodecChooser
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.loading import Configuration
+from courser.server.configuration.settings import ServerSettings
+from courser.server.limits import connection_count_max, raise_file_limit
+from courser.server.logs import Logs
+from courser.server.root_user import RootCredentials
+from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
+from courser.server.signals import Signals
+from courser.server.supervision import Supervisor
+from courser.storage.data_directory import DataDirectory
+from courser.storage.paths import SESSION
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services
+from courser.transports.tcp import TcpListener
+
+if TYPE_CHECKING:
+    from courser.server.certificates import Certificate
+
+_log = logging.getLogger(__name__)
+
+_NODE_NAME = "iggy-node"
+"""What clients see of the original too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a server is told before it starts."""
+
+    configuration: Configuration
+    settings: ServerSettings
+    root: RootCredentials
+    announce: Callable[[str], None]
+    """Shows something to whoever started the server, and to nobody else: it never gets into a log."""
+
+
+class Server:
+    """One server over one data directory. ``run`` is its whole life."""
+
+    def __init__(self, orders: Orders, logs: Logs) -> None:
+        self._orders = orders
+        self._settings = orders.settings
+        self._logs = logs
+        self._certificate: Certificate | None = None
+
+    async def run(self) -> bool:
+        """Start, serve until a signal asks for an end, stop. Return whether the stop was clean.
+
+        Raises:
+            StartRefused, StorageFailure: the data directory cannot be opened.
+            AddressRefused: the address cannot be listened on.
+        """
+        signals = Signals(on_hang_up=self._reload_certificate)
+        is_clean = False
+        try:
+            broker = await self._open_broker()
+            try:
+                if not signals.stop.is_set():
+                    await self._serve(broker, signals)
+            finally:
+                is_clean = await broker.close()
+                _log.info("stopped clean=%s", is_clean)
+        finally:
+            signals.close()
+        return is_clean
+
+    # --- start ---
+
+    async def _open_broker(self) -> Broker:
+        directory = self._settings.data_directory
+        is_first_start = not (directory / SESSION).exists()
+        data = DataDirectory.open(directory)
+        # Not before: without the lock the log files might be those of another server.
+        self._logs.open_file()
+        last_stop = "none" if is_first_start else data.stop.name.lower()
+        _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
+        orders = self._orders
+        make_root = partial(orders.root.make, orders.announce)
+        broker = await Broker.open(data, self._settings.broker, make_root=make_root)
+        broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
+        broker.diagnosis.read_logs = self._logs.newest
+        return broker
+
+    def _make_listener(self, broker: Broker) -> TcpListener:
+        settings = self._settings
+        chooser = CodecChooser(
+            settings.connections,
+            verify_frames=settings.broker.verify_frames,
+            user_name=partial(_user_name, broker),
+        )
+        services = Services(
+            dispatch=Dispatcher(broker).dispatch,
+            choose_codec=chooser.choose,
+            reply_sent=broker.reply_sent,
+            clock=broker.clock,
+            settings=settings.connections,
+            memory=RequestMemory(settings.connections.request_memory),
+        )
+        return TcpListener(
+            settings.tcp,
+            services,
+            open_session=broker.sessions.open,
+            close_session=broker.sessions.close,
+            connection_count_max=connection_count_max(settings.connections.connection_count_max, raise_file_limit()),
+            tls=self._make_tls_context(broker),
+        )
+
+    def _make_tls_context(self, broker: Broker) -> ssl.SSLContext | None:
+        if self._settings.tls is None:
+            return None
+        # What is switched off is not imported.
+        from courser.server.certificates import Certificate  # noqa: PLC0415
+
+        self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, broker.clock)
+        return self._certificate.context
+
+    # --- life ---
+
+    async def _serve(self, broker: Broker, signals: Signals) -> None:
+        """From the first connection to the last."""
+        listener = self._make_listener(broker)
+        supervisor = Supervisor(broker.clock)
+        try:
+            address = await self._listen(listener)
+            broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
+            keep_background_tasks(supervisor, broker, listener, self._settings, self._logs)
+            self._write_runtime_files(address)
+            self._say_where(address)
+            await signals.stop.wait()
+            await listener.stop(self._settings.shutdown_timeout / 1_000_000)
+        finally:
+            await supervisor.stop()
+            await listener.stop(0)
+
+    async def _listen(self, listener: TcpListener) -> Address:
+        tcp = self._settings.tcp
+        try:
+            return Address(*await listener.start())
+        except OSError as error:
+            raise AddressRefused(str(Address(tcp.host, tcp.port)), error) from error
+
+    def _write_runtime_files(self, address: Address) -> None:
+        directory = self._settings.runtime_directory
+        try:
+            write_configuration(directory, self._orders.configuration, address)
+            if self._certificate is not None:
+                write_certificate(directory, self._certificate.pem)
+        except OSError as error:
+            reason = f"it cannot be written: {error.strerror or error}"
+            raise StartRefused(directory, reason, "check system.runtime.path and the space on its disk") from error
+
+    def _say_where(self, address: Address) -> None:
+        tls = "off" if self._certificate is None else "on"
+        _log.info("listening transport=tcp address=%s tls=%s", address, tls)
+        # Whoever started the server may have closed its output, and does not want to know.
+        with contextlib.suppress(OSError):
+            self._orders.announce(
+                f"Courser {__version__} listens on {address} (TCP, TLS {tls}). "
+                f"Connect with any Iggy SDK: iggy://USER:PASSWORD@{address}"
+            )
+
+    def _reload_certificate(self) -> None:
+        """On SIGHUP."""
+        if self._certificate is None or not self._certificate.is_from_files:
+            _log.info("SIGHUP: there are no certificate files to read again")
+            return
+        try:
+            self._certificate.reload()
+        except StartRefused as refusal:
+            _log.error("the old certificate stays in use: %s", refusal)
+
+
+def _user_name(broker: Broker, user_id: int) -> str | None:
+    user = broker.catalog.state.users.get(user_id)
+    return None if user is None else user.name

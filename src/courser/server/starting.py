@@ -1,0 +1,81 @@
+"""From arguments and environment to a server that runs: the one entry for the command line."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import uvloop
+
+from courser.server.configuration import checks
+from courser.server.configuration.effective import effective_lines
+from courser.server.configuration.environment import (
+    configuration_path,
+    log_levels,
+    prints_configuration,
+    with_file,
+)
+from courser.server.configuration.loading import Configuration, load
+from courser.server.configuration.settings import settings_of
+from courser.server.logs import Logs
+from courser.server.root_user import choose_root
+from courser.server.server import Orders, Server
+from courser.storage.local_clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the command line and the environment say."""
+
+    environment: Mapping[str, str]
+    path: Path | None = None
+    """The configuration file; None takes the one that the environment names, if any."""
+    settings: Sequence[str] = ()
+    """Texts like ``tcp.address=127.0.0.1:0``."""
+    use_default_root: bool = False
+
+
+def load_configuration(wishes: Wishes) -> Configuration:
+    """Everything that was said about settings. Raises ``ConfigurationRefused``."""
+    environment = with_file(wishes.environment)
+    return load(wishes.path or configuration_path(environment), environment, wishes.settings)
+
+
+def serve(wishes: Wishes, *, announce: Callable[[str], None], stream: TextIO) -> bool:
+    """Run a server until a signal ends it. Logs go to ``stream``. Return whether the stop was clean.
+
+    Raises:
+        CourserError: it could not be started; the message says why and what to do.
+    """
+    environment = with_file(wishes.environment)
+    configuration = load_configuration(wishes)
+    checks.check(configuration)
+    settings = settings_of(configuration, log_levels=log_levels(environment))
+    root = choose_root(environment, use_default=wishes.use_default_root)
+    logs = Logs(settings.logging, stream, SystemClock())
+    try:
+        if prints_configuration(environment):
+            _log_configuration(configuration)
+        for warning in (*configuration.warnings, *checks.warnings(configuration)):
+            _log.warning("%s", warning)
+        if root.is_known_to_all:
+            _log.warning("--with-default-root-credentials: anybody can log in as root; for development only")
+        server = Server(Orders(configuration, settings, root, announce), logs)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(server.run())
+    finally:
+        logs.stop()
+
+
+def _log_configuration(configuration: Configuration) -> None:
+    """One line for each table."""
+    tables: dict[str, list[str]] = {}
+    for line in effective_lines(configuration):
+        if line.text:
+            tables.setdefault(line.table, []).append(f"{line.name}={line.text}")
+    for table, values in tables.items():
+        _log.info("configuration [%s] %s", table, " ".join(values))
