@@ -36,7 +36,11 @@ help:  ## list the targets
 		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 .PHONY: run
-run: $(RUNTIME)  ## show the log engine at work
+run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS=... for courser serve)
+	$(BIN)/courser serve $(ARGS)
+
+.PHONY: demonstrate
+demonstrate: $(RUNTIME)  ## show the log engine at work: a kill, a flipped bit
 	$(BIN)/courser demonstrate
 
 .PHONY: test
