@@ -1,0 +1,268 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from courser.api.commands import Command
+from courser.api.replies import Reply
+from courser.broker.sessions import Session
+from courser.model.messaging import Transport
+from courser.testing.clocks import ManualClock
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services
+from courser.transports.settings import ConnectionSettings, TcpSettings
+from courser.transports.tcp import TcpListener
+from tests.transports.echo import EchoCodec, Said, Say, frame
+
+SECOND = 1_000_000
+MIB = 1024 * 1024
+GRACE = 5.0
+
+
+class Server:
+    """A listener whose clients get back what they say."""
+
+    def __init__(self, settings: ConnectionSettings, connection_count_max: int = 100) -> None:
+        self.clock = ManualClock()
+        self.sessions: list[Session] = []
+        self.closed: list[Session] = []
+        self.changed = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.clients: list[Client] = []
+        services = Services(
+            dispatch=self._dispatch,
+            choose_codec=lambda head: EchoCodec(),
+            reply_sent=lambda session: None,
+            clock=self.clock,
+            settings=settings,
+            memory=RequestMemory(settings.request_memory),
+        )
+        self.listener = TcpListener(
+            TcpSettings(port=0),
+            services,
+            open_session=self._open,
+            close_session=self._close,
+            connection_count_max=connection_count_max,
+        )
+        self.port = 0
+
+    def _open(self, transport: Transport, address: str) -> Session:
+        session = Session(len(self.sessions) + 1, transport, address, now=self.clock.monotonic())
+        self.sessions.append(session)
+        return session
+
+    def _close(self, session: Session) -> None:
+        self.closed.append(session)
+        self.changed.set()
+
+    async def _dispatch(self, session: Session, command: Command) -> Reply | None:
+        assert isinstance(command, Say)
+        if command.text == b"login":
+            session.user_id = 0
+        if command.text == b"wait":
+            await self.gate.wait()
+        if command.text.startswith(b"much"):
+            return Said(bytes(int(command.text[4:])))
+        return Said(command.text)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for connections to end, until the condition holds."""
+        while not condition():
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), GRACE)
+
+    async def connect(self) -> "Client":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB)
+        self.clients.append(Client(reader, writer))
+        return self.clients[-1]
+
+    async def leave(self) -> None:
+        """Take all clients away, then stop."""
+        self.gate.set()
+        for client in self.clients:
+            client.writer.transport.abort()
+            await asyncio.gather(client.writer.wait_closed(), return_exceptions=True)
+        await self.listener.stop(GRACE)
+
+
+class Client:
+    """A client that speaks whole frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def say(self, text: bytes) -> bytes:
+        self.writer.write(frame(text))
+        return (await asyncio.wait_for(self.reader.readuntil(b">"), GRACE))[1:-1]
+
+    async def end(self) -> bytes:
+        """All that comes until the server closes."""
+        try:
+            return await asyncio.wait_for(self.reader.read(), GRACE)
+        except ConnectionResetError:
+            return b""
+
+
+@asynccontextmanager
+async def serving(settings: ConnectionSettings | None = None, connection_count_max: int = 100) -> AsyncIterator[Server]:
+    server = Server(settings or ConnectionSettings(), connection_count_max)
+    _, server.port = await server.listener.start()
+    try:
+        yield server
+    finally:
+        await server.leave()
+
+
+async def test_requests_are_answered_and_the_session_knows_the_address() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        assert await client.say(b"hello") == b"hello"
+        host, port = client.writer.get_extra_info("sockname")
+        assert server.sessions[0].address == f"{host}:{port}"
+        assert server.sessions[0].transport is Transport.TCP
+
+
+async def test_a_connection_that_goes_ends_its_session() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        await client.say(b"hello")
+        client.writer.close()
+        await server.until(lambda: len(server.closed) == 1)
+        assert server.listener.connection_count == 0
+
+
+async def test_more_connections_than_allowed_are_turned_away_and_the_others_are_served() -> None:
+    async with serving(connection_count_max=2) as server:
+        first, second = await server.connect(), await server.connect()
+        assert await first.say(b"one") == b"one"
+        assert await second.say(b"two") == b"two"
+        third = await server.connect()
+        assert await third.end() == b""
+        assert server.listener.turned_away_count == 1
+        assert await first.say(b"still here") == b"still here"
+
+
+async def test_who_sends_nothing_and_does_not_log_in_is_cut_off_and_who_pings_is_not() -> None:
+    async with serving(ConnectionSettings(login_deadline=30 * SECOND)) as server:
+        silent, pinging = await server.connect(), await server.connect()
+        await pinging.say(b"ping")
+        for _ in range(4):
+            server.clock.advance(10 * SECOND)
+            await pinging.say(b"ping")
+            server.listener.enforce_deadlines()
+        assert await silent.end() == b""
+        assert await pinging.say(b"ping") == b"ping"
+        assert server.listener.cut_off_count == 1
+
+
+async def test_who_is_logged_in_may_be_silent_for_ever_unless_the_operator_sets_a_deadline() -> None:
+    for settings, is_cut_off in ((ConnectionSettings(), False), (ConnectionSettings(idle_deadline=60 * SECOND), True)):
+        async with serving(settings) as server:
+            client = await server.connect()
+            await client.say(b"login")
+            server.clock.advance(3600 * SECOND)
+            server.listener.enforce_deadlines()
+            assert server.listener.cut_off_count == is_cut_off
+
+
+async def test_who_sends_a_frame_byte_by_byte_is_cut_off() -> None:
+    settings = ConnectionSettings(frame_deadline=30 * SECOND)
+    async with serving(settings) as server:
+        slow, fast = await server.connect(), await server.connect()
+        await slow.say(b"login")
+        await fast.say(b"login")
+        slow.writer.write(frame(b"x" * 100)[:50])
+        await fast.say(b"hello")
+        while server.listener.cut_off_count == 0:
+            server.clock.advance(10 * SECOND)
+            slow.writer.write(b"x")
+            await fast.say(b"hello")
+            server.listener.enforce_deadlines()
+            assert server.clock.monotonic() <= 60 * SECOND
+        assert server.clock.monotonic() > 30 * SECOND
+
+
+async def test_a_large_frame_gets_the_time_that_its_size_needs() -> None:
+    settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=1_000_000)
+    async with serving(settings) as server:
+        client = await server.connect()
+        await client.say(b"login")
+        request = frame(b"x" * 10_000_000)
+        client.writer.write(request[:1_000_000])
+        await client.writer.drain()
+        await (await server.connect()).say(b"a round trip")
+        server.clock.advance(10 * SECOND)
+        server.listener.enforce_deadlines()
+        client.writer.write(request[1_000_000:])
+        assert len(await asyncio.wait_for(client.reader.readuntil(b">"), GRACE)) == 10_000_002
+
+
+async def test_who_does_not_read_a_reply_is_cut_off_in_time() -> None:
+    async with serving(ConnectionSettings(send_deadline=60 * SECOND)) as server:
+        stuck, other = await server.connect(), await server.connect()
+        await stuck.say(b"login")
+        stuck.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        stuck.writer.write(frame(b"much%d" % (32 * MIB)))
+        await other.say(b"a round trip")
+        for _ in range(7):
+            server.clock.advance(10 * SECOND)
+            await other.say(b"ping")
+            server.listener.enforce_deadlines()
+        await server.until(lambda: len(server.closed) == 1)
+        assert await other.say(b"still here") == b"still here"
+
+
+async def test_when_replies_fill_the_memory_those_who_read_most_slowly_go_first() -> None:
+    settings = ConnectionSettings(reply_memory=70 * MIB)
+    async with serving(settings) as server:
+        clients = [await server.connect() for _ in range(3)]
+        for client in clients:
+            await client.say(b"login")
+            client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            client.writer.write(frame(b"much%d" % (32 * MIB)))
+            await (await server.connect()).say(b"a round trip")
+            server.clock.advance(SECOND)
+        server.listener.enforce_deadlines()
+        await server.until(lambda: server.sessions[0] in server.closed)
+        assert server.listener.cut_off_count == 1
+
+
+async def test_a_stop_says_goodbye_to_the_idle_and_answers_the_busy() -> None:
+    async with serving() as server:
+        idle, busy = await server.connect(), await server.connect()
+        await idle.say(b"hello")
+        busy.writer.write(frame(b"wait"))
+        await idle.say(b"a round trip")
+        stopping = asyncio.ensure_future(server.listener.stop(GRACE))
+        assert await idle.end() == b"bye"
+        server.gate.set()
+        assert await busy.end() == b"<wait>"
+        await stopping
+        with pytest.raises(ConnectionRefusedError):
+            await server.connect()
+
+
+async def test_a_stop_does_not_wait_for_ever() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        client.writer.write(frame(b"wait"))
+        await (await server.connect()).say(b"a round trip")
+        await server.listener.stop(0.01)
+        assert await client.end() == b""
+
+
+async def test_a_client_that_stops_sending_still_gets_its_answers() -> None:
+    async with serving() as server:
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(connection, frame(b"one") + frame(b"two"))
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := await asyncio.wait_for(loop.sock_recv(connection, 1000), GRACE):
+            received += part
+        assert received == b"<one><two>"
+        connection.close()
