@@ -7,13 +7,11 @@ from courser.api.replies import LoggedIn, Reply
 from courser.model.buffers import Buffer
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
-from courser.wire.codec import Codec, FrameRefused, Incoming
+from courser.wire.codec import Codec, Incoming
+from courser.wire.generation import Generation, generation_of
 from courser.wire.vsr import VsrCodec
 
-_DECIDING_SIZE = 4
 _ID_SIZE = 16
-_TLS_HELLO = b"\x16\x03"
-_HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"TRAC", b"CONN", b"PRI ")
 
 
 class ConfiguredClassicCodec(ClassicCodec):
@@ -51,21 +49,16 @@ class CodecChooser:
         self._verify_frames = verify_frames
 
     def choose(self, head: memoryview) -> Codec | None:
-        """The codec for a connection that begins like this; None if four bytes are not there yet.
+        """The codec for a connection that begins like this; None if the bytes are too few to tell.
 
         Raises:
             FrameRefused: it is no client of ours.
         """
-        if len(head) < _DECIDING_SIZE:
+        generation = generation_of(head)
+        if generation is None:
             return None
-        first = bytes(head[:_DECIDING_SIZE])
-        if not any(first):
-            # A classic frame begins with its length, which is never 0; a frame of SDK 0.9 with 48 zeros.
+        if generation is Generation.VSR:
             return VsrCodec(verify_frames=self._verify_frames)
-        if first.startswith(_TLS_HELLO):
-            raise FrameRefused("the client speaks TLS, and TLS is off here: set tcp.tls.enabled")
-        if first in _HTTP_WORDS:
-            raise FrameRefused("the client speaks HTTP, and this port is for the binary protocol")
         if self.settings.classic_dialects:
             return ConfiguredClassicCodec(self)
         return ClassicCodec(self.settings.classic_dialect, _random_ids)

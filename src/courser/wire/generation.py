@@ -44,6 +44,6 @@ def generation_of(head: memoryview) -> Generation | None:
 def _refuse_strangers(first: bytes) -> None:
     """Say what was meant, instead of taking a greeting for the length of a huge frame."""
     if first.startswith(_TLS_HELLO):
-        raise FrameRefused("the client speaks TLS, which is off here")
+        raise FrameRefused("the client speaks TLS, which is off here (tcp.tls.enabled)")
     if first in _HTTP_WORDS:
         raise FrameRefused("the client speaks HTTP, and this port is for the binary protocol")
