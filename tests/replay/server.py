@@ -1,0 +1,85 @@
+"""A server for one section: the parts of a real one on a free port of loopback, and a clock that can be put forward."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.api.replies import Node
+from courser.broker.broker import Broker, RootUser
+from courser.broker.credentials import Passwords
+from courser.broker.settings import BrokerSettings
+from courser.handlers.dispatcher import Dispatcher
+from courser.server.codecs import CodecChooser
+from courser.storage.data_directory import DataDirectory
+from courser.storage.local_clock import SystemClock
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services
+from courser.transports.settings import ConnectionSettings, TcpSettings
+from courser.transports.tcp import TcpListener
+
+
+class ForwardClock:
+    """The real time, and what was added to it."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._ahead = 0
+
+    def now(self) -> int:
+        """Wall clock in microseconds since 1970."""
+        return self._clock.now() + self._ahead
+
+    def monotonic(self) -> int:
+        """Microseconds from an arbitrary start."""
+        return self._clock.monotonic() + self._ahead
+
+    def advance(self, microseconds: int) -> None:
+        """Let so much time pass at once."""
+        self._ahead += microseconds
+
+
+@dataclass(frozen=True)
+class ReplayServer:
+    """A server that takes connections."""
+
+    port: int
+    clock: ForwardClock
+    broker: Broker
+
+
+def _make_root() -> RootUser:
+    return RootUser("iggy", Passwords().hash("iggy"))
+
+
+@asynccontextmanager
+async def running_server(directory: Path) -> AsyncIterator[ReplayServer]:
+    """An empty server with default settings and the user iggy."""
+    data = DataDirectory.open(directory)
+    clock = ForwardClock()
+    data.clock = clock
+    broker = await Broker.open(data, BrokerSettings(), make_root=_make_root)
+    connections = ConnectionSettings()
+    chooser = CodecChooser(connections, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
+    services = Services(
+        dispatch=Dispatcher(broker).dispatch,
+        choose_codec=chooser.choose,
+        reply_sent=broker.reply_sent,
+        clock=clock,
+        settings=connections,
+        memory=RequestMemory(connections.request_memory),
+    )
+    listener = TcpListener(
+        TcpSettings(port=0),
+        services,
+        open_session=broker.sessions.open,
+        close_session=broker.sessions.close,
+        connection_count_max=connections.connection_count_max,
+    )
+    try:
+        host, port = await listener.start()
+        broker.node = Node("iggy-node", host, port, 0, 0, 0)
+        yield ReplayServer(port, clock, broker)
+    finally:
+        await listener.stop(0)
+        await broker.close()
