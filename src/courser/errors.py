@@ -164,6 +164,21 @@ class TooManyConsumerOffsets(Rejection):
         return f"this partition already stores the offsets of {self.count_max} consumers: delete unused ones first"
 
 
+class OffsetsUnavailable(Rejection):
+    """Messages that a reader asked for and that cannot be read any more: told to readers who must not skip any."""
+
+    def __init__(self, code: ErrorCode, *, first_offset: int, end_offset: int, reason: str) -> None:
+        super().__init__(code, first_offset, end_offset, reason)
+        self.code = code
+        self.first_offset = first_offset
+        self.end_offset = end_offset
+        """Where reading can go on."""
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"offsets {self.first_offset} to {self.end_offset - 1} are {self.reason}: go on at {self.end_offset}"
+
+
 # --- storage failures ---------------------------------------------------------------------------------
 
 

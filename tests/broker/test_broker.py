@@ -4,18 +4,16 @@ from pathlib import Path
 
 from courser.api.commands import PollMessages, SendMessages
 from courser.broker.broker import Broker, RootUser
-from courser.broker.consuming import consumer_key, read_messages
-from courser.broker.producing import append_messages
+from courser.broker.consuming import consumer_key
 from courser.broker.settings import BrokerSettings
 from courser.catalog.commands import CreateStream, CreateTopic
 from courser.catalog.entities import Stream, Topic
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
-from courser.model.messaging import Balanced, PollingKind
+from courser.model.messaging import Balanced, PollingKind, Transport
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
-from courser.storage.read_result import ReadBuffer
 from tests.records.reference import read_wire
 
 
@@ -31,16 +29,16 @@ async def test_what_was_sent_is_there_after_the_next_start(tmp_path: Path) -> No
     assert isinstance(topic, Topic)
     batch = build_batch([NewMessage(b"one"), NewMessage(b"two")])
     command = SendMessages(stream.stream_id, topic.topic_id, Balanced(), [batch])
-    sent = await append_messages(broker.partitions.topics[stream.stream_id, topic.topic_id], command)
+    sent = await broker.sends.append(broker.partitions.topics[stream.stream_id, topic.topic_id], command)
     assert (sent.partition_id, sent.base_offset) == (0, 0)
     assert await broker.close()
 
     broker = await Broker.open(DataDirectory.open(tmp_path), BrokerSettings(), make_root=root)
     assert [user.name for user in broker.catalog.state.users.values()] == ["iggy"]
-    partition = broker.partitions.topics[stream.stream_id, topic.topic_id].partition(0)
-    consumer = Consumer(ConsumerKind.CONSUMER, 1)
-    poll = PollMessages(consumer, "orders", "paid", None, PollingKind.NEXT, 0, 10, True)
-    polled = await read_messages(partition, consumer_key(1), poll, ReadBuffer(), 2**20)
+    opened = broker.partitions.topics[stream.stream_id, topic.topic_id]
+    session = broker.sessions.open(Transport.TCP, "127.0.0.1:1")
+    poll = PollMessages(Consumer(ConsumerKind.CONSUMER, 1), "orders", "paid", None, PollingKind.NEXT, 0, 10, True)
+    polled = await broker.polls.poll(session, opened, poll)
     assert [message.payload for message in read_wire(b"".join(polled.pieces))] == [b"one", b"two"]
-    assert partition.log.offsets.get(consumer_key(1)) == 1
+    assert opened.partition(0).log.offsets.get(consumer_key(1)) == 1
     assert await broker.close()

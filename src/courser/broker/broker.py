@@ -15,12 +15,15 @@ from courser.api.replies import Node
 from courser.broker.access import AccessControl
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import PasswordPool
+from courser.broker.producing import Sends
 from courser.broker.read_buffers import ReadBuffers
+from courser.broker.retention import Retention
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.statistics import Machine
@@ -62,7 +65,10 @@ class Broker:
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
         passwords = PasswordPool(Passwords(), pool)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
+        self.retention = Retention(self.partitions, settings, self.clock)
+        self.sends = Sends(delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
         self.buffers = ReadBuffers()
+        self.polls = Polls(self.catalog.state, self.groups, self.buffers, size_max=settings.poll_size_max)
         self.machine = Machine(self.clock, data.path)
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)

@@ -1,16 +1,42 @@
-"""Polling: where a read begins, what it gives, and the offsets that consumers store."""
+"""Polling: where a read begins, what it gives, and how far consumers say they got.
 
-from courser.api.commands import PollMessages
+Two kinds of readers: SDK clients get the next good message when some are gone or damaged, as they expect, and it is
+counted; Courser's own get an error that names the offsets, because they must not skip any in silence.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from courser.api.commands import PollMessages, WaitForMessages
 from courser.api.replies import Polled
+from courser.broker.groups import ConsumerGroups
+from courser.broker.lookup import find_group
 from courser.broker.partition import Partition
+from courser.broker.partition_registry import OpenTopic
+from courser.broker.read_buffers import ReadBuffers
+from courser.broker.sessions import Session
+from courser.catalog.state import CatalogState
+from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
 from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import PollingKind
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.read_result import ReadBuffer
+from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
 
+_log = logging.getLogger(__name__)
+
+WAIT_MAX = 20_000_000
+"""Microseconds that a poll may wait for messages."""
+_KNOWN_COUNT_MAX = 1000
+"""Ranges that were logged already."""
 _NUMBER = b"\x01"
 _NAME = b"\x02"
+_UNAVAILABLE = {
+    SkipReason.TRIMMED: (ErrorCode.OFFSET_GONE, "deleted"),
+    SkipReason.LOST: (ErrorCode.DAMAGED_DATA, "lost"),
+    SkipReason.DAMAGED: (ErrorCode.DAMAGED_DATA, "damaged on disk"),
+}
 
 
 def consumer_key(identifier: Identifier) -> ConsumerKey:
@@ -30,6 +56,175 @@ def current_offset(partition: Partition) -> int:
     return max(partition.log.visible_end - 1, 0)
 
 
+@dataclass(slots=True)
+class PollCounters:
+    """What readers could not get."""
+
+    gone_count: int = 0
+    """Polls that began below the oldest message."""
+    damaged_count: int = 0
+    """Polls that met damaged or lost messages."""
+    known: set[tuple[str, int, int]] = field(default_factory=set)
+    """Ranges that were logged: directory, first and end offset."""
+
+    def note(self, partition: Partition, skipped: SkippedRange) -> None:
+        """Messages were passed over."""
+        if skipped.reason is SkipReason.RESERVED:
+            # Numbers that no message ever had.
+            return
+        if skipped.reason is SkipReason.TRIMMED:
+            self.gone_count += 1
+            return
+        self.damaged_count += 1
+        place = (str(partition.log.directory), skipped.first_offset, skipped.end_offset)
+        if place not in self.known and len(self.known) < _KNOWN_COUNT_MAX:
+            self.known.add(place)
+            _log.error(
+                "poll passed over %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
+            )
+
+
+class Polls:
+    """Reads for clients."""
+
+    def __init__(self, state: CatalogState, groups: ConsumerGroups, buffers: ReadBuffers, *, size_max: int) -> None:
+        self._state = state
+        self._groups = groups
+        self._buffers = buffers
+        self._size_max = size_max
+        self.counters = PollCounters()
+
+    # --- which partition ---
+
+    def group_of(self, topic: OpenTopic, identifier: Identifier) -> tuple[int, int, int]:
+        """The ids of a consumer group of a topic. Raises 5000."""
+        found = self._state.streams[topic.stream_id].topics[topic.topic_id]
+        return topic.stream_id, topic.topic_id, find_group(found, identifier).group_id
+
+    def check_consumer(self, topic: OpenTopic, consumer: Consumer) -> None:
+        """Raise 5000 for a group that does not exist: existence is looked at before permission."""
+        if consumer.kind is ConsumerKind.GROUP:
+            self.group_of(topic, consumer.identifier)
+
+    def _target(
+        self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int | None
+    ) -> tuple[Partition, ConsumerKey]:
+        if consumer.kind is ConsumerKind.GROUP:
+            group = self.group_of(topic, consumer.identifier)
+            partition_id = self._groups.partition_for_poll(session, group, partition_id)
+            return topic.partition(partition_id), group_key(group[2])
+        return topic.partition(partition_id or 0), consumer_key(consumer.identifier)
+
+    # --- polls of SDKs ---
+
+    async def poll(self, session: Session, topic: OpenTopic, command: PollMessages) -> Polled:
+        """Read for a client. What is gone or damaged is passed over and counted.
+
+        Raises:
+            CommandRejected: no such partition (3007), or one of a group that is not the member's (5006, 5009).
+        """
+        partition, key = self._target(session, topic, command.consumer, command.partition_id)
+        offset = await start_of_poll(partition, key, command)
+        result = await self._read(session, partition, offset, command.count, self._size_max)
+        if result is None:
+            return _nothing(partition)
+        for skipped in result.skipped:
+            self.counters.note(partition, skipped)
+        return await self._reply(topic, partition, key, command, result)
+
+    async def _read(
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
+    ) -> ReadResult | None:
+        """Read into memory that is leased until the reply is sent; None if there is nothing."""
+        if not count or offset >= partition.log.visible_end:
+            return None
+        buffer, size_max = self._buffers.lease(session, size_max)
+        try:
+            result = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+            while not result.message_count and offset < result.next_offset < partition.log.visible_end:
+                # Nothing but holes so far.
+                offset = result.next_offset
+                more = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+                result = more._replace(skipped=(*result.skipped, *more.skipped))
+        except BaseException:
+            # A thread may still write into it.
+            self._buffers.drop(session)
+            raise
+        self._buffers.settle(session, result.size)
+        return result
+
+    async def _reply(
+        self, topic: OpenTopic, partition: Partition, key: ConsumerKey, command: PollMessages, result: ReadResult
+    ) -> Polled:
+        if command.auto_commit and result.message_count:
+            await commit_forward(partition, key, result.next_offset - 1, persisted=topic.persists_offsets)
+        partition_id = partition.log.identity.partition_id
+        return Polled(partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
+
+    # --- polls of our own ---
+
+    async def wait(self, session: Session, topic: OpenTopic, command: WaitForMessages) -> Polled:
+        """Read, and wait for messages if there are none. Nothing is passed over in silence.
+
+        Raises:
+            OffsetsUnavailable: messages that were asked for are gone or damaged.
+            CommandRejected: as ``poll``.
+        """
+        poll, loop = command.poll, asyncio.get_running_loop()
+        deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
+        size_max = max(min(command.size_max, self._size_max), 1)
+        named = poll.partition_id
+        while True:
+            partition, key = self._target(session, topic, poll.consumer, named)
+            # If it has to wait: the same one again, if it is still the member's.
+            named = partition.log.identity.partition_id
+            seen_end = partition.log.visible_end
+            result = await self._read_strictly(session, partition, key, poll, size_max)
+            if result is not None and result.message_count:
+                return await self._reply(topic, partition, key, poll, result)
+            remaining = deadline - loop.time()
+            if not poll.count or remaining <= 0:
+                return _nothing(partition)
+            if partition.log.visible_end == seen_end:
+                await _wait_for_arrival(session, partition, remaining)
+            if partition.is_deleted:
+                raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def _read_strictly(
+        self, session: Session, partition: Partition, key: ConsumerKey, poll: PollMessages, size_max: int
+    ) -> ReadResult | None:
+        offset = await start_of_poll(partition, key, poll)
+        start_offset = partition.log.start_offset
+        if offset < start_offset:
+            raise _unavailable(SkippedRange(offset, start_offset, SkipReason.TRIMMED))
+        result = await self._read(session, partition, offset, poll.count, size_max)
+        for skipped in result.skipped if result is not None else ():
+            if skipped.reason in _UNAVAILABLE:
+                raise _unavailable(skipped)
+        return result
+
+
+def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:
+    code, reason = _UNAVAILABLE[skipped.reason]
+    return OffsetsUnavailable(code, first_offset=skipped.first_offset, end_offset=skipped.end_offset, reason=reason)
+
+
+def _nothing(partition: Partition) -> Polled:
+    return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
+
+
+async def _wait_for_arrival(session: Session, partition: Partition, seconds: float) -> None:
+    """Wait until there may be more to read. Raises ``CommandRejected`` if the connection goes meanwhile."""
+    session.waiting = arrival = partition.next_arrival()
+    try:
+        await asyncio.wait((arrival,), timeout=seconds)
+        if arrival.cancelled():
+            raise CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed")
+    finally:
+        session.waiting = None
+        arrival.cancel()
+
+
 async def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int:
     """The offset at which a poll begins to read."""
     log, kind = partition.log, command.kind
@@ -45,19 +240,7 @@ async def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMes
     return await partition.offset_at_time(command.value)
 
 
-async def read_messages(
-    partition: Partition, key: ConsumerKey, command: PollMessages, buffer: ReadBuffer, size_max: int
-) -> Polled:
-    """Read for a poll. What is gone or damaged is passed over."""
-    partition_id = partition.log.identity.partition_id
-    offset = await start_of_poll(partition, key, command)
-    result = await partition.read(offset, count=command.count, size_max=size_max, buffer=buffer)
-    if command.auto_commit and result.message_count:
-        await commit_forward(partition, key, result.next_offset - 1)
-    return Polled(partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
-
-
-async def commit_forward(partition: Partition, key: ConsumerKey, offset: int, *, persisted: bool = False) -> None:
+async def commit_forward(partition: Partition, key: ConsumerKey, offset: int, *, persisted: bool) -> None:
     """Store how far a poll got. It never moves back."""
     stored = partition.log.offsets.get(key)
     if stored is None or stored < offset:

@@ -1,5 +1,6 @@
 """Finding what a client names, by number or by name. What is not there is a ``CommandRejected`` with its own number."""
 
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.catalog.entities import ConsumerGroup, Stream, Topic, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
@@ -26,6 +27,19 @@ def find_topic(state: CatalogState, stream: Stream, identifier: Identifier) -> T
     if topic is None:
         raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, f"stream {stream.name!r} has no topic {identifier!r}")
     return topic
+
+
+def find_open_topic(
+    state: CatalogState, partitions: PartitionRegistry, stream: Identifier, topic: Identifier
+) -> OpenTopic:
+    """The partitions of a topic, for sends and polls. Raises 1009 or 2010."""
+    found_stream = find_stream(state, stream)
+    found = find_topic(state, found_stream, topic)
+    opened = partitions.topics.get((found_stream.stream_id, found.topic_id))
+    if opened is None:
+        # Its creation is not acknowledged yet, or the disk refused to make its directories.
+        raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, f"topic {topic!r} is being made, and not ready yet")
+    return opened
 
 
 def find_group(topic: Topic, identifier: Identifier) -> ConsumerGroup:

@@ -3,28 +3,68 @@
 On the path of every send: dictionary look-ups, one append, nothing else.
 """
 
+from collections.abc import Callable
+
 import xxhash
 
 from courser.api.commands import SendMessages
 from courser.api.replies import Sent
-from courser.broker.partition import Partition
+from courser.broker.message_keys import with_key
 from courser.broker.partition_registry import OpenTopic
-from courser.errors import CommandRejected, ErrorCode
+from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 
+_LIMIT_SHARE = 64
+"""A topic at its limit is measured again after this share of it: the sum over all partitions is not for every send."""
 
-async def append_messages(topic: OpenTopic, command: SendMessages) -> Sent:
-    """Append all batches of a command to one partition, in order. Returns when they may be acknowledged.
 
-    If one of several batches fails, those before it are kept, and the client is told of the failure alone.
-    """
-    partition_id = choose_partition(topic, command.partitioning)
-    partition: Partition = topic.partition(partition_id)
-    batches = command.batches
-    base_offset = (await partition.append(batches[0])).base_offset
-    for batch in batches[1:]:
-        await partition.append(batch)
-    return Sent(topic.stream_id, topic.topic_id, partition_id, base_offset)
+class Sends:
+    """Appends what clients send."""
+
+    def __init__(self, *, delete_oldest_segments: bool, on_limit: Callable[[OpenTopic], None]) -> None:
+        """``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go."""
+        self._delete_oldest_segments = delete_oldest_segments
+        self._on_limit = on_limit
+
+    async def append(self, topic: OpenTopic, command: SendMessages) -> Sent:
+        """Append all batches of a command to one partition, in order. Returns when they may be acknowledged.
+
+        If one of several batches fails, those before it are kept, and the client is told of the failure alone.
+
+        Raises:
+            CommandRejected: no such partition, or a topic that is full.
+            DiskFull, StorageFailure, PartitionReadOnly: not acknowledged.
+        """
+        partitioning, batches = command.partitioning, command.batches
+        partition_id = choose_partition(topic, partitioning)
+        partition = topic.partition(partition_id)
+        if type(partitioning) is ByKey:
+            batches = [with_key(batch, partitioning.key) for batch in batches]
+        if topic.size_limit is not None:
+            self._take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
+        try:
+            base_offset = (await partition.append(batches[0])).base_offset
+            for batch in batches[1:]:
+                await partition.append(batch)
+        except PartitionReadOnly:
+            if partition.is_deleted:
+                reason = f"partition {partition_id} was deleted meanwhile"
+                raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason) from None
+            raise
+        return Sent(topic.stream_id, topic.topic_id, partition_id, base_offset)
+
+    def _take_room(self, topic: OpenTopic, limit: int, size: int) -> None:
+        """Count bytes against the limit of a topic. Raises 3009 if they do not fit and nothing may be deleted."""
+        if topic.room < size:
+            topic.room = max(limit - topic.size, 0)
+        if topic.room >= size:
+            topic.room -= size
+        elif self._delete_oldest_segments:
+            topic.room = limit // _LIMIT_SHARE
+            self._on_limit(topic)
+        else:
+            reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
+            raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
 
 
 def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:
@@ -36,6 +76,6 @@ def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:
         raise CommandRejected(ErrorCode.NO_PARTITIONS, "the topic has no partitions")
     if type(partitioning) is ByKey:
         return xxhash.xxh32_intdigest(partitioning.key) % count
-    turn = topic.turn
+    turn = topic.turn % count
     topic.turn = turn + 1
-    return turn % count
+    return turn

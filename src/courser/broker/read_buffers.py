@@ -66,9 +66,16 @@ class ReadBuffers:
 
     def give_back(self, session: Session) -> None:
         """The reply is sent, or nobody is left to read it. Harmless for a session that has no lease."""
-        buffer = self._leases.pop(session, None)
-        if buffer is None:
-            return
+        if self._leases:
+            buffer = self._leases.pop(session, None)
+            if buffer is not None:
+                self._keep(buffer)
+
+    def drop(self, session: Session) -> None:
+        """Use this memory no more: somebody may still write into it."""
+        self.leased_size -= self._leases.pop(session).leased_size
+
+    def _keep(self, buffer: _Buffer) -> None:
         self.leased_size -= buffer.leased_size
         capacity = buffer.capacity
         if self.kept_size + capacity <= self._kept_size_max:

@@ -8,7 +8,7 @@ from courser.api.replies import Reply
 from courser.api.table import ENTRY_OF
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.handlers import groups, login, system, tokens, users
+from courser.handlers import groups, login, messages, offsets, own, streams, system, tokens, topics, users
 
 Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
 # The key of the table says which command a handler gets: a relation that a dict's type cannot express.
@@ -36,6 +36,27 @@ HANDLERS: dict[type[c.Command], Handler] = {
     c.CreateToken: tokens.create_token,
     c.DeleteToken: tokens.delete_token,
     c.LoginWithToken: login.login_with_token,
+    c.PollMessages: messages.poll_messages,
+    c.SendMessages: messages.send_messages,
+    c.FlushMessages: messages.flush_messages,
+    c.GetConsumerOffset: offsets.get_consumer_offset,
+    c.StoreConsumerOffset: offsets.store_consumer_offset,
+    c.DeleteConsumerOffset: offsets.delete_consumer_offset,
+    c.GetStream: streams.get_stream,
+    c.GetStreams: streams.get_streams,
+    c.CreateStream: streams.create_stream,
+    c.DeleteStream: streams.delete_stream,
+    c.UpdateStream: streams.update_stream,
+    c.PurgeStream: streams.purge_stream,
+    c.GetTopic: topics.get_topic,
+    c.GetTopics: topics.get_topics,
+    c.CreateTopic: topics.create_topic,
+    c.DeleteTopic: topics.delete_topic,
+    c.UpdateTopic: topics.update_topic,
+    c.PurgeTopic: topics.purge_topic,
+    c.CreatePartitions: topics.create_partitions,
+    c.DeletePartitions: topics.delete_partitions,
+    c.DeleteSegments: topics.delete_segments,
     c.GetConsumerGroup: groups.get_consumer_group,
     c.GetConsumerGroups: groups.get_consumer_groups,
     c.CreateConsumerGroup: groups.create_consumer_group,
@@ -43,6 +64,9 @@ HANDLERS: dict[type[c.Command], Handler] = {
     c.JoinConsumerGroup: groups.join_consumer_group,
     c.LeaveConsumerGroup: groups.leave_consumer_group,
     c.SyncConsumerGroup: groups.sync_consumer_group,
+    c.WaitForMessages: own.wait_for_messages,
+    c.GetPartitionBounds: own.get_partition_bounds,
+    c.GetSegments: own.get_segments,
 }
 
 

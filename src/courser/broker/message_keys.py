@@ -1,0 +1,83 @@
+"""Message keys that reach the server are kept: as a user header of each message.
+
+Iggy uses a key to choose the partition and forgets it. Jobs that group or compact by key need it later, so it is
+stored under a name of Courser's own. A block of headers that is not understood, since clients encrypt, stays as it is.
+"""
+
+import numpy as np
+
+from courser.model.buffers import Buffer
+from courser.records import layout
+from courser.records.batch import Batch, batch_of
+from courser.records.checksum import xxh3
+from courser.records.frames import frame_checksum
+from courser.records.user_headers import (
+    FIELD_SIZE_MAX,
+    USER_HEADERS_SIZE_MAX,
+    HeaderKind,
+    UserHeader,
+    build_user_headers,
+    is_typed,
+    iterate_user_headers,
+)
+
+KEY_HEADER = b"courser.key"
+"""The name of the header that holds the key; its value is raw bytes."""
+
+_LENGTHS = layout.FRAME_LENGTHS
+
+
+def with_key(batch: Batch, key: bytes) -> Batch:
+    """The batch with its key in every message that has none yet. A batch that would become too large stays as it is."""
+    if not 1 <= len(key) <= FIELD_SIZE_MAX:
+        return batch
+    block = build_user_headers([UserHeader(KEY_HEADER, key, HeaderKind.STRING, HeaderKind.RAW)])
+    if batch.size + batch.count * len(block) > layout.BATCH_SIZE_MAX:
+        return batch
+    user_headers_length, payload_length = _LENGTHS.unpack_from(batch.body, layout.FRAME_LENGTHS_POSITION)
+    if batch.frames.frame_size and not user_headers_length:
+        return _extend_alike(batch, block, payload_length)
+    return _extend_each(batch, block)
+
+
+def _extend_alike(batch: Batch, block: bytes, payload_length: int) -> Batch:
+    """Messages of one size without headers, which is how most come: all at once."""
+    size, count = batch.frames.frame_size, batch.count
+    new_size = size + len(block)
+    frames = np.empty((count, new_size), np.uint8)
+    frames[:, :size] = np.frombuffer(batch.body, np.uint8).reshape(count, size)
+    frames[:, size:] = np.frombuffer(block, np.uint8)
+    lengths = np.frombuffer(_LENGTHS.pack(len(block), payload_length), np.uint8)
+    frames[:, layout.FRAME_LENGTHS_POSITION : layout.FRAME_LENGTHS_POSITION + _LENGTHS.size] = lengths
+    body = frames.reshape(-1).data
+    ends = range(new_size, count * new_size + 1, new_size)
+    checksums = [frame_checksum(body, end - new_size, end) for end in ends]
+    frames[:, : layout.FRAME_ID_POSITION] = np.array(checksums, "<u8").view(np.uint8).reshape(count, -1)
+    return batch_of(batch.origin_timestamp, count, body)
+
+
+def _extend_each(batch: Batch, block: bytes) -> Batch:
+    """Messages of any form, one by one."""
+    body = batch.body
+    pieces: list[Buffer] = []
+    starts = batch.frames.starts.tolist()
+    for start, end in zip(starts, [*starts[1:], len(body)], strict=True):
+        user_headers_length, payload_length = _LENGTHS.unpack_from(body, start + layout.FRAME_LENGTHS_POSITION)
+        if not _takes_key(bytes(body[end - user_headers_length : end]), block):
+            pieces.append(bytes(body[start:end]))
+            continue
+        covered = bytearray(body[start + layout.FRAME_ID_POSITION : end])
+        covered += block
+        position = layout.FRAME_LENGTHS_POSITION - layout.FRAME_ID_POSITION
+        _LENGTHS.pack_into(covered, position, user_headers_length + len(block), payload_length)
+        pieces += (xxh3(covered).to_bytes(layout.FRAME_ID_POSITION, "little"), covered)
+    return batch_of(batch.origin_timestamp, batch.count, memoryview(b"".join(pieces)))
+
+
+def _takes_key(user_headers: bytes, block: bytes) -> bool:
+    """Whether a key can be added to these headers, and is not among them."""
+    if not user_headers:
+        return True
+    if len(user_headers) + len(block) > USER_HEADERS_SIZE_MAX or not is_typed(user_headers):
+        return False
+    return all(header.key != KEY_HEADER for header in iterate_user_headers(user_headers))

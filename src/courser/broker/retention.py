@@ -1,0 +1,266 @@
+"""Retention: which segments go, when, and why. Whole segments, oldest first; a consumer that is behind keeps none.
+
+``plan`` decides from facts alone. The cleaner looks at all topics now and then, and at once at a topic that has grown
+to its limit.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from courser.broker.partition import Partition
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.settings import BrokerSettings
+from courser.broker.topic_settings import expiry_of
+from courser.errors import CourserError
+from courser.model.clock import Clock
+from courser.storage.segment import Segment, SegmentState
+
+_log = logging.getLogger(__name__)
+
+_ROUND_COUNT_MAX = 1000
+"""Times that one run looks at a topic again: each of them deletes or rolls something."""
+
+
+class Reason(Enum):
+    """Why a segment goes."""
+
+    EXPIRED = "expired"
+    SIZE = "size"
+    REQUESTED = "requested"
+
+
+class SegmentFacts(NamedTuple):
+    """What retention needs to know of a segment that has messages."""
+
+    end_offset: int
+    size: int
+    first_timestamp: int
+    last_timestamp: int
+    is_sealed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a topic may keep. None is no limit."""
+
+    expiry: int | None = None
+    """Microseconds."""
+    size: int | None = None
+    """Bytes over all partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Delete the segments of a partition below an offset."""
+
+    partition_id: int
+    before_offset: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Close the open segment of a partition, so that it can go."""
+
+    partition_id: int
+
+
+Step = Trim | Roll
+
+
+def plan(partitions: Sequence[Sequence[SegmentFacts]], limits: Limits, now: int) -> list[Step]:
+    """What to do now. After a roll, the facts are others: plan again.
+
+    ``partitions`` are the segments of each partition, oldest first.
+    """
+    kept = [list(segments) for segments in partitions]
+    steps: list[Step] = []
+    if limits.expiry is not None:
+        steps += _plan_expiry(kept, now - limits.expiry)
+    if limits.size is not None:
+        steps += _plan_size(kept, limits.size)
+    return steps
+
+
+def _plan_expiry(kept: list[list[SegmentFacts]], horizon: int) -> list[Step]:
+    """Segments whose newest message is too old go; an open one whose oldest is gets closed, to go later."""
+    steps: list[Step] = []
+    for partition_id, segments in enumerate(kept):
+        gone = 0
+        while gone < len(segments) and segments[gone].is_sealed and segments[gone].last_timestamp <= horizon:
+            gone += 1
+        if gone:
+            steps.append(Trim(partition_id, segments[gone - 1].end_offset, Reason.EXPIRED))
+            del segments[:gone]
+        if segments and not segments[-1].is_sealed and segments[-1].first_timestamp <= horizon:
+            steps.append(Roll(partition_id))
+    return steps
+
+
+def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
+    """While there is too much, the segment with the oldest message of all goes."""
+    excess = sum(segment.size for segments in kept for segment in segments) - size_max
+    steps: list[Step] = []
+    while excess > 0:
+        oldest = min((segments[0].first_timestamp, number) for number, segments in enumerate(kept) if segments)
+        partition_id = oldest[1]
+        segment = kept[partition_id].pop(0)
+        if not segment.is_sealed:
+            # Nothing older is left: what must go next is not sealed yet.
+            return [*steps, Roll(partition_id)]
+        excess -= segment.size
+        steps.append(Trim(partition_id, segment.end_offset, Reason.SIZE))
+    return steps
+
+
+# --- carrying it out ---
+
+
+@dataclass(slots=True)
+class RetentionCounters:
+    """What was deleted since the start, by reason."""
+
+    segment_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    message_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    size: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+
+
+class Retention:
+    """Deletes old segments. ``run`` is the cleaner; the rest may be called at any time."""
+
+    def __init__(self, registry: PartitionRegistry, settings: BrokerSettings, clock: Clock) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._clock = clock
+        self._urgent: dict[tuple[int, int], OpenTopic] = {}
+        self._wake: asyncio.Event = asyncio.Event()
+        self.counters = RetentionCounters()
+
+    def hurry(self, topic: OpenTopic) -> None:
+        """A topic is at its limit: look at it now, not at the next run."""
+        if self._settings.cleaner_enabled:
+            self._urgent[topic.stream_id, topic.topic_id] = topic
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Clean for ever: all topics at each interval, and topics that hurry in between."""
+        loop = asyncio.get_running_loop()
+        interval = self._settings.cleaner_interval / 1_000_000
+        due = loop.time() + interval
+        while True:
+            await self._sleep_until(due)
+            urgent, self._urgent = self._urgent, {}
+            for topic in urgent.values():
+                await self.clean(topic)
+            if loop.time() >= due:
+                await self.clean_all()
+                due = loop.time() + interval
+
+    async def _sleep_until(self, due: float) -> None:
+        timeout = max(due - asyncio.get_running_loop().time(), 0)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def clean_all(self) -> None:
+        """Look at every topic once."""
+        for topic in list(self._registry):
+            await self.clean(topic)
+
+    async def clean(self, topic: OpenTopic) -> None:
+        """Delete what one topic may not keep. A disk that refuses is logged, and asked again at the next run."""
+        limits = self._limits(topic)
+        if limits.expiry is None and limits.size is None:
+            return
+        partitions = list(topic.partitions)
+        try:
+            for partition in partitions:
+                if partition.log.closing_count and partition.log.failure is None:
+                    await partition.seal()
+            for _ in range(_ROUND_COUNT_MAX):
+                steps = plan([_facts(partition) for partition in partitions], limits, self._clock.now())
+                for step in steps:
+                    await self._carry_out(topic, partitions[step.partition_id], step)
+                if not any(isinstance(step, Roll) for step in steps):
+                    return
+        except CourserError as error:
+            _log.warning("retention stopped stream=%d topic=%d reason=%s", topic.stream_id, topic.topic_id, error)
+
+    async def delete_segments(self, topic: OpenTopic, partition: Partition, count: int) -> None:
+        """Delete up to ``count`` of the oldest sealed segments, as a client asks.
+
+        The open one stays, and so does each that holds a message above the smallest stored offset.
+        """
+        await partition.seal()
+        log = partition.log
+        needed = log.offsets.smallest()
+        before_offset = log.start_offset
+        for segment in log.segments[:count]:
+            if segment.state is not SegmentState.SEALED or (needed is not None and segment.end_offset - 1 > needed):
+                break
+            before_offset = segment.end_offset
+        await self._trim(topic, partition, before_offset, Reason.REQUESTED)
+
+    def _limits(self, topic: OpenTopic) -> Limits:
+        size = topic.size_limit if self._settings.delete_oldest_segments else None
+        return Limits(expiry=expiry_of(topic.effective), size=size)
+
+    async def _carry_out(self, topic: OpenTopic, partition: Partition, step: Step) -> None:
+        if isinstance(step, Roll):
+            await partition.roll()
+        else:
+            await self._trim(topic, partition, step.before_offset, step.reason)
+
+    async def _trim(self, topic: OpenTopic, partition: Partition, before_offset: int, reason: Reason) -> None:
+        log = partition.log
+        gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
+        if not gone:
+            return
+        await partition.trim(before_offset)
+        topic.room = 0
+        self._note(topic, partition, gone, reason)
+
+    def _note(self, topic: OpenTopic, partition: Partition, gone: list[Segment], reason: Reason) -> None:
+        message_count, size = sum(segment.message_count for segment in gone), sum(segment.size for segment in gone)
+        counters = self.counters
+        counters.segment_count[reason] += len(gone)
+        counters.message_count[reason] += message_count
+        counters.size[reason] += size
+        _log.info(
+            "segments deleted reason=%s stream=%d topic=%d partition=%d segments=%d messages=%d size=%d "
+            "first_offset=%d end_offset=%d",
+            reason.value,
+            topic.stream_id,
+            topic.topic_id,
+            partition.log.identity.partition_id,
+            len(gone),
+            message_count,
+            size,
+            gone[0].base_offset,
+            gone[-1].end_offset,
+        )
+
+
+def _facts(partition: Partition) -> list[SegmentFacts]:
+    if partition.log.failure is not None:
+        # Nothing can be deleted here: the other partitions keep to the limits without it.
+        return []
+    return [
+        SegmentFacts(
+            segment.end_offset,
+            segment.size,
+            segment.first_timestamp,
+            segment.last_timestamp,
+            segment.state is SegmentState.SEALED,
+        )
+        for segment in partition.log.segments
+        if segment.message_count
+    ]

@@ -1,0 +1,32 @@
+"""Messages: sent, polled, flushed. The path of every message: look-ups, one call, nothing else."""
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access import Action
+from courser.broker.broker import Broker
+from courser.broker.lookup import find_open_topic
+from courser.broker.sessions import Session
+
+
+async def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent:
+    """Acknowledged when the topic's durability allows it."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.access.require(session, Action.SEND_MESSAGES, topic.stream_id, topic.topic_id)
+    return await broker.sends.append(topic, command)
+
+
+async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:
+    """The reply refers to memory that is the session's until the reply is sent."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.polls.check_consumer(topic, command.consumer)
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    return await broker.polls.poll(session, topic, command)
+
+
+async def flush_messages(broker: Broker, session: Session, command: c.FlushMessages) -> None:
+    """Nothing is ever only in memory here: a flush is a sync, if one is asked for."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.access.require(session, Action.SEND_MESSAGES, topic.stream_id, topic.topic_id)
+    partition = topic.partition(command.partition_id)
+    if command.fsync:
+        await partition.sync()

@@ -1,0 +1,55 @@
+"""Commands of Courser's own clients: polls that wait and skip nothing, bounds and segments of partitions."""
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access import Action
+from courser.broker.broker import Broker
+from courser.broker.lookup import find_open_topic
+from courser.broker.partition import Partition
+from courser.broker.sessions import Session
+from courser.storage.segment import Segment, SegmentState
+
+
+async def wait_for_messages(broker: Broker, session: Session, command: c.WaitForMessages) -> r.Polled:
+    """What is gone or damaged is an error that names the offsets."""
+    poll = command.poll
+    topic = find_open_topic(broker.catalog.state, broker.partitions, poll.stream, poll.topic)
+    broker.polls.check_consumer(topic, poll.consumer)
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    return await broker.polls.wait(session, topic, command)
+
+
+async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
+    """What can be read now."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    uuid = broker.catalog.state.streams[topic.stream_id].topics[topic.topic_id].uuid
+    return r.TopicBounds(topic.stream_id, topic.topic_id, uuid, [_bounds(partition) for partition in topic.partitions])
+
+
+def _bounds(partition: Partition) -> r.PartitionBounds:
+    log = partition.log
+    return r.PartitionBounds(
+        log.identity.partition_id, log.start_offset, max(log.visible_end, log.start_offset), log.size, log.message_count
+    )
+
+
+async def get_segments(broker: Broker, session: Session, command: c.GetSegments) -> r.SegmentList:
+    """Oldest first, with where they lie."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.access.require(session, Action.READ_TOPIC, topic.stream_id, topic.topic_id)
+    log = topic.partition(command.partition_id).log
+    directory = log.directory.relative_to(broker.data.path)
+    return r.SegmentList(command.partition_id, str(directory), [_segment(segment) for segment in log.segments])
+
+
+def _segment(segment: Segment) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        segment.base_offset,
+        segment.end_offset,
+        segment.size,
+        segment.message_count,
+        segment.first_timestamp,
+        segment.last_timestamp,
+        segment.state is SegmentState.SEALED,
+    )
