@@ -10,6 +10,7 @@ from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.classic import Dialect
 from courser.wire.classic import ClassicCodec
+from courser.wire.classic_dialect import DialectEvidence
 from tests.wire.classic_client import VERSIONS, Message, frame, request
 
 G5, G6, G7, G8 = Dialect.SDK_0_5, Dialect.SDK_0_6, Dialect.SDK_0_7, Dialect.SDK_0_8
@@ -245,6 +246,32 @@ def test_a_name_that_fits_both_layouts_is_read_as_believed() -> None:
         for command in (c.CreateStream(name), c.CreateConsumerGroup(0, 1, name)):
             assert feed(codec, command, believed) == command
         assert codec.dialect is believed
+
+
+def test_a_topic_whose_name_fits_both_layouts_is_told_by_its_compression() -> None:
+    command = c.CreateTopic(0, "abc0" + 48 * "x", 3, TopicOptions(compression=1))
+    codec = new_codec(G5)
+    assert feed(codec, command, G8) == command
+    assert codec.dialect is G8
+
+
+def test_evidence_against_a_proof_changes_nothing() -> None:
+    evidence = DialectEvidence()
+    evidence.note_create(fits_from_one=True, fits_from_zero=False)
+    evidence.note_create(fits_from_one=False, fits_from_zero=True)
+    evidence.note_tail(19, from_one=18)
+    evidence.note_header(64)
+    evidence.note_cluster_metadata()
+    assert evidence.dialect is G5
+
+
+def test_a_partition_is_named_only_by_the_flag_1() -> None:
+    codec = new_codec()
+    payload = bytearray(request(POLL, G8)[8:])
+    payload[-19] = 2
+    incoming = codec.decode(memoryview(frame(100, bytes(payload))), is_logged_in=True)
+    assert isinstance(incoming.command, c.PollMessages)
+    assert incoming.command.partition_id is None
 
 
 def test_a_request_that_cannot_be_understood_proves_nothing() -> None:
