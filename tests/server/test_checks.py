@@ -1,0 +1,71 @@
+"""What values must not be together, and what is worth a warning."""
+
+import pytest
+
+from courser.errors import ConfigurationRefused
+from courser.server.configuration import checks
+from courser.server.configuration.loading import load
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data_maintenance.archiver.enabled=true"], "archiving to disk or S3, which is not built yet"),
+        (["data_maintenance.messages.archiver_enabled=true"], "set it to false"),
+        (["data_maintenance.state.archiver_enabled=true"], "data_maintenance.state.archiver_enabled (--set)"),
+        (["segment.archive_expired=true"], "segment.archive_expired (--set) switches on archiving"),
+        (["system.encryption.enabled=true"], "encryption"),
+        (["system.message_deduplication.enabled=true"], "dropping messages whose id was seen before"),
+        (["system.compression.default_algorithm=gzip"], 'set it to "none"'),
+        (["data_maintenance.messages.interval=0"], 'give a duration such as "1m", or set'),
+        (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
+        (["heartbeat.interval=0"], "heartbeat.enabled = false"),
+        (["logging.max_total_size=1 MB"], "a log file must fit into the size of all"),
+        (["tcp.enabled=false"], "nothing else listens"),
+        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.key_file=k"], "tcp.tls.cert_file is not set"),
+        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.cert_file=c"], "tcp.tls.key_file is not set"),
+    ],
+)
+def test_what_cannot_be(settings: list[str], words: str) -> None:
+    with pytest.raises(ConfigurationRefused) as refused:
+        checks.check(load(settings=settings))
+    (problem,) = refused.value.problems
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["data_maintenance.messages.interval=0", "data_maintenance.messages.cleaner_enabled=false"],
+        ["heartbeat.interval=0", "heartbeat.enabled=false"],
+        ["system.logging.max_total_size=0"],
+        ["system.logging.max_file_size=0", "system.logging.max_total_size=1 MB"],
+        ["system.topic.max_size=16 MiB"],
+        ["tcp.tls.enabled=true"],
+        ["http.enabled=true"],
+        ["data_maintenance.archiver.archive_expired=true"],
+    ],
+)
+def test_what_can_be(settings: list[str]) -> None:
+    checks.check(load(settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["topic.message_expiry=1h", "data_maintenance.messages.cleaner_enabled=false"], "is enforced"),
+        (["topic.max_size=1 GiB", "data_maintenance.messages.cleaner_enabled=false"], "is enforced"),
+        (["message_saver.enforce_fsync=true", "message_saver.enabled=false"], "has no effect"),
+        (["tcp.address=0.0.0.0:8090"], "passwords travel unencrypted"),
+        (["tcp.address=[::]:8090"], "passwords travel unencrypted"),
+    ],
+)
+def test_what_is_perhaps_not_meant(settings: list[str], words: str) -> None:
+    (warning,) = checks.warnings(load(settings=settings))
+    assert words in warning
+
+
+def test_usual_settings_give_no_warnings() -> None:
+    for settings in ([], ["tcp.address=localhost:1"], ["tcp.address=[::1]:1"], ["topic.message_expiry=1h"]):
+        assert list(checks.warnings(load(settings=settings))) == []
