@@ -294,3 +294,27 @@ def test_create_user_with_permissions() -> None:
     assert body_of("8d", body, details) == (
         "00000000" + "01000000 0200000000000000 01 03626f62 00000000 01 17000000".replace(" ", "") + permissions
     )
+
+
+def test_commands_of_our_own() -> None:
+    poll = "01 02026331 02027331 02027431 0101000000 030000000000000000 0a000000 01".replace(" ", "")
+    wait = poll + "40420f0000000000" + "00001000"
+    command = command_of("02", wait, code="61ea0000")
+    assert isinstance(command, c.WaitForMessages)
+    assert (command.poll, command.wait, command.size_max) == (
+        command_of("02", poll, code="64000000"),
+        1_000_000,
+        2**20,
+    )
+    polled = r.Polled(1, 7, 2, (memoryview(b"abc"),), 3)
+    assert body_of("02", wait, polled, code="61ea0000") == body_of("02", poll, polled, code="64000000")
+    bounds = r.TopicBounds(1, 2, bytes(16), [r.PartitionBounds(0, 3, 4, 5, 1)])
+    assert body_of("02", "0202733102027431", bounds, code="62ea0000") == (
+        "01000000 02000000 00000000000000000000000000000000 01000000"
+        "00000000 0300000000000000 0400000000000000 0500000000000000 0100000000000000"
+    ).replace(" ", "")
+    segments = r.SegmentList(0, "d", [r.SegmentInfo(0, 1, 2, 1, 5, 6, is_sealed=True)])
+    assert body_of("02", "020273310202743100000000", segments, code="63ea0000") == (
+        "00000000 01000000 64 01000000"
+        "0000000000000000 0100000000000000 0200000000000000 0100000000000000 0500000000000000 0600000000000000 01"
+    ).replace(" ", "")

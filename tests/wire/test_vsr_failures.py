@@ -272,7 +272,14 @@ def test_a_session_that_was_ended_is_an_eviction() -> None:
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [(E.STALE_CLIENT, 13), (E.UNAUTHENTICATED, 12), (E.USER_INACTIVE, 12), (E.DISCONNECTED, None), (E.ERROR, None)],
+    [
+        (E.STALE_CLIENT, 13),
+        (E.UNAUTHENTICATED, 12),
+        (E.USER_INACTIVE, 12),
+        (E.CLIENT_NOT_FOUND, 12),
+        (E.DISCONNECTED, None),
+        (E.ERROR, None),
+    ],
 )
 def test_farewells(code: ErrorCode, reason: int | None) -> None:
     codec = VsrCodec()

@@ -25,11 +25,10 @@ from courser.wire.vsr_requests import (
     READERS_OF_CODES,
     READERS_OF_OPERATIONS,
     NothingThere,
-    offset_content,
+    read_offset_content,
     read_poll,
     read_send,
-    send_content,
-    send_head_size,
+    read_send_head,
 )
 
 # Plain numbers, because comparing with members of an enum is slow.
@@ -159,13 +158,12 @@ class VsrCodec:
         return incoming
 
     def _read_send(self, incoming: VsrIncoming, body: memoryview) -> None:
-        batch_start = send_head_size(body)
-        incoming.content = send_content(body, batch_start)
+        incoming.content = head = read_send_head(body)
         self._answer_repeated_write(incoming)
-        incoming.command = read_send(body, batch_start, verify_frames=self._verify_frames)
+        incoming.command = read_send(head, body, verify_frames=self._verify_frames)
 
     def _read_offset_change(self, incoming: VsrIncoming, body: memoryview) -> None:
-        incoming.content = offset_content(body)
+        incoming.content = read_offset_content(body)
         self._answer_repeated_write(incoming)
         incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
 

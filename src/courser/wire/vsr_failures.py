@@ -98,6 +98,7 @@ FAREWELLS = {
     E.USER_INACTIVE: Reason.SESSION_ERROR,
     E.INVALID_CREDENTIALS: Reason.SESSION_ERROR,
     E.INVALID_TOKEN: Reason.SESSION_ERROR,
+    E.CLIENT_NOT_FOUND: Reason.SESSION_ERROR,
 }
 """What a client is told whose session the server ends. For all else the end of the connection says enough."""
 

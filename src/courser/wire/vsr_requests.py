@@ -1,6 +1,7 @@
 """Bodies of SDK 0.9 requests into commands: one small function each, and the tables that choose them."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import TypeAlias
 
@@ -23,6 +24,10 @@ _POLL_TAIL = Struct("<BIBQIB")
 _unpack_poll_tail = _POLL_TAIL.unpack_from
 
 _IDENTIFIER_SIZE_MAX = 2 + 255
+_ROUTE_COUNT_MAX = 1024
+"""Places that are remembered: clients name the same few over and over, and reading names is half of reading a poll."""
+_POLL_HEAD_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX
+"""Bytes before what a poll asks for: consumer, stream, topic."""
 _SEND_HEAD_SIZE_MAX = 4 + 3 * _IDENTIFIER_SIZE_MAX + 4
 """Bytes before a batch: length, stream, topic, partitioning, number of messages."""
 _OFFSET_BODY_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX + 5 + 8 + 1
@@ -42,41 +47,54 @@ class NothingThere(Exception):
 # --- messages -----------------------------------------------------------------------------------------
 
 
-def read_route(metadata: memoryview) -> tuple[Identifier, Identifier, Partitioning, int]:
-    """Where a send goes, and where the number of its messages stands in the metadata."""
-    stream, position = identifier_at(metadata, 0)
-    topic, position = identifier_at(metadata, position)
-    partitioning, position = partitioning_at(metadata, position)
-    return stream, topic, partitioning, position
+@lru_cache(maxsize=_ROUTE_COUNT_MAX)
+def _route_of_send(metadata: bytes) -> tuple[Identifier, Identifier, Partitioning, int]:
+    """Stream, topic, partitioning, number of messages."""
+    view = memoryview(metadata)
+    stream, position = identifier_at(view, 0)
+    topic, position = identifier_at(view, position)
+    partitioning, position = partitioning_at(view, position)
+    if position + _U32.size != len(metadata):
+        raise Malformed(f"the metadata of a send has {len(metadata)} bytes instead of {position + _U32.size}")
+    return stream, topic, partitioning, _unpack_u32(view, position)[0]
 
 
-def send_head_size(body: memoryview) -> int:
-    """How many bytes stand before the batch of a send.
+@lru_cache(maxsize=_ROUTE_COUNT_MAX)
+def _route_of_poll(head: bytes) -> tuple[Consumer, Identifier, Identifier, int]:
+    """Consumer, stream, topic, and where they end."""
+    view = memoryview(head)
+    consumer, position = consumer_at(view, 0)
+    stream, position = identifier_at(view, position)
+    topic, position = identifier_at(view, position)
+    return consumer, stream, topic, position
+
+
+def read_send_head(body: memoryview) -> bytes:
+    """What stands before the messages of a send: where it goes, and the batch's lengths and checksum.
+
+    It tells a send from another with the same number.
 
     Raises:
-        Malformed: they are not all there.
+        Malformed: it is not all there.
     """
     if len(body) < _U32.size:
         raise Malformed("a send is cut before its metadata")
     size: int = _U32.size + _unpack_u32(body)[0]
     if size > min(len(body), _SEND_HEAD_SIZE_MAX):
         raise Malformed(f"a send of {len(body)} bytes has {size} bytes of metadata")
-    return size
+    return bytes(body[: size + layout.EXTENSION_POSITION])
 
 
-def read_send(body: memoryview, batch_start: int, *, verify_frames: bool) -> c.SendMessages:
+def read_send(head: bytes, body: memoryview, *, verify_frames: bool) -> c.SendMessages:
     """A send. The batch stays where it is.
 
     Raises:
         Malformed: where it goes cannot be understood.
         InvalidBatch: the messages are not as they should be.
     """
-    metadata = body[_U32.size : batch_start]
-    stream, topic, partitioning, position = read_route(metadata)
-    if position + _U32.size != len(metadata):
-        raise Malformed(f"the metadata of a send has {len(metadata)} bytes instead of {position + _U32.size}")
+    batch_start = _U32.size + _unpack_u32(head)[0]
+    stream, topic, partitioning, count = _route_of_send(head[_U32.size : batch_start])
     batch = parse_batch(body[batch_start:], verify_frames=verify_frames)
-    count = _unpack_u32(metadata, position)[0]
     if count != batch.count:
         raise InvalidBatch(
             ErrorCode.INVALID_MESSAGES_COUNT, f"{count} messages are announced, but the batch has {batch.count}"
@@ -84,23 +102,17 @@ def read_send(body: memoryview, batch_start: int, *, verify_frames: bool) -> c.S
     return c.SendMessages(stream, topic, partitioning, [batch])
 
 
-def send_content(body: memoryview, batch_start: int) -> bytes:
-    """What tells a send from another with the same number: its target, and the lengths and checksum of its batch."""
-    return bytes(body[: batch_start + layout.EXTENSION_POSITION])
-
-
-def offset_content(body: memoryview) -> bytes:
-    """The same for a stored or deleted offset: all of it, without what somebody may have put behind."""
+def read_offset_content(body: memoryview) -> bytes:
+    """What tells a stored or deleted offset from another: all of it, without what somebody may have put behind."""
     return bytes(body[:_OFFSET_BODY_SIZE_MAX])
 
 
 def read_poll(body: memoryview) -> c.PollMessages:
     """A poll. A single consumer that names no partition means the first."""
-    consumer, position = consumer_at(body, 0)
-    stream, position = identifier_at(body, position)
-    topic, position = identifier_at(body, position)
-    if position + _POLL_TAIL.size > len(body):
+    head_size = min(len(body) - _POLL_TAIL.size, _POLL_HEAD_SIZE_MAX)
+    if head_size < 0:
         raise Malformed("a poll is cut")
+    consumer, stream, topic, position = _route_of_poll(bytes(body[:head_size]))
     has_partition, partition_id, kind_number, value, count, auto_commit = _unpack_poll_tail(body, position)
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:
