@@ -6,7 +6,7 @@ once. Whether a thing exists is looked up before: these rules are asked with its
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from operator import attrgetter
 from typing import Any
 
@@ -20,8 +20,8 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
 
-class Action(Enum):
-    """What somebody wants to do; each has one rule."""
+class Action(IntEnum):
+    """What somebody wants to do; each has one rule. Numbers, because they are hashed for every message sent."""
 
     GET_STREAM = auto()
     LIST_STREAMS = auto()
@@ -83,27 +83,25 @@ RULES: dict[Action, Rule] = {
     Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
 }
 
-_Test = Callable[[Any], bool]
+_Values = Callable[[Any], tuple[bool, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tests:
-    """A rule, ready to be asked for every message sent."""
+    """A rule, ready to be asked for every message sent: what to look at, at each level."""
 
-    everywhere: _Test
-    stream: _Test
-    topic: _Test
+    everywhere: _Values
+    stream: _Values
+    topic: _Values
 
 
-def _test(names: tuple[str, ...], kind: type[msgspec.Struct]) -> _Test:
+def _values(names: tuple[str, ...], kind: type[msgspec.Struct]) -> _Values:
     unknown = set(names) - set(kind.__struct_fields__)
     assert not unknown, f"{kind.__name__} has no {unknown}"
     if not names:
-        return lambda _: False
-    if len(names) == 1:
-        return attrgetter(names[0])
-    values = attrgetter(*names)
-    return lambda permissions: True in values(permissions)
+        return lambda _: ()
+    # One name is asked for twice: an attrgetter of one gives no tuple.
+    return attrgetter(*names, names[0])
 
 
 class AccessControl:
@@ -113,9 +111,9 @@ class AccessControl:
         self._users = state.users
         self._tests = {
             action: _Tests(
-                _test(rule.everywhere, GlobalPermissions),
-                _test(rule.stream, StreamPermissions),
-                _test(rule.topic, TopicPermissions),
+                _values(rule.everywhere, GlobalPermissions),
+                _values(rule.stream, StreamPermissions),
+                _values(rule.topic, TopicPermissions),
             )
             for action, rule in RULES.items()
         }
@@ -150,14 +148,14 @@ class AccessControl:
         if permissions is None:
             return False
         tests = self._tests[action]
-        if tests.everywhere(permissions.everywhere):
+        if True in tests.everywhere(permissions.everywhere):
             return True
         if stream_id is None:
             return False
         stream = permissions.streams.get(stream_id)
         if stream is None:
             return False
-        if tests.stream(stream):
+        if True in tests.stream(stream):
             return True
         topic = None if topic_id is None else stream.topics.get(topic_id)
-        return topic is not None and tests.topic(topic)
+        return topic is not None and True in tests.topic(topic)

@@ -135,7 +135,8 @@ def describe_server(
         stream_count=len(state.streams),
         topic_count=len(topics),
         partition_count=sum(len(topic.partitions) for topic in topics),
-        segment_count=sum(len(log.segments) for log in logs),
+        # An empty partition has no file yet; clients are told of the one that the first message begins.
+        segment_count=sum(max(len(log.segments), 1) for log in logs),
         message_count=sum(log.message_count for log in logs),
         client_count=len(sessions),
         group_count=sum(len(topic.groups) for topic in topics),
