@@ -1,4 +1,4 @@
-"""What a server does besides answering: deadlines, heartbeats, tokens, snapshots, log files, figures."""
+"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, log files, figures."""
 
 import asyncio
 import logging
@@ -25,6 +25,8 @@ def keep_background_tasks(
     """Begin all that is switched on."""
     supervisor.keep("deadlines", listener.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    if settings.broker.cleaner_enabled:
+        supervisor.keep("cleaner", broker.retention.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
         supervisor.keep("heartbeats", heartbeats.run)
