@@ -75,6 +75,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        assert HANDLERS.keys() == ENTRY_OF.keys(), "every command has one handler"
         self._routes = {kind: (handler, ENTRY_OF[kind].is_public) for kind, handler in HANDLERS.items()}
 
     def dispatch(self, session: Session, command: c.Command) -> Answer:

@@ -1,0 +1,66 @@
+"""One command of each kind. Streams, topics and groups in them are called s, t and g."""
+
+from courser.api import commands as c
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer
+from courser.model.messaging import PollingKind, ToPartition
+from courser.model.topic_options import TopicOptions
+from courser.records.batch import NewMessage, build_batch
+
+CONSUMER = Consumer(ConsumerKind.CONSUMER, 7)
+POLL = c.PollMessages(CONSUMER, "s", "t", 0, PollingKind.FIRST, 0, 10, False)
+
+SAMPLES: tuple[c.Command, ...] = (
+    c.Ping(),
+    c.GetStats(),
+    c.GetSnapshot(1, (4,)),
+    c.GetClusterMetadata(),
+    c.DescribeOptions(1),
+    c.GetMe(),
+    c.GetClient(1),
+    c.GetClients(),
+    c.GetUser("target"),
+    c.GetUsers(),
+    c.CreateUser("new-user", "password", True, None),
+    c.DeleteUser("target"),
+    c.UpdateUser("target", None, None),
+    c.UpdatePermissions("target", None),
+    c.ChangePassword("target", "current", "replacement"),
+    c.LoginUser("target", "password"),
+    c.LogoutUser(),
+    c.GetTokens(),
+    c.CreateToken("token", 0),
+    c.DeleteToken("token"),
+    c.LoginWithToken("token"),
+    POLL,
+    c.SendMessages("s", "t", ToPartition(0), [build_batch([NewMessage(b"hello")])]),
+    c.FlushMessages("s", "t", 0, False),
+    c.GetConsumerOffset(CONSUMER, "s", "t", 0),
+    c.StoreConsumerOffset(CONSUMER, "s", "t", 0, 0),
+    c.DeleteConsumerOffset(CONSUMER, "s", "t", 0),
+    c.GetStream("s"),
+    c.GetStreams(),
+    c.CreateStream("new-stream"),
+    c.DeleteStream("s"),
+    c.UpdateStream("s", "s"),
+    c.PurgeStream("s"),
+    c.GetTopic("s", "t"),
+    c.GetTopics("s"),
+    c.CreateTopic("s", "new-topic", 1, TopicOptions()),
+    c.DeleteTopic("s", "t"),
+    c.UpdateTopic("s", "t", "t", TopicOptions(), is_patch=True),
+    c.PurgeTopic("s", "t"),
+    c.CreatePartitions("s", "t", 1),
+    c.DeletePartitions("s", "t", 1),
+    c.DeleteSegments("s", "t", 0, 1),
+    c.GetConsumerGroup("s", "t", "g"),
+    c.GetConsumerGroups("s", "t"),
+    c.CreateConsumerGroup("s", "t", "new-group"),
+    c.DeleteConsumerGroup("s", "t", "g"),
+    c.JoinConsumerGroup("s", "t", "g"),
+    c.LeaveConsumerGroup("s", "t", "g"),
+    c.SyncConsumerGroup("s", "t", "g"),
+    c.WaitForMessages(POLL, 0, 1024),
+    c.GetPartitionBounds("s", "t"),
+    c.GetSegments("s", "t", 0),
+)
