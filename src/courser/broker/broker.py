@@ -18,6 +18,7 @@ from courser.broker.catalog_service import CatalogService
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
+from courser.broker.group_offsets import forget_unknown_groups
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import PasswordPool
@@ -26,11 +27,13 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.tokens import Tokens
 from courser.catalog.commands import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
+from courser.errors import StorageFailure
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
 
@@ -88,17 +91,32 @@ class Broker:
         pool = ThreadPoolExecutor(settings.disk_thread_count, thread_name_prefix="disk")
         try:
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
+            log_catalog(opened)
             broker = cls(data, settings, pool, opened)
-            await broker.partitions.open_all(list(broker.catalog.state.streams.values()), data.stop)
-            await loop.run_in_executor(pool, data.begin)
-            if not broker.catalog.state.users:
-                root = await loop.run_in_executor(pool, make_root)
-                await broker.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+            await broker._begin(opened, make_root)
         except BaseException:
             pool.shutdown()
             data.close(is_clean=False)
             raise
         return broker
+
+    async def _begin(self, opened: OpenedCatalog, make_root: Callable[[], RootUser]) -> None:
+        loop = asyncio.get_running_loop()
+        state = self.catalog.state
+        lost = {partition.path for partition in opened.reconciliation.lost}
+        try:
+            await self.partitions.open_all(list(state.streams.values()), self.data.stop, lost=lost)
+            log_partitions(self.partitions)
+            # From here on this start is the last one: a crash before it is repeated with the same facts.
+            await loop.run_in_executor(self.pool, self.data.begin)
+            await forget_unknown_groups(self.partitions, state)
+            if not state.users:
+                root = await loop.run_in_executor(self.pool, make_root)
+                await self.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+        except BaseException:
+            self.partitions.abandon()
+            opened.store.close()
+            raise
 
     def reply_sent(self, session: Session) -> None:
         """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
@@ -109,10 +127,22 @@ class Broker:
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self.pool, partial(self.data.close, is_clean=is_clean))
-        self.pool.shutdown()
+        try:
+            is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
+        finally:
+            self.pool.shutdown()
         return is_clean
+
+
+def _leave(data: DataDirectory, is_clean: bool) -> bool:
+    try:
+        data.close(is_clean=is_clean)
+    except StorageFailure as failure:
+        # Everything is safe; only the next start does not know, and looks at more than it had to.
+        _log.error("the clean stop could not be written down reason=%s", failure)
+        data.close(is_clean=False)
+        return False
+    return is_clean
 
 
 def _partition_count(state: CatalogState, stream_id: int, topic_id: int) -> int:

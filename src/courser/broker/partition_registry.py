@@ -6,15 +6,17 @@ until the moment its deletion is durable. Nothing outside ``broker`` keeps a par
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 
+from courser.broker.lost_partitions import lost_partition_log
 from courser.broker.partition import Partition
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
-from courser.catalog.directories import Directories
+from courser.catalog.directories import Directories, identity_of
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import open_partition_log
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -98,20 +100,26 @@ class PartitionRegistry:
         self._settings = settings
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
+        self._lost: Container[Path] = ()
+        """Directories that were gone at the start."""
 
     def __iter__(self) -> Iterator[OpenTopic]:
         return iter(self.topics.values())
 
     # --- opening ---
 
-    async def open_all(self, streams: Sequence[Stream], stop: StopKind) -> None:
-        """Open every partition of the catalog. If one cannot be opened, none is."""
+    async def open_all(self, streams: Sequence[Stream], stop: StopKind, *, lost: Container[Path] = ()) -> None:
+        """Open every partition of the catalog. If one cannot be opened, none is.
+
+        ``lost`` are the directories that are gone.
+        """
         places = [
             (stream, topic, partition)
             for stream in streams
             for topic in stream.topics.values()
             for partition in topic.partitions
         ]
+        self._lost = lost
         logs = await self._open_logs(places, stop)
         for stream in streams:
             for topic in stream.topics.values():
@@ -183,25 +191,30 @@ class PartitionRegistry:
     def _open_some(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
         logs: list[PartitionLog] = []
         try:
-            for stream, topic, partition in places:
-                wanted = log_settings(topic.options, len(topic.partitions), self._settings)
-                logs.append(
-                    open_partition_log(
-                        self._file_system,
-                        self._directories,
-                        stream,
-                        topic,
-                        partition,
-                        settings=wanted,
-                        clock=self._clock,
-                        stop=stop,
-                    )
-                )
+            # Those before a failure are in the list.
+            logs.extend(self._open(*place, stop) for place in places)
         except CourserError:
             for log in logs:
                 log.release_files()
             raise
         return logs
+
+    def _open(self, stream: Stream, topic: Topic, partition: entities.Partition, stop: StopKind) -> PartitionLog:
+        settings = log_settings(topic.options, len(topic.partitions), self._settings)
+        directory = self._directories.partition_path(stream, topic, partition)
+        if directory in self._lost:
+            identity = identity_of(topic, partition)
+            return lost_partition_log(self._file_system, directory, identity, settings=settings, clock=self._clock)
+        return open_partition_log(
+            self._file_system,
+            self._directories,
+            stream,
+            topic,
+            partition,
+            settings=settings,
+            clock=self._clock,
+            stop=stop,
+        )
 
     def _note_options(self, opened: OpenTopic, topic: Topic) -> None:
         effective = effective_options(topic.options, self._settings.topic_defaults)
@@ -235,10 +248,28 @@ class PartitionRegistry:
 
     async def close(self) -> bool:
         """Sync and close everything. Return whether every partition stopped cleanly."""
-        partitions = [partition for opened in self.topics.values() for partition in opened.partitions]
+        partitions = [
+            partition
+            for opened in self.topics.values()
+            for partition in opened.partitions
+            # There is nothing about these that a next start would have to be careful with.
+            if partition.log.directory not in self._lost
+        ]
         self.topics = {}
-        results = await asyncio.gather(*(partition.close() for partition in partitions))
-        return all(results)
+        results = await asyncio.gather(*(partition.close() for partition in partitions), return_exceptions=True)
+        for partition, result in zip(partitions, results, strict=True):
+            if isinstance(result, BaseException):
+                _log.error("closing failed partition=%s", partition.log.directory, exc_info=result)
+            elif not result:
+                _log.error("no clean stop partition=%s reason=%s", partition.log.directory, partition.log.failure)
+        return all(result is True for result in results)
+
+    def abandon(self) -> None:
+        """Let go of all files, as they are: the start failed."""
+        for opened in self.topics.values():
+            for partition in opened.partitions:
+                partition.log.release_files()
+        self.topics = {}
 
 
 def _mark_deleted(partitions: list[Partition]) -> list[Partition]:
