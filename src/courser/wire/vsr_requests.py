@@ -9,7 +9,7 @@ from courser.api import commands as c
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
-from courser.model.messaging import Partitioning
+from courser.model.messaging import ByKey, Partitioning
 from courser.records import layout
 from courser.records.batch import parse_batch
 from courser.wire.reading import POLLING_KINDS, Malformed, Reader, consumer_at, identifier_at, partitioning_at
@@ -54,6 +54,8 @@ def _route_of_send(metadata: bytes) -> tuple[Identifier, Identifier, Partitionin
     stream, position = identifier_at(view, 0)
     topic, position = identifier_at(view, position)
     partitioning, position = partitioning_at(view, position)
+    if isinstance(partitioning, ByKey) and not partitioning.key:
+        raise Malformed("a send by key has an empty key")
     if position + _U32.size != len(metadata):
         raise Malformed(f"the metadata of a send has {len(metadata)} bytes instead of {position + _U32.size}")
     return stream, topic, partitioning, _unpack_u32(view, position)[0]
