@@ -1,5 +1,7 @@
 """The registry of connections, and what happens to members that fall silent."""
 
+import asyncio
+
 import pytest
 
 from courser.broker.groups import ConsumerGroups
@@ -105,6 +107,13 @@ def test_ending_a_session_tells_the_transport_once(sessions: Sessions, groups: C
     assert sessions.get(session.client_id) is session, "the transport still has to close it"
 
 
+async def test_ending_a_session_ends_its_long_poll(sessions: Sessions) -> None:
+    session = connect(sessions)
+    session.waiting = asyncio.get_running_loop().create_future()
+    sessions.end(session, CommandRejected(ErrorCode.CLIENT_NOT_FOUND, "deleted"))
+    assert session.waiting.cancelled()
+
+
 # --- heartbeats ---
 
 
@@ -124,6 +133,19 @@ def test_any_request_counts_as_a_sign_of_life(sessions: Sessions, groups: Consum
     groups.join(member, KEY)
     member.last_seen = 20 * SECOND
     assert heartbeats.stale_sessions(56 * SECOND) == []
+
+
+async def test_a_member_that_waits_for_messages_is_not_silent(
+    sessions: Sessions, groups: ConsumerGroups, clock: ManualClock
+) -> None:
+    heartbeats = Heartbeats(sessions, clock, interval=2 * SECOND)
+    member = connect(sessions)
+    groups.join(member, KEY)
+    member.waiting = asyncio.get_running_loop().create_future()
+    assert heartbeats.stale_sessions(20 * SECOND) == []
+    member.waiting = None
+    assert heartbeats.stale_sessions(22 * SECOND) == []
+    assert heartbeats.stale_sessions(23 * SECOND) == [member]
 
 
 def test_connections_without_a_membership_may_be_silent(sessions: Sessions, clock: ManualClock) -> None:

@@ -27,7 +27,12 @@ class Heartbeats:
     def stale_sessions(self, now: int) -> list[Session]:
         """The group members from which nothing came for more than 1.2 intervals. ``now`` is monotonic time."""
         oldest = now - self._interval * 6 // 5
-        return [session for session in self._sessions.all() if session.groups and session.last_seen < oldest]
+        members = [session for session in self._sessions.all() if session.groups]
+        for session in members:
+            if session.waiting is not None:
+                # It is the client that waits for this server, not the other way round.
+                session.last_seen = now
+        return [session for session in members if session.last_seen < oldest]
 
     def drop_stale(self) -> int:
         """Take silent members out of their groups and end their sessions. Return how many."""

@@ -58,6 +58,9 @@ class Session:
         if self.ended is None:
             self.ended = error
             self.user_id = None
+            if self.waiting is not None:
+                # A long poll must not bring messages to one who is no longer allowed to be here.
+                self.waiting.cancel()
             if self.on_end is not None:
                 self.on_end(error)
 

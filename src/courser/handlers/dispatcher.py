@@ -1,18 +1,11 @@
 """The dispatcher: from a command to its handler, past the one gate that every transport shares."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
-
 from courser.api import commands as c
-from courser.api.replies import Reply
 from courser.api.table import ENTRY_OF
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.handlers import groups, login, messages, offsets, own, streams, system, tokens, topics, users
-
-Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
-# The key of the table says which command a handler gets: a relation that a dict's type cannot express.
-Handler: TypeAlias = Callable[[Broker, Session, Any], Answer]
+from courser.handlers.audit import AUDITED, Answer, Handler, audited
 
 HANDLERS: dict[type[c.Command], Handler] = {
     c.Ping: system.ping,
@@ -76,7 +69,10 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         assert HANDLERS.keys() == ENTRY_OF.keys(), "every command has one handler"
-        self._routes = {kind: (handler, ENTRY_OF[kind].is_public) for kind, handler in HANDLERS.items()}
+        self._routes = {
+            kind: (audited(handler) if kind in AUDITED else handler, ENTRY_OF[kind].is_public)
+            for kind, handler in HANDLERS.items()
+        }
 
     def dispatch(self, session: Session, command: c.Command) -> Answer:
         """Begin to carry out a command; what it is answered with comes from the coroutine.

@@ -16,7 +16,10 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
     topic = find_open_topic(broker.catalog.state, broker.partitions, poll.stream, poll.topic)
     broker.polls.check_consumer(topic, poll.consumer)
     broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
-    return await broker.polls.wait(session, topic, command)
+    polled = await broker.polls.wait(session, topic, command)
+    # It may have waited for long, and the permission may have been taken away meanwhile.
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    return polled
 
 
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:

@@ -1,0 +1,89 @@
+"""Who changed what: one line in the log for every login and every change of metadata, with its result.
+
+Names are written as Python would write them, so that none can forge a line. Secrets are left out.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeAlias
+
+from courser.api import commands as c
+from courser.api.replies import Reply
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.errors import CourserError
+
+_log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
+# The key of a table of handlers says which command each gets: a relation that a type cannot express.
+Handler: TypeAlias = Callable[[Broker, Session, Any], Answer]
+
+AUDITED: frozenset[type[c.Command]] = frozenset(
+    {
+        c.LoginUser,
+        c.LoginWithToken,
+        c.LogoutUser,
+        c.CreateUser,
+        c.DeleteUser,
+        c.UpdateUser,
+        c.UpdatePermissions,
+        c.ChangePassword,
+        c.CreateToken,
+        c.DeleteToken,
+        c.CreateStream,
+        c.UpdateStream,
+        c.DeleteStream,
+        c.PurgeStream,
+        c.CreateTopic,
+        c.UpdateTopic,
+        c.DeleteTopic,
+        c.PurgeTopic,
+        c.CreatePartitions,
+        c.DeletePartitions,
+        c.DeleteSegments,
+        c.CreateConsumerGroup,
+        c.DeleteConsumerGroup,
+        c.DeleteConsumerOffset,
+        c.GetSnapshot,
+    }
+)
+"""What cannot be undone, and what concerns access. Sends and polls are not among them."""
+
+_SECRETS = frozenset({"password", "current_password", "new_password", "token"})
+
+
+def audited(handler: Handler) -> Handler:
+    """A handler that leaves a line in the log."""
+
+    @wraps(handler)
+    async def handle(broker: Broker, session: Session, command: c.Command) -> Reply | None:
+        # Looked at before: afterwards it may be another user, or none.
+        user_id = session.user_id
+        try:
+            reply = await handler(broker, session, command)
+        except CourserError as error:
+            _note(session, user_id, command, f"{error.code.value} {error.code.name}")
+            raise
+        _note(session, user_id, command, "done")
+        return reply
+
+    return handle
+
+
+def _note(session: Session, user_id: int | None, command: c.Command, result: str) -> None:
+    hidden = _SECRETS
+    if isinstance(command, c.LoginUser) and command.token is not None:
+        # The same bytes may be a token: the name is then its secret.
+        hidden = _SECRETS | {"name"}
+    facts = " ".join(f"{name}={getattr(command, name)!r}" for name in command.__struct_fields__ if name not in hidden)
+    _log.info(
+        "%s user=%s client=%d address=%s result=%s %s",
+        type(command).__name__,
+        "none" if user_id is None else user_id,
+        session.client_id,
+        session.address,
+        result,
+        facts,
+    )
