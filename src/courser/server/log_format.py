@@ -41,7 +41,7 @@ class JsonFormatter(TextFormatter):
         }
         if trace := self._trace(record):
             contents["trace"] = trace
-        return json.dumps(contents, ensure_ascii=False, default=str)
+        return json.dumps(contents, default=str)
 
 
 def escaped(text: str) -> str:

@@ -130,7 +130,7 @@ class LogWriter(logging.Handler):
         try:
             action(self._file)
         except OSError as error:
-            reason = f"{error.strerror or error}"
+            reason = str(error)
             if reason != self._file_failure:
                 self._file_failure = reason
                 self._write_stream(self._own_line(f"the log file cannot be written, lines are only here: {reason}"))

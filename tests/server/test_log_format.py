@@ -1,0 +1,59 @@
+"""One record, one line, whatever is in it."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+from courser.server.log_format import JsonFormatter, TextFormatter
+
+
+def record(message: str, *arguments: object, **facts: object) -> logging.LogRecord:
+    made = logging.LogRecord("courser.broker.x", logging.WARNING, "x.py", 1, message, arguments, None)
+    made.created = 1_700_000_000.25
+    vars(made).update(facts)
+    return made
+
+
+def test_text() -> None:
+    line = TextFormatter().format(record("trimmed stream=%d", 3, topic=4, user="a b", empty="", quoted='"'))
+    facts = 'topic=4 user="a b" empty="" quoted="\\""'
+    assert line == f"2023-11-14T22:13:20.250000Z WARNING courser.broker.x: trimmed stream=3 {facts}"
+
+
+def test_json() -> None:
+    line = JsonFormatter().format(record("trimmed stream=%d", 3, topic=4, user="\u20ac"))
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.250000Z",
+        "level": "warning",
+        "logger": "courser.broker.x",
+        "message": "trimmed stream=3",
+        "topic": 4,
+        "user": "\u20ac",
+    }
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+@pytest.mark.parametrize("name", ["a\nERROR forged", "\r", "\x1b[31m", "\u2028", "\ud800", "\x00"])
+def test_nobody_forges_a_line(formatter: logging.Formatter, name: str) -> None:
+    line = formatter.format(record("login user=%s", name, fact=name))
+    assert len(line.splitlines()) == 1
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_tracebacks(formatter: logging.Formatter) -> None:
+    failed = record("failed")
+    try:
+        raise ValueError("first\n2023-11-14T22:13:20.250000Z ERROR forged")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    first, *others = formatter.format(failed).splitlines()
+    assert "failed" in first
+    assert all(line.startswith("    | ") for line in others)
+    assert "ValueError" in "".join((first, *others))
+
+
+def test_json_takes_facts_that_json_does_not_know() -> None:
+    assert json.loads(JsonFormatter().format(record("x", fact={1, 2})))["fact"] == "{1, 2}"
