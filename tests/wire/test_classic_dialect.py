@@ -78,11 +78,19 @@ def test_what_a_client_says_about_itself(version: str, context: str, dialect: Di
 
 
 @pytest.mark.parametrize("setting", list(Dialect))
-def test_a_setting_of_the_listener_holds_until_somebody_knows_better(setting: Dialect) -> None:
+def test_a_setting_of_the_listener_holds_for_clients_that_give_no_sign(setting: Dialect) -> None:
     codec = new_codec(setting)
     assert codec.dialect is setting
     feed(codec, c.LoginWithToken("a token"), G8)
     assert codec.dialect is setting
+
+
+@pytest.mark.parametrize("setting", list(Dialect))
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_any_version_beats_a_setting_of_the_listener(setting: Dialect, dialect: Dialect) -> None:
+    codec = new_codec(setting)
+    login(codec, VERSIONS[dialect])
+    assert codec.dialect is dialect
 
 
 @pytest.mark.parametrize("setting", list(Dialect))
@@ -92,17 +100,19 @@ def test_a_setting_of_the_user_takes_the_place_of_the_listeners(setting: Dialect
     assert codec.dialect is setting
 
 
-def test_a_setting_decides_between_sdks_that_call_themselves_alike() -> None:
+def test_a_setting_of_the_user_decides_between_sdks_that_call_themselves_alike() -> None:
     # Go 0.8 and Python 0.6 both say 0.8.0, Go 0.7 and Python 0.5 both say 0.7.0.
     for version, setting in (("0.8.0", G8), ("0.7.0", G7)):
         codec = new_codec()
         login(codec, version)
         codec.assume(setting)
         assert codec.dialect is setting
+        login(codec, version)
+        assert codec.dialect is setting
 
 
 @pytest.mark.parametrize(("version", "dialect"), [("0.9.0", G7), ("0.10.0", G8)])
-def test_a_version_that_only_one_release_has_beats_a_setting(version: str, dialect: Dialect) -> None:
+def test_a_version_that_only_one_release_has_beats_every_setting(version: str, dialect: Dialect) -> None:
     codec = new_codec(G5)
     login(codec, version)
     codec.assume(G5)

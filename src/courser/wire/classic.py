@@ -56,7 +56,7 @@ class ClassicCodec:
     """One connection of an SDK from 0.5 to 0.8.
 
     Args:
-        dialect_hint: what clients of this listener speak, if they do not show otherwise.
+        dialect_hint: what a client is taken for that gives no sign of its release; None is the newest.
         ids: gives so many random message ids of 16 bytes each.
         limits: of requests.
     """

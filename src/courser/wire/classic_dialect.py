@@ -18,11 +18,11 @@ class Strength(IntEnum):
     """How sure a belief is."""
 
     DEFAULT = 0
-    """Nothing is known."""
+    """Nothing is known: what is configured for the listener, or the newest release."""
     GUESS = 1
     """A version string that several SDKs send: the likeliest of them."""
     SETTING = 2
-    """What somebody configured for the listener or the user."""
+    """What somebody configured for the user."""
     VERSION = 3
     """A version string, or a command, that no other release sends."""
     PROOF = 4
@@ -34,9 +34,9 @@ class DialectEvidence:
 
     __slots__ = ("_header", "_is_long", "_long_dialect", "_numbering", "dialect", "first_id")
 
-    def __init__(self, setting: Dialect | None = None) -> None:
+    def __init__(self, default: Dialect | None = None) -> None:
         self.dialect = Dialect.SDK_0_8
-        """The best belief; the newest release as long as nothing is known."""
+        """The best belief."""
         self.first_id = 0
         """What this client calls the first stream, topic, partition, group or user."""
         self._numbering = Strength.DEFAULT
@@ -44,8 +44,8 @@ class DialectEvidence:
         self._is_long = True
         self._long_dialect = Dialect.SDK_0_8
         """0.7 and 0.8 differ in nothing but their name."""
-        if setting is not None:
-            self.note_setting(setting)
+        if default is not None:
+            self._take(default, Strength.DEFAULT, Strength.DEFAULT)
 
     def copy(self) -> "DialectEvidence":
         """The same, to be tried on a request that may turn out to be malformed."""
@@ -68,7 +68,7 @@ class DialectEvidence:
     # --- evidence -------------------------------------------------------------------------------------
 
     def note_setting(self, dialect: Dialect) -> None:
-        """Somebody configured what clients of this listener, or with this user, speak."""
+        """Somebody configured what the clients of this user speak."""
         self._take(dialect, Strength.SETTING, Strength.SETTING)
 
     def note_version(self, version: str, context: str) -> None:
