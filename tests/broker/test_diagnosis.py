@@ -69,12 +69,32 @@ def test_zstd_is_used_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [raw_data(data, info) for info in infos] == [b"zstd:" + contents for _, contents in ENTRIES]
 
 
-def test_zstd_is_unavailable_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_frames_hold_plain_blocks_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("compression.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CommandRejected, match=r"courser\[compression\]") as refused:
-        write_zip(ENTRIES, METHODS[4])
-    assert refused.value.code is ErrorCode.FEATURE_UNAVAILABLE
+    entries = [*ENTRIES, ("large.txt", bytes(range(256)) * 1025), ("exact.txt", bytes(128 * 1024))]
+    data = write_zip(entries, METHODS[4])
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        infos = archive.infolist()
+    assert {info.compress_type for info in infos} == {93}
+    assert [read_plain_zstd(raw_data(data, info)) for info in infos] == [contents for _, contents in entries]
+
+
+def read_plain_zstd(frame: bytes) -> bytes:
+    """The contents of a frame whose blocks are not compressed, as RFC 8878 lays it out."""
+    magic, descriptor, size = struct.unpack_from("<IBQ", frame)
+    assert (magic, descriptor) == (0xFD2FB528, 0xE0)
+    contents, position, is_last = b"", 13, False
+    while not is_last:
+        header = int.from_bytes(frame[position : position + 3], "little")
+        is_last, kind, length = bool(header & 1), header >> 1 & 3, header >> 3
+        assert kind == 0
+        assert length <= 128 * 1024
+        contents += frame[position + 3 : position + 3 + length]
+        position += 3 + length
+    assert position == len(frame)
+    assert len(contents) == size
+    return contents
 
 
 def test_an_archive_of_nothing_has_22_bytes() -> None:

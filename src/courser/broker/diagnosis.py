@@ -44,7 +44,7 @@ class Diagnosis:
         """A ZIP file with one text for each kind, in the order asked.
 
         Raises:
-            CommandRejected: 3 for unknown numbers, 5 for a compression that is not available here.
+            CommandRejected: 3 for unknown numbers.
         """
         method = METHODS.get(compression)
         if method is None:

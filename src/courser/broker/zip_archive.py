@@ -12,8 +12,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from courser.errors import CommandRejected, ErrorCode
-
 _FIELDS = (
     "H"  # version needed to extract, times ten
     "H"  # flags
@@ -49,7 +47,11 @@ _LZMA_VERSION = b"\x09\x14"
 _LZMA_PROPERTIES_SIZE = 5
 _LZMA_ALONE_HEADER_SIZE = 13
 _ZSTD_MODULES = ("compression.zstd", "zstandard")
-"""The standard library has it from Python 3.14 on; before, it is an extra."""
+"""The standard library has it from Python 3.14 on; before, it is an extra. Without either, nothing gets smaller."""
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SIZE_IN_8_BYTES = 0b1110_0000
+"""The frame says how large its contents are, and needs no more memory than that."""
+_ZSTD_BLOCK_SIZE_MAX = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,17 @@ def _zstd(data: bytes) -> bytes:
             continue
         compressed: bytes = module.compress(data)
         return compressed
-    reason = "this server cannot compress with zstd: install courser[compression], or ask for another compression"
-    raise CommandRejected(ErrorCode.FEATURE_UNAVAILABLE, reason)
+    return _uncompressed_zstd(data)
+
+
+def _uncompressed_zstd(data: bytes) -> bytes:
+    """A zstd frame of plain blocks: every reader takes it, and no library is needed to write it."""
+    parts = [struct.pack("<IBQ", _ZSTD_MAGIC, _ZSTD_SIZE_IN_8_BYTES, len(data))]
+    for begin in range(0, max(len(data), 1), _ZSTD_BLOCK_SIZE_MAX):
+        block = data[begin : begin + _ZSTD_BLOCK_SIZE_MAX]
+        is_last = begin + len(block) == len(data)
+        parts += ((len(block) << 3 | is_last).to_bytes(3, "little"), block)
+    return b"".join(parts)
 
 
 METHODS: dict[int, Method] = {
@@ -99,11 +110,7 @@ METHODS: dict[int, Method] = {
 
 
 def write_zip(entries: Sequence[tuple[str, bytes]], method: Method) -> bytes:
-    """The bytes of a ZIP file with these entries, in this order.
-
-    Raises:
-        CommandRejected: 5, the method is not available here.
-    """
+    """The bytes of a ZIP file with these entries, in this order."""
     parts: list[bytes] = []
     directory: list[bytes] = []
     position = 0

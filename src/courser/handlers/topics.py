@@ -86,8 +86,9 @@ async def delete_partitions(broker: Broker, session: Session, command: c.DeleteP
 async def delete_segments(broker: Broker, session: Session, command: c.DeleteSegments) -> None:
     """The oldest sealed ones that no stored offset still needs."""
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    partition = topic.partition(command.partition_id)
     broker.access.require(session, Action.MANAGE_TOPIC, topic.stream_id, topic.topic_id)
-    await broker.retention.delete_segments(topic, topic.partition(command.partition_id), command.count)
+    await broker.retention.delete_segments(topic, partition, command.count)
 
 
 def _check_count(count: int) -> None:
