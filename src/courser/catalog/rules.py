@@ -20,8 +20,8 @@ USER_NAME_SIZE_MIN, USER_NAME_SIZE_MAX = 3, 50
 """Bytes of a user's name, as every SDK checks them."""
 PARTITION_COUNT_MAX = 1000
 """Partitions made or removed by one command: each is a directory to be synced."""
-TOKEN_COUNT_MAX = 100
-"""Tokens of one user, as in Iggy."""
+TOKEN_COUNT_MAX = 1000
+"""Tokens of one user: as many as an operator can allow."""
 USER_COUNT_MAX = 100_000
 """Users: bounds the snapshot."""
 UUID_SIZE = 16

@@ -4,6 +4,7 @@ Defaults are Iggy's unless the description says otherwise. ``stock_keys`` has th
 """
 
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.catalog.rules import TOKEN_COUNT_MAX as TOKENS_OF_A_USER_MAX
 from courser.model.quantities import SECOND
 from courser.model.topic_options import NEVER
 from courser.server.configuration import kinds
@@ -187,7 +188,7 @@ POLL_SIZE_MAX = Key(
 
 TOKEN_COUNT_MAX = Key(
     path="personal_access_token.max_tokens_per_user",
-    kind=kinds.integer(1, 1_000_000),
+    kind=kinds.integer(1, TOKENS_OF_A_USER_MAX),
     default=_BROKER.token_count_max,
     description="personal access tokens of one user",
 )
