@@ -1,0 +1,145 @@
+"""The small parts of the server: which codec, how many connections, which signals, which files."""
+
+import asyncio
+import os
+import resource
+import signal
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from courser.api.commands import LoginWithToken
+from courser.api.replies import LoggedIn
+from courser.records.classic import Dialect
+from courser.server.codecs import CodecChooser
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.loading import load
+from courser.server.limits import connection_count_max, raise_file_limit
+from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
+from courser.server.signals import Signals
+from courser.transports.settings import ConnectionSettings
+from courser.wire.classic import ClassicCodec
+from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.vsr import VsrCodec
+
+CLASSIC_PING = bytes.fromhex("0400000001000000")
+
+
+def chooser(**settings: object) -> CodecChooser:
+    names = {0: "iggy", 1: "alice"}
+    return CodecChooser(
+        ConnectionSettings(**settings),  # type: ignore[arg-type]
+        verify_frames=False,
+        user_name=names.get,
+    )
+
+
+# --- codecs -------------------------------------------------------------------------------------------
+
+
+def test_the_first_bytes_decide() -> None:
+    choose = chooser().choose
+    assert choose(memoryview(b"")) is None
+    assert isinstance(choose(memoryview(CLASSIC_PING)), ClassicCodec)
+    assert isinstance(choose(memoryview(bytes(256))), VsrCodec)
+    with pytest.raises(FrameRefused):
+        choose(memoryview(b"GET / HTTP/1.1\r\n"))
+
+
+def test_each_connection_has_its_own() -> None:
+    choose = chooser().choose
+    assert choose(memoryview(CLASSIC_PING)) is not choose(memoryview(CLASSIC_PING))
+
+
+def test_the_dialect_of_a_listener() -> None:
+    codec = chooser(classic_dialect=Dialect.SDK_0_6).choose(memoryview(CLASSIC_PING))
+    assert isinstance(codec, ClassicCodec)
+    assert codec.dialect is Dialect.SDK_0_6
+
+
+@pytest.mark.parametrize(("user_id", "dialect"), [(0, Dialect.SDK_0_8), (1, Dialect.SDK_0_5), (7, Dialect.SDK_0_8)])
+def test_the_dialect_of_a_user(user_id: int, dialect: Dialect) -> None:
+    codec = chooser(classic_dialects={"alice": Dialect.SDK_0_5}).choose(memoryview(CLASSIC_PING))
+    assert isinstance(codec, ClassicCodec)
+    assert codec.dialect is Dialect.SDK_0_8
+    codec.encode_reply(Incoming(LoginWithToken("token")), LoggedIn(user_id, 1))
+    assert codec.dialect is dialect
+
+
+# --- connections and files ----------------------------------------------------------------------------
+
+
+def test_half_of_the_descriptors_are_for_connections() -> None:
+    assert connection_count_max(10_000, 1_000_000) == 10_000
+    assert connection_count_max(10_000, 64) == 32
+    assert connection_count_max(10_000, 1) == 1
+    assert connection_count_max(10_000, resource.RLIM_INFINITY) == 10_000
+
+
+@pytest.fixture
+def file_limit() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("file_limit")
+def test_the_limit_of_open_files_is_raised() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    assert raise_file_limit() == hard
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def test_files_of_a_running_server(tmp_path: Path) -> None:
+    configuration = load(settings=["tcp.address=127.0.0.1:0", "system.logging.level=warn"])
+    for _ in range(2):
+        write_configuration(tmp_path / "runtime", configuration, Address("127.0.0.1", 4711))
+        write_certificate(tmp_path / "runtime", b"pem")
+    assert sorted(path.name for path in (tmp_path / "runtime").iterdir()) == [
+        "current_config.toml",
+        "tcp_certificate.pem",
+    ]
+    contents = tomllib.loads((tmp_path / "runtime" / "current_config.toml").read_text())
+    assert contents["tcp"]["address"] == "127.0.0.1:4711"
+    assert contents["system"]["logging"]["level"] == "warn"
+    assert stat.S_IMODE((tmp_path / "runtime" / "current_config.toml").stat().st_mode) == 0o600
+    assert b'level = "warn"  # --set' in masked_configuration(configuration)
+
+
+# --- signals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_asks_the_second_ends(number: signal.Signals) -> None:
+    exits: list[int] = []
+    ended = asyncio.Event()
+
+    def note(code: int) -> None:
+        exits.append(code)
+        ended.set()
+
+    signals = Signals(on_hang_up=lambda: None, exit_at_once=note)
+    try:
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(signals.stop.wait(), 60)
+        assert exits == []
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(ended.wait(), 60)
+        assert exits == [128 + number]
+    finally:
+        signals.close()
+
+
+async def test_a_hang_up_is_no_end() -> None:
+    heard = asyncio.Event()
+    signals = Signals(on_hang_up=heard.set)
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(heard.wait(), 60)
+        assert not signals.stop.is_set()
+    finally:
+        signals.close()

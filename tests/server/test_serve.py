@@ -1,0 +1,319 @@
+"""``courser serve`` as a process of its own: start, stop, kill, start again, and every way not to start."""
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from courser.storage.local_files import LocalFileSystem
+from courser.storage.recovery_cases import StopKind
+from courser.storage.session import how_it_stopped, read_session
+from tests.servers import PATIENCE, RunningServer
+
+COURSER = Path(sys.executable).parent / "courser"
+CLASSIC_PING = bytes.fromhex("0400000001000000")
+CLASSIC_GOODBYE = bytes.fromhex("0800000000000000")
+"""Status 8, disconnected, and no payload."""
+
+
+def try_to_serve(
+    directory: Path, *arguments: str, address: str = "127.0.0.1:0", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Start a server that is expected not to get far."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IGGY_", "COURSER_"))}
+    return subprocess.run(
+        [COURSER, "serve", *arguments],
+        cwd=directory,
+        env={**inherited, "COURSER_TCP_ADDRESS": address, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def exchange(server: RunningServer, request: bytes, size: int) -> bytes:
+    with socket.create_connection((server.host, server.port), PATIENCE) as connection:
+        connection.sendall(request)
+        return receive(connection, size)
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        piece = connection.recv(size - len(received))
+        if not piece:
+            break
+        received += piece
+    return received
+
+
+def classic_login(name: str, password: str) -> bytes:
+    words = b"".join(bytes([len(word)]) + word for word in (name.encode(), password.encode()))
+    payload = words + bytes(4) + bytes(4)
+    return (len(payload) + 4).to_bytes(4, "little") + (38).to_bytes(4, "little") + payload
+
+
+def can_log_in(server: RunningServer, name: str, password: str) -> bool:
+    return exchange(server, classic_login(name, password), 4) == bytes(4)
+
+
+# --- a life -------------------------------------------------------------------------------------------
+
+
+def test_a_life_with_a_restart(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path)
+    with server:
+        assert server.port
+        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
+        assert can_log_in(server, "iggy", "iggy")
+        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
+        assert configuration["tcp"]["address"] == server.address
+        assert configuration["system"]["path"] == str(server.data)
+        assert server.stop() == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+    assert "last_stop=none" in server.output
+    with server:
+        assert can_log_in(server, "iggy", "iggy")
+        assert "last_stop=clean" in server.output
+    log = (server.data / "logs" / "courser.log").read_text()
+    assert log.count("listening transport=tcp") == 2
+    assert log.count("stopped clean=True") == 2
+
+
+def test_after_a_kill_it_starts_again(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path)
+    with server:
+        server.kill()
+        session = read_session(LocalFileSystem(), server.data)
+        assert session is not None
+        assert not session.is_clean
+    with server:
+        assert can_log_in(server, "iggy", "iggy")
+        assert re.search("last_stop=(killed|crashed)", server.output)
+        assert server.stop() == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+
+
+def test_clients_are_told_that_it_stops(tmp_path: Path) -> None:
+    with (
+        RunningServer(tmp_path) as server,
+        socket.create_connection((server.host, server.port), PATIENCE) as connection,
+    ):
+        connection.sendall(CLASSIC_PING)
+        assert receive(connection, 8) == bytes(8)
+        server.process.send_signal(signal.SIGINT)
+        assert receive(connection, 100) == CLASSIC_GOODBYE
+        assert server.process.wait(PATIENCE) == 0
+
+
+def test_everything_below_the_data_directory_is_private(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        assert server.stop() == 0
+    for path in (server.data, *server.data.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_hang_up_is_survived(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
+
+
+def test_idle_it_needs_little_memory_and_nothing_that_is_switched_off(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        process = Path("/proc") / str(server.process.pid)
+        status = (process / "status").read_text()
+        (resident,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
+        assert int(resident) < 90 * 1024
+        maps = (process / "maps").read_text()
+        assert "cryptography" not in maps
+
+
+# --- the root user ------------------------------------------------------------------------------------
+
+
+def test_a_generated_password_is_printed_once_and_kept_nowhere(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path, arguments=())
+    with server:
+        (password,) = re.findall(r"the root user is iggy, its password is (\w+)", server.output)
+        assert can_log_in(server, "iggy", password)
+    with server:
+        assert can_log_in(server, "iggy", password)
+    assert server.output.count(password) == 1
+    for path in server.data.rglob("*"):
+        assert path.is_dir() or password.encode() not in path.read_bytes()
+
+
+def test_the_environment_names_the_root_user_of_the_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {"root.username": "admin", "root.password": "secret-1"}
+    with RunningServer(tmp_path, arguments=(), settings=first) as server:
+        assert can_log_in(server, "admin", "secret-1")
+        assert "secret-1" not in server.output
+    later = {"root.username": "other", "root.password": "secret-2"}
+    with RunningServer(tmp_path, arguments=(), settings=later) as server:
+        assert can_log_in(server, "admin", "secret-1")
+        assert not can_log_in(server, "other", "secret-2")
+
+
+def test_the_development_account_is_warned_about(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        assert "for development only" in server.output
+
+
+# --- settings take effect -----------------------------------------------------------------------------
+
+
+def test_a_file_named_by_argument_or_variable(tmp_path: Path) -> None:
+    (tmp_path / "server.toml").write_text('[system.logging]\nformat = "json"\nlevel = "warn"\n')
+    with RunningServer(tmp_path / "a", arguments=("--config", str(tmp_path / "server.toml"))) as server:
+        assert server.stop() == 0
+    lines = [line for line in server.output.splitlines() if not line.startswith(("First", "It is", "Courser"))]
+    assert lines == []
+    settings = {"config.path": tmp_path / "server.toml", "system.logging.level": "info"}
+    with RunningServer(tmp_path / "b", settings=settings) as server:
+        assert server.stop() == 0
+    lines = [line for line in server.output.splitlines() if line.startswith("{")]
+    assert {"starting", "listening", "stopped"} <= {json.loads(line)["message"].split()[0] for line in lines}
+
+
+def test_levels_by_module_from_the_environment(tmp_path: Path) -> None:
+    settings = {"log": "error,courser.server.server=info"}
+    with RunningServer(tmp_path, settings=settings) as server:
+        assert server.stop() == 0
+    loggers = {line.split()[2] for line in server.output.splitlines() if re.match(r"\d{4}-", line)}
+    assert loggers == {"courser.server.server:"}
+
+
+def test_the_configuration_is_logged_unless_told_otherwise(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "a") as server:
+        assert "configuration [tcp] enabled=true" in server.output
+    with RunningServer(tmp_path / "b", settings={"display.config": "0"}) as server:
+        assert "configuration [" not in server.output
+
+
+def test_without_log_files_there_are_none(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, settings={"system.logging.file_enabled": "false"}) as server:
+        assert server.stop() == 0
+    assert not (server.data / "logs").exists()
+
+
+def test_log_files_are_rotated_while_it_runs(tmp_path: Path) -> None:
+    settings = {"system.logging.max_file_size": "2 KB", "system.logging.max_total_size": "4 KB"}
+    with RunningServer(tmp_path, settings=settings) as server:
+        assert server.stop() == 0
+    with RunningServer(tmp_path, settings=settings) as server:
+        assert server.stop() == 0
+    sizes = [path.stat().st_size for path in (server.data / "logs").iterdir()]
+    assert len(sizes) > 1
+    assert sum(sizes) < 10_000
+
+
+def test_tls_with_a_certificate_made_at_start(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, settings={"tcp.tls.enabled": "true"}) as server:
+        context = ssl.create_default_context(cafile=server.data / "runtime" / "tcp_certificate.pem")
+        with (
+            socket.create_connection((server.host, server.port), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(CLASSIC_PING)
+            assert receive(connection, 8) == bytes(8)
+        assert "tls=on" in server.output
+        assert server.stop() == 0
+    for path in server.data.rglob("*"):
+        assert path.is_dir() or b"PRIVATE KEY" not in path.read_bytes()
+
+
+# --- how not to start ---------------------------------------------------------------------------------
+
+
+def test_a_second_server_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        result = try_to_serve(tmp_path)
+        assert result.returncode == 1
+        assert f"in use by another server (process {server.process.pid})" in result.stderr
+        assert "stop that server first" in result.stderr
+        assert "Traceback" not in result.stderr
+        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
+        log = (server.data / "logs" / "courser.log").read_text()
+        assert log.count("starting version") == 1
+
+
+def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "first") as server:
+        result = try_to_serve(tmp_path, address=server.address)
+    assert result.returncode == 1
+    assert f"error: the server cannot start: cannot listen on {server.address}: " in result.stderr
+    assert "set tcp.address" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert how_it_stopped(LocalFileSystem(), tmp_path / "local_data") is StopKind.CLEAN
+
+
+@pytest.mark.parametrize("address", ["203.0.113.1:8090", "no-such-host.invalid:8090"])
+def test_an_address_that_is_not_ours_is_refused(tmp_path: Path, address: str) -> None:
+    result = try_to_serve(tmp_path, address=address)
+    assert result.returncode == 1
+    assert f"cannot listen on {address}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "words"),
+    [
+        (["--config", "missing.toml"], {}, 1, "missing.toml cannot be read: No such file or directory"),
+        (["--set", "tcp.adress=x"], {}, 1, "the closest is tcp.address"),
+        (["--set", "tcp.address"], {}, 2, "is not of the form key=value"),
+        (["--colour"], {}, 2, "--help"),
+        (["surplus"], {}, 2, "--help"),
+        ([], {"IGGY_SYSTEM_SEGMENT_SIZE": "2 GiB"}, 1, 'system.segment.size = "2 GiB" (IGGY_SYSTEM_SEGMENT_SIZE)'),
+        ([], {"IGGY_DATA_MAINTENANCE_ARCHIVER_ENABLED": "true"}, 1, "data_maintenance.archiver.enabled"),
+        ([], {"IGGY_ROOT_USERNAME": "admin"}, 1, "set both or none"),
+        ([], {"COURSER_LOG": "loud"}, 1, "COURSER_LOG"),
+        ([], {"COURSER_SYSTEM_PATH": "/proc/nowhere"}, 1, "/proc/nowhere"),
+        (
+            ["--set", "tcp.tls.enabled=true", "--set", "tcp.tls.self_signed=false"],
+            {},
+            1,
+            "tcp.tls.cert_file is not set",
+        ),
+        (["--set", "system.path=file"], {}, 1, "file"),
+    ],
+)
+def test_bad_starts(
+    tmp_path: Path, arguments: Sequence[str], environment: dict[str, str], code: int, words: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = try_to_serve(tmp_path, *arguments, **environment)
+    assert result.returncode == code
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "local_data").exists()
+
+
+def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert "cannot be shown" in result.stderr
+    assert "Traceback" not in result.stderr
