@@ -104,7 +104,18 @@ def test_ending_a_session_tells_the_transport_once(sessions: Sessions, groups: C
     assert session.ended is first
     assert sessions.of_user(5) == []
     assert session.groups == set()
-    assert sessions.get(session.client_id) is session, "the transport still has to close it"
+    assert sessions.all() == []
+
+
+def test_an_ended_session_that_is_closed_later_does_not_take_another_along(
+    clock: ManualClock, groups: ConsumerGroups
+) -> None:
+    sessions = Sessions(clock, groups, lambda: 7)
+    ended = connect(sessions)
+    sessions.end(ended, CommandRejected(ErrorCode.STALE_CLIENT, "silent"))
+    another = connect(sessions)
+    sessions.close(ended)
+    assert sessions.all() == [another]
 
 
 async def test_ending_a_session_ends_its_long_poll(sessions: Sessions) -> None:

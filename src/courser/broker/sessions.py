@@ -73,7 +73,7 @@ class Memberships(Protocol):
 
 
 class Sessions:
-    """All living connections. A session that ends, whoever ends it, is a member of no group from then on."""
+    """All living connections. One that ends, whoever ends it, is listed no more and a member of no group."""
 
     def __init__(self, clock: Clock, groups: Memberships, draw_client_id: Callable[[], int] | None = None) -> None:
         self._clock = clock
@@ -98,11 +98,12 @@ class Sessions:
         # There is nothing left to close, and nobody to say farewell to.
         session.on_end = None
         self.end(session, CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed"))
-        self._by_id.pop(session.client_id, None)
 
     def end(self, session: Session, error: CourserError) -> None:
         """End a session from the server's side; the transport closes the connection. May be repeated."""
         self._groups.drop_session(session)
+        if self._by_id.get(session.client_id) is session:
+            del self._by_id[session.client_id]
         session.end(error)
 
     def get(self, client_id: int) -> Session | None:
