@@ -1,0 +1,85 @@
+"""``courser serve`` and ``courser config``, as far as nothing is started."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from courser.cli.main import run
+from courser.server.configuration.reference import reference_markdown
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("COURSER_", "IGGY_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("command", [["serve"], ["config", "show"], ["config", "keys"]], ids=" ".join)
+def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert "Exit codes" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_help_of_groups_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from courser.cli.main import run; run(['config', '--help']);"
+        "print(sorted({'numpy', 'uvloop', 'xxhash', 'asyncio'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_show_prints_what_holds_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text("[http]\nenabled = true\n[tcp]\naddress = '127.0.0.1:1'\n[heartbeat]\ninterval = '5s'\n")
+    monkeypatch.setenv("IGGY_CONFIG_PATH", str(path))
+    monkeypatch.setenv("COURSER_HEARTBEAT_INTERVAL", "7s")
+    assert run(["config", "show", "--set", "system.path=data"]) == 0
+    out, err = capsys.readouterr()
+    contents = tomllib.loads(out)
+    assert contents["system"]["path"] == "data"
+    assert contents["heartbeat"]["interval"] == "7s"
+    assert f'address = "127.0.0.1:1"  # {path}\n' in out
+    assert 'interval = "7s"  # COURSER_HEARTBEAT_INTERVAL\n' in out
+    assert err == "warning: not built yet, nothing listens there: http.enabled\n"
+
+
+def test_show_masks_secrets_and_says_what_would_be_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IGGY_SYSTEM_ENCRYPTION_ENABLED", "true")
+    monkeypatch.setenv("IGGY_SYSTEM_ENCRYPTION_KEY", "canary")
+    assert run(["config", "show"]) == 1
+    out, err = capsys.readouterr()
+    assert 'key = "***"' in out
+    assert "canary" not in out + err
+    assert "system.encryption.enabled (IGGY_SYSTEM_ENCRYPTION_ENABLED)" in err
+
+
+def test_several_mistakes_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--set", "a=1", "--set", "tcp.enabled=x"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0].startswith('error: a = "1" (--set): no such key')
+    assert err.splitlines()[1].startswith('       tcp.enabled = "x" (--set): expected true or false')
+    assert err.splitlines()[2].startswith("hint:  courser config keys")
+
+
+def test_keys_prints_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "keys"]) == 0
+    assert capsys.readouterr().out == reference_markdown()
+
+
+def test_names_that_would_steer_a_terminal_are_made_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--set", "\x1b[31m=1"]) == 1
+    assert "\x1b" not in capsys.readouterr().err
