@@ -71,8 +71,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(path: Path, settings: BrokerSettings | None = None) -> AsyncIterator[Scene]:
-    """A scene in a directory, closed cleanly behind the test."""
+async def opened(path: Path, settings: BrokerSettings | None = None, *, is_clean: bool = True) -> AsyncIterator[Scene]:
+    """A scene in a directory, closed behind the test: cleanly, unless the test breaks something."""
     clock = ManualClock()
     data = DataDirectory.open(path)
     data.clock = clock
@@ -81,4 +81,4 @@ async def opened(path: Path, settings: BrokerSettings | None = None) -> AsyncIte
     try:
         yield Scene(broker, clock)
     finally:
-        assert await broker.close()
+        assert await broker.close() is is_clean

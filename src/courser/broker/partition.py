@@ -186,9 +186,12 @@ class Partition:
             return await self._in_pool(partial(self.log.offset_at_time, timestamp))
 
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
-        """Have the segment verified that a read begins in; return how many messages may be read before the next one."""
+        """Have the first segments of a read verified; return how many messages may be read before the next one."""
         async with self._verifying:
-            while (segment := verification.due_at(offset)) is not None:
+            while not verification.limit(offset, count):
+                segment = verification.due_before(offset, count)
+                if segment is None:
+                    break
                 try:
                     verification.note(segment, await self._in_pool(partial(verification.verify, segment)))
                 except StorageFailure as failure:

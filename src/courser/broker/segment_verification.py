@@ -6,6 +6,7 @@ told, when the first reader comes near it. A start is not delayed.
 
 import logging
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 
 from courser.errors import StorageFailure
@@ -31,23 +32,33 @@ class SegmentVerification:
         """Whether nothing is left to be looked at."""
         return not self._pending
 
-    def due_at(self, offset: int) -> Segment | None:
-        """The segment that must be verified before a read from ``offset`` on."""
-        segment = self._first_read(offset)
-        return segment if segment is not None and segment.base_offset in self._pending else None
+    def due_before(self, offset: int, count: int) -> Segment | None:
+        """The next segment that must be verified before so many messages are read from ``offset`` on."""
+        return next((segment for segment, _ in self._read_by(offset, count) if self._is_due(segment)), None)
 
     def limit(self, offset: int, count: int) -> int:
-        """How many of ``count`` messages from ``offset`` on lie before the next segment that is due."""
-        segment = self._first_read(offset)
-        first = offset if segment is None else max(offset, segment.base_offset)
-        next_due = min((base_offset for base_offset in self._pending if base_offset > first), default=None)
-        return count if next_due is None else min(count, next_due - first)
+        """How many of ``count`` messages from ``offset`` on can be read before a segment that is due."""
+        readable = 0
+        for segment, present in self._read_by(offset, count):
+            if self._is_due(segment):
+                return readable
+            readable += present
+        return count
 
-    def _first_read(self, offset: int) -> Segment | None:
-        """Where a read from ``offset`` on finds its first message."""
+    def _is_due(self, segment: Segment) -> bool:
+        return segment.base_offset in self._pending
+
+    def _read_by(self, offset: int, count: int) -> Iterator[tuple[Segment, int]]:
+        """The segments that a read needs to look at, each with how many readable messages it has."""
         segments = self._log.segments
-        number = bisect_right(segments, offset, key=_end_offset)
-        return segments[number] if number < len(segments) else None
+        for segment in segments[bisect_right(segments, offset, key=_end_offset) :]:
+            first = max(offset, segment.base_offset)
+            damaged = sum(max(damage.end_offset - max(damage.first_offset, first), 0) for damage in segment.damages)
+            present = max(segment.end_offset - first - damaged, 0)
+            yield segment, present
+            count -= present
+            if count <= 0:
+                return
 
     def verify(self, segment: Segment) -> list[DamagedRange]:
         """Read a segment from end to end. Blocks.

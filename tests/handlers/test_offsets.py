@@ -1,0 +1,140 @@
+"""Stored offsets: read, moved forth and back, deleted, by single consumers and by groups."""
+
+import pytest
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.consuming import consumer_key
+from courser.errors import ConsumerOffsetNotFound, ErrorCode, InvalidOffset
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer
+from courser.model.messaging import PollingKind
+from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, poll_command, send, texts
+from tests.handlers.scenes import Scene
+
+GROUP = Consumer(ConsumerKind.GROUP, "g")
+
+
+def store(offset: int, *, partition: int | None = 0, consumer: Consumer = ME) -> c.StoreConsumerOffset:
+    return c.StoreConsumerOffset(consumer, "s", "t", partition, offset)
+
+
+def get(*, partition: int | None = 0, consumer: Consumer = ME) -> c.GetConsumerOffset:
+    return c.GetConsumerOffset(consumer, "s", "t", partition)
+
+
+def delete(*, partition: int | None = 0, consumer: Consumer = ME) -> c.DeleteConsumerOffset:
+    return c.DeleteConsumerOffset(consumer, "s", "t", partition)
+
+
+async def test_what_was_stored_is_told(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await send(scene, "a", "b", "c", to=1)
+    await scene.ask(scene.root, store(1, partition=1))
+    assert await scene.ask(scene.root, get(partition=1)) == r.StoredOffset(1, 2, 1)
+    assert await texts(scene, poll_command(partition=1)) == ["c"]
+
+
+async def test_nothing_stored_is_nothing_found(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, "a")
+    for command in (get(), delete()):
+        with pytest.raises(ConsumerOffsetNotFound):
+            await scene.ask(scene.root, command)
+
+
+async def test_an_offset_is_stored_up_to_the_newest_message(scene: Scene) -> None:
+    await add_topic(scene)
+    with pytest.raises(InvalidOffset):
+        await scene.ask(scene.root, store(0))
+    await send(scene, "a", "b")
+    await scene.ask(scene.root, store(1))
+    with pytest.raises(InvalidOffset):
+        await scene.ask(scene.root, store(2))
+
+
+async def test_an_explicit_store_may_move_back_and_below_the_oldest_message(scene: Scene) -> None:
+    await add_topic(scene)
+    await fill_segments(scene, "abc")
+    await scene.ask(scene.root, store(2))
+    await scene.ask(scene.root, c.DeleteSegments("s", "t", 0, 2))
+    await scene.ask(scene.root, store(0))
+    assert await texts(scene, poll_command()) == ["c"]
+
+
+async def test_a_move_back_is_synced_before_the_answer(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, "a", "b")
+    await scene.ask(scene.root, store(1))
+    assert log_of(scene).offsets.has_unsynced
+    await scene.ask(scene.root, store(0))
+    assert not log_of(scene).offsets.has_unsynced
+
+
+async def test_persisted_offsets_are_synced_before_the_answer(scene: Scene) -> None:
+    await add_topic(scene, consumer_offset_durability="persisted")
+    await send(scene, "a", "b")
+    await scene.ask(scene.root, store(0))
+    assert not log_of(scene).offsets.has_unsynced
+    await texts(scene, poll_command(commit=True))
+    assert not log_of(scene).offsets.has_unsynced
+    assert log_of(scene).offsets.get(consumer_key(1)) == 1
+
+
+async def test_a_deleted_offset_begins_anew(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, "a", "b")
+    await texts(scene, poll_command(commit=True))
+    await scene.ask(scene.root, delete())
+    assert await texts(scene, poll_command()) == ["a", "b"]
+
+
+async def test_what_is_not_there_has_its_own_number(scene: Scene) -> None:
+    await add_topic(scene)
+    for command in (get(partition=1), store(0, partition=1), delete(partition=1)):
+        assert await scene.refusal(scene.root, command) is ErrorCode.PARTITION_NOT_FOUND
+    for command in (get(consumer=GROUP), store(0, consumer=GROUP), delete(consumer=GROUP)):
+        assert await scene.refusal(scene.root, command) is ErrorCode.GROUP_NOT_FOUND
+
+
+async def test_only_members_change_what_their_group_stored(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await send(scene, "a", to=0)
+    await send(scene, "b", to=1)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    for command in (store(0, consumer=GROUP), delete(consumer=GROUP)):
+        assert await scene.refusal(scene.root, command) is ErrorCode.GROUP_MEMBER_NOT_FOUND
+    other = scene.connect(0)
+    for session in (scene.root, other):
+        await scene.ask(session, c.JoinConsumerGroup("s", "t", "g"))
+    assert await scene.refusal(scene.root, store(0, partition=1, consumer=GROUP)) is ErrorCode.PARTITION_NOT_OWNED
+    await scene.ask(other, store(0, partition=1, consumer=GROUP))
+    # Anybody who may poll may read it, member or not; without a partition it is the first one.
+    stranger = scene.connect(0)
+    assert await scene.ask(stranger, get(partition=1, consumer=GROUP)) == r.StoredOffset(1, 0, 0)
+    with pytest.raises(ConsumerOffsetNotFound):
+        await scene.ask(stranger, get(partition=None, consumer=GROUP))
+
+
+async def test_a_commit_without_a_partition_is_about_the_one_of_the_next_poll(scene: Scene) -> None:
+    await add_topic(scene, partition_count=3)
+    for number in range(3):
+        await send(scene, "x", to=number)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    await scene.ask(scene.root, c.JoinConsumerGroup("s", "t", "g"))
+    poll_group = poll_command(PollingKind.NEXT, partition=None, consumer=GROUP)
+    await texts(scene, poll_group)
+    await texts(scene, poll_group)
+    await scene.ask(scene.root, store(0, partition=None, consumer=GROUP))
+    assert await scene.ask(scene.root, get(partition=2, consumer=GROUP)) == r.StoredOffset(2, 0, 0)
+
+
+async def test_offsets_of_a_deleted_group_are_gone_also_for_one_of_the_same_name(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, "a")
+    for _ in range(2):
+        await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+        await scene.ask(scene.root, c.JoinConsumerGroup("s", "t", "g"))
+        assert await texts(scene, poll_command(consumer=GROUP, commit=True)) == ["a"]
+        await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
+        assert len(log_of(scene).offsets) == 0
