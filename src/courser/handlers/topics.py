@@ -77,9 +77,12 @@ async def create_partitions(broker: Broker, session: Session, command: c.CreateP
 
 
 async def delete_partitions(broker: Broker, session: Session, command: c.DeletePartitions) -> None:
-    """The last ones, with their messages."""
-    _check_count(command.count)
+    """The last ones, with their messages. More than there are is 2019, however many."""
+    _check_count(min(command.count, PARTITION_COUNT_MAX))
     stream, topic = _find(broker, session, command.stream, command.topic, Action.MANAGE_TOPIC)
+    if command.count > len(topic.partitions):
+        reason = f"the topic has {len(topic.partitions)} partitions, {command.count} cannot be deleted"
+        raise CommandRejected(ErrorCode.INVALID_PARTITIONS_COUNT, reason)
     await broker.catalog.submit(changes.DeletePartitions(stream.stream_id, topic.topic_id, command.count))
 
 

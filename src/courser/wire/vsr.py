@@ -53,7 +53,10 @@ _REPLICATED_CODES = frozenset({33, 34, 35, 36, 37, 42, 43, 101, 121, 122}) | fro
 """Commands that have an operation, and are not carried out under their classic number."""
 _FIND_NOTHING_IF_MALFORMED = frozenset({21, 120, 606})
 """Reads that the original answers with "nothing there" if it cannot understand what is looked for."""
-_OPTION_CODES = frozenset({ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE})
+_CODES_OF_VALUES = frozenset(
+    {ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE, ErrorCode.TOO_MANY_PARTITIONS}
+)
+"""What is wrong with a body that can be read; of all others the client learns only that they are malformed."""
 
 _NO_REJECTION = bytes(4)
 """The result of what was carried out: no rejections."""
@@ -359,7 +362,7 @@ def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> 
 def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
     if operation in _WRITES:
         return ErrorCode.RESOURCE_NOT_FOUND
-    return error.code if error.code in _OPTION_CODES else ErrorCode.INVALID_COMMAND
+    return error.code if error.code in _CODES_OF_VALUES else ErrorCode.INVALID_COMMAND
 
 
 # --- answers ------------------------------------------------------------------------------------------

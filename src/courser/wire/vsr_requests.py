@@ -33,6 +33,8 @@ _SEND_HEAD_SIZE_MAX = 4 + 3 * _IDENTIFIER_SIZE_MAX + 4
 _OFFSET_BODY_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX + 5 + 8 + 1
 """Bytes of a stored offset: consumer, stream, topic, partition, offset, level of acknowledgement."""
 
+_PARTITION_COUNT_MAX = 1000
+"""Partitions that one request may delete."""
 _SNAPSHOT_COMPRESSIONS = range(1, 7)
 _SNAPSHOT_KINDS = frozenset({1, 2, 3, 4, 5, 6})
 _SNAPSHOT_ALL = 100
@@ -294,7 +296,11 @@ def _create_partitions(reader: Reader) -> c.Command:
 
 
 def _delete_partitions(reader: Reader) -> c.Command:
-    return c.DeletePartitions(reader.identifier(), reader.identifier(), reader.u32())
+    stream, topic, count = reader.identifier(), reader.identifier(), reader.u32()
+    if count > _PARTITION_COUNT_MAX:
+        # The classic server looks at how many there are first; this one does not.
+        raise Malformed(f"{count} partitions are more than can be deleted at a time", ErrorCode.TOO_MANY_PARTITIONS)
+    return c.DeletePartitions(stream, topic, count)
 
 
 def _delete_segments(reader: Reader) -> c.Command:
