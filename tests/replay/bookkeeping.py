@@ -81,6 +81,8 @@ class Books:
         self._ours: dict[Key, int] = {}
         self._given: dict[Key, set[int]] = {}
         """Numbers that we ever gave out, by kind and parent."""
+        self._gone: set[Key] = set()
+        self._refused: set[Key] = set()
         self._partition_counts: dict[Topic, int] = {}
         self._balanced_counts: dict[Topic, int] = {}
         self._partitions: dict[Key, PartitionOffsets] = {}
@@ -113,12 +115,30 @@ class Books:
 
     def bind(self, key: Key, ours: int) -> bool:
         """From now on this number there is that number here. False if ours was given to something else before."""
+        if self._ours.get(key) == ours and key not in self._gone:
+            # A reply that was sent again.
+            return True
+        self._gone.discard(key)
+        self._refused.discard(key)
         given = self._given.setdefault(key[:-1], set())
         is_new = ours not in given
         given.add(ours)
         self._forget_children(key)
         self._ours[key] = ours
         return is_new
+
+    def remove(self, key: Key) -> None:
+        """It was deleted. Its number still means what it meant, until the real server uses it again."""
+        self._gone.add(key)
+        self.forget_name(str(key[0]), tuple(map(int, key[1:-1])), int(key[-1]))
+
+    def refuse(self, key: Key) -> None:
+        """The real server made this, and ours did not."""
+        self._refused.add(key)
+
+    def is_refused(self, key: Key) -> bool:
+        """Whether only the real server has this."""
+        return key in self._refused
 
     def is_bound(self, parent: Key, ours: int) -> bool:
         """Whether a number of ours is known."""

@@ -105,7 +105,7 @@ def _exchange(wire: Wire, row: dict[str, str | int | None]) -> Exchange:
         status=status,
         reply=parse_bytes(str(row["reply"])),
         note=str(row.get("note") or ""),
-        aftermath=str(row.get("connection") or "usable"),
+        aftermath=str(row.get("connection") or "usable").replace("then closed", "closed"),
     )
 
 

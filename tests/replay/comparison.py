@@ -4,7 +4,7 @@ import io
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import xxhash
@@ -12,7 +12,7 @@ import xxhash
 from tests.replay.bookkeeping import Books
 from tests.replay.captures import Wire
 from tests.replay.fields import Field, Key, Kind, Record
-from tests.replay.replies import SETS
+from tests.replay.replies import ORDERED_BY_ID, SETS
 
 _CLASSIC_HEADER_SIZE, _FRAME_HEADER_SIZE, _BATCH_HEADER_SIZE = 64, 48, 256
 
@@ -79,6 +79,8 @@ class _Comparison:
         if name in SETS[self._wire]:
             recorded = sorted(recorded, key=lambda record: self._rank(record, is_ours=False))
             ours = sorted(ours, key=lambda record: self._rank(record, is_ours=True))
+        elif name in ORDERED_BY_ID:
+            recorded, ours = yield from self._matched(name, recorded, ours)
         elif name in {"messages", "batches"}:
             offset = "offset" if name == "messages" else "base_offset"
             kept = [record for record in recorded if self._is_kept(record.field(offset))]
@@ -89,6 +91,32 @@ class _Comparison:
             yield Difference(name, f"{len(recorded)} of them", f"{len(ours)} of them")
         for theirs, own in zip(recorded, ours, strict=False):
             yield from self.records(theirs, own)
+
+    def _matched(
+        self, name: str, recorded: list[Record], ours: list[Record]
+    ) -> Generator[Difference, None, tuple[list[Record], list[Record]]]:
+        """Match things by their numbers: what only one side has is a difference, and does not shift the others."""
+        if any("id" not in record for record in ours):
+            yield Difference(name, "whole", "cut")
+            return [], []
+        our_ids = [record.field("id").value for record in ours]
+        if our_ids != sorted(our_ids):
+            yield Difference(name, "ordered by id", f"ordered {our_ids}")
+        theirs = {self._our_id(record.field("id")): record for record in recorded}
+        own = dict(zip(our_ids, ours, strict=True))
+        common = sorted(number for number in own if number in theirs)
+        if len(common) != len(recorded) or len(common) != len(ours):
+            yield Difference(name, f"{len(recorded)} of them", f"{len(ours)} of them")
+        return [theirs[number] for number in common], [own[number] for number in common]
+
+    def _our_id(self, field: Field) -> int | tuple[str, int]:
+        """Our number of a thing that the real server lists. One that we refused to make has none."""
+        if field.key is None:
+            return field.value
+        if self._books.is_refused(field.key):
+            return ("refused", field.value)
+        ours = self._books.ours(field.key)
+        return field.value if ours is None else ours
 
     def _is_kept(self, offset: Field) -> bool:
         return offset.key is None or self._books.offsets(offset.key).ours(offset.value) is not None
@@ -195,6 +223,8 @@ def _describe(part: "Field | list[Record] | None") -> str:
 
 def _is_explained(name: str, recorded: Record, ours: Record) -> bool:
     """Whether a size is what the 0.9 server would count: a header per batch, and a smaller one per message."""
+    if "messages_count" not in ours:
+        return False
     counts = [record.field("messages_count").value for record in (recorded, ours)]
     if counts[0] != counts[1]:
         return True

@@ -19,8 +19,8 @@ from tests.replay.server import ReplayServer
 
 _CLASSIC_HEADER_SIZE = 8
 _SESSION_AT, _CHECKSUM_AT, _SIZE_AT = 184, 144, 48
-# Header bytes that no client looks at: the cluster, and the echoes with the server's own counters.
-_UNREAD = ((32, 48), (128, 208))
+# Header bytes that no client looks at: the cluster, the release, and the echoes with the server's own counters.
+_UNREAD = ((32, 48), (56, 60), (128, 208))
 _VERSIONS = (144, 152)
 """In an eviction: the versions that the server accepts."""
 _SIZE = (48, 52)
@@ -57,6 +57,7 @@ class Player:
         preparation = PREPARATIONS.get((self._wire, exchange.title))
         if preparation is not None:
             await preparation(Preparation(self._server, exchange, connection, self._connections))
+            connection = self._connections[exchange.connection]
         body = exchange.request[self._header_size :]
         record, target = parse_request(self._wire, exchange.command, body, self._books)
         self._note_message_ids(exchange, record, target)
@@ -153,7 +154,11 @@ class Player:
             differences += self._compare_headers(recorded, answer)
             if answer.channel == "ok":
                 differences += self._compare_bodies(exchange, target, recorded_reply, recorded, answer)
-        carry_out(self._books, exchange, target, recorded_reply, is_ours=answer.channel == "ok")
+        is_ours = answer.channel == "ok"
+        base_offset = None
+        if is_ours and self._wire is Wire.VSR and exchange.command == "SendMessages":
+            base_offset = struct.unpack_from("<Q", answer.body, 16)[0]
+        carry_out(self._books, exchange, target, recorded_reply, is_ours=is_ours, base_offset=base_offset)
         if exchange.command == "Register" and recorded.channel == answer.channel == "ok":
             connection.recorded_session = recorded_reply.field("session").value
             connection.our_session = struct.unpack_from("<Q", answer.body, 4)[0]

@@ -39,11 +39,15 @@ def vsr_frame(operation: int, body: bytes, *, client: bytes, number: int = 0, se
 async def _log_in_with_own_client_id(preparation: Preparation) -> None:
     """Each of these frames came from a client of its own."""
     register = next(exchange for exchange in section(Wire.VSR, "frames") if exchange.command == "Register")
-    client = preparation.exchange.request[128:144]
-    answer = await preparation.connection.ask(vsr_frame(1, register.request[256:], client=client))
-    assert answer.channel == "ok"
-    preparation.connection.recorded_session = struct.unpack_from("<Q", preparation.exchange.request, 184)[0]
-    preparation.connection.our_session = struct.unpack_from("<Q", answer.body, 4)[0]
+    await _register(preparation.connection, register.request[256:], preparation.exchange)
+
+
+async def _register(connection: Connection, body: bytes, exchange: Exchange) -> None:
+    """Log in as the client whose request follows."""
+    answer = await connection.ask(vsr_frame(1, body, client=exchange.request[128:144]))
+    assert answer.channel == "ok", answer.outcome
+    connection.recorded_session = struct.unpack_from("<Q", exchange.request, 184)[0]
+    connection.our_session = struct.unpack_from("<Q", answer.body, 4)[0]
 
 
 async def _make_topic_without_partitions(preparation: Preparation) -> None:
@@ -82,10 +86,27 @@ async def _open_idle_connections(preparation: Preparation) -> None:
         assert await connection.fate() == "usable"
 
 
+async def _log_bob_in_again(preparation: Preparation) -> None:
+    """His password was changed, which ends his sessions here, and on the real server does not."""
+    connection = await Connection.open(Wire.VSR, preparation.server.port)
+    await preparation.connection.close()
+    preparation.connections[preparation.exchange.connection] = connection
+    login = next(exchange for exchange in section(Wire.VSR, "users") if exchange.name == "login bob")
+    body = login.request[256:].replace(b"\x06secret", b"\x07secret3")
+    await _register(connection, body, preparation.exchange)
+
+
+async def _let_token_expire(preparation: Preparation) -> None:
+    """Made to live for 200 ms."""
+    preparation.server.clock.advance(200_000)
+
+
 Step = Callable[[Preparation], Awaitable[None]]
 
 PREPARATIONS: dict[tuple[Wire, str], Step] = {
     (Wire.VSR, "tokens/create token over the limit"): _fill_token_table,
+    (Wire.VSR, "users/streams after permission given"): _log_bob_in_again,
+    (Wire.CLASSIC, "users/login with expired token"): _let_token_expire,
     (Wire.CLASSIC, "extras/two sessions see each other"): _open_idle_connections,
 }
 """Before single exchanges."""

@@ -11,6 +11,8 @@ SETS: dict[Wire, frozenset[str]] = {
     Wire.VSR: frozenset({"clients", "tokens", "groups"}),
 }
 """Lists whose order is arbitrary."""
+ORDERED_BY_ID = frozenset({"streams", "topics", "groups", "users"})
+"""Lists in the order of numbers that servers give out: ours have another order if the real server used one again."""
 
 
 def parse_reply(wire: Wire, command: str, target: Target, data: bytes, *, is_cut: bool = False) -> Record:

@@ -25,6 +25,7 @@ class Target:
     topic: int | None = None
     group: int | None = None
     partition: int | None = None
+    user: int | None = None
     name: bytes | None = None
     """The new one."""
     count: int = 0
@@ -138,7 +139,7 @@ def permissions(body: Body) -> Record:
     record = Record()
     record["global"] = body.field(10)
     has_more = record["has streams"] = body.u8()
-    streams = record["streams"] = []
+    streams = record["stream permissions"] = []
     while has_more.value:
         stream = Record()
         streams.append(stream)
@@ -146,7 +147,7 @@ def permissions(body: Body) -> Record:
         stream["stream"] = body.u32(Kind.ID, ("stream", number))
         stream["flags"] = body.field(6)
         has_topic = stream["has topics"] = body.u8()
-        topics = stream["topics"] = []
+        topics = stream["topic permissions"] = []
         while has_topic.value:
             topic = Record()
             topics.append(topic)
@@ -165,7 +166,7 @@ def _get_client(reading: _Reading) -> None:
 
 
 def _user(reading: _Reading) -> None:
-    reading.identifier("user", ())
+    reading.target.user = reading.identifier("user", ())
 
 
 def _update_permissions(reading: _Reading) -> None:

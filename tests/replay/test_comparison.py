@@ -115,9 +115,17 @@ def test_a_new_id_is_remembered_and_must_never_have_been_used() -> None:
         return Record(id=Field(struct.pack("<I", number), Kind.NEW_ID, ("stream", number)))
 
     books = known_books()
+    books.remove(STREAM)
+    assert differing_fields(reply(3), reply(12), books) == ["id"]
     assert differing_fields(reply(3), reply(13), books) == []
     assert books.ours(STREAM) == 13
     assert differing_fields(reply(3), reply(12), books) == ["id"]
+
+
+def test_a_reply_that_is_sent_again_has_the_same_id_again() -> None:
+    reply = Record(id=Field(struct.pack("<I", 3), Kind.NEW_ID, STREAM))
+    again = Record(id=Field(struct.pack("<I", 12), Kind.NEW_ID, STREAM))
+    assert differing_fields(reply, again, known_books()) == []
 
 
 def test_a_number_that_is_used_again_has_no_past() -> None:
@@ -229,5 +237,23 @@ def test_lists_without_order_are_compared_without_order() -> None:
     recorded = Record(tokens=[token(b"a"), token(b"b")])
     assert differing_fields(recorded, Record(tokens=[token(b"b"), token(b"a")])) == []
     assert differing_fields(recorded, Record(tokens=[token(b"b"), token(b"c")])) != []
-    ordered = Record(streams=[token(b"a"), token(b"b")])
-    assert differing_fields(ordered, Record(streams=[token(b"b"), token(b"a")])) != []
+    ordered = Record(members=[token(b"a"), token(b"b")])
+    assert differing_fields(ordered, Record(members=[token(b"b"), token(b"a")])) != []
+
+
+def test_lists_by_id_are_matched_by_our_ids() -> None:
+    def reply(*rows: tuple[int, bytes]) -> Record:
+        streams = [
+            Record(id=Field(struct.pack("<I", number), Kind.ID, ("stream", number)), name=Field(name))
+            for number, name in rows
+        ]
+        return Record(streams=streams)
+
+    books = known_books()
+    recorded = reply((3, b"s"), (4, b"x"))
+    assert differing_fields(recorded, reply((4, b"x"), (12, b"s")), books) == []
+    assert differing_fields(recorded, reply((12, b"s"), (4, b"x")), books) == ["streams"]
+    assert differing_fields(recorded, reply((4, b"x")), books) == ["streams"]
+    assert differing_fields(recorded, reply((4, b"y"), (5, b"z"), (12, b"s")), books) == ["streams", "name"]
+    books.refuse(("stream", 4))
+    assert differing_fields(recorded, reply((12, b"s")), books) == ["streams"]
