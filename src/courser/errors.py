@@ -10,6 +10,7 @@ Exceptions carry facts; the sentence is written in ``__str__``. Three families:
 * refused starts: the data directory cannot be opened as it is, with the remedy in the message.
 """
 
+import errno
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -289,9 +290,24 @@ class AddressRefused(CourserError):
         self.address = address
         self.cause = cause
 
+    @property
+    def reason(self) -> str:
+        """What went wrong."""
+        return f"cannot listen on {self.address}: {self.cause.strerror or self.cause}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        match self.cause.errno:
+            case errno.EADDRINUSE:
+                return "stop the program that listens there, or set tcp.address to another port"
+            case errno.EACCES:
+                return "set tcp.address to a port above 1023, or run it as a user who may use this one"
+            case _:
+                return "set tcp.address to an address of this machine"
+
     def __str__(self) -> str:
-        reason = self.cause.strerror or str(self.cause)
-        return f"cannot listen on {self.address}: {reason}; stop what listens there, or set tcp.address"
+        return f"{self.reason}; {self.remedy}"
 
 
 class ConfigurationRefused(CourserError):

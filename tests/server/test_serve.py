@@ -255,10 +255,10 @@ def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "first") as server:
         result = try_to_serve(tmp_path, address=server.address)
     assert result.returncode == 1
-    assert f"error: the server cannot start: cannot listen on {server.address}: " in result.stderr
+    assert f"error: the server cannot start: cannot listen on {server.address}: Address already in use" in result.stderr
     assert "set tcp.address" in result.stderr
     assert "Traceback" not in result.stderr
-    assert how_it_stopped(LocalFileSystem(), tmp_path / "local_data") is StopKind.CLEAN
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("address", ["203.0.113.1:8090", "no-such-host.invalid:8090"])
@@ -288,7 +288,7 @@ def test_an_address_that_is_not_ours_is_refused(tmp_path: Path, address: str) ->
             1,
             "tcp.tls.cert_file is not set",
         ),
-        (["--set", "system.path=file"], {}, 1, "file"),
+        (["--set", "system.path=file"], {}, 1, "file: it cannot be the data directory: Not a directory"),
     ],
 )
 def test_bad_starts(
@@ -301,6 +301,16 @@ def test_bad_starts(
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
     assert not (tmp_path / "local_data").exists()
+
+
+def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nonsense")
+    settings = ("tcp.tls.enabled=true", "tcp.tls.cert_file=cert.pem", "tcp.tls.key_file=key.pem")
+    result = try_to_serve(tmp_path, *(word for setting in settings for word in ("--set", setting)))
+    assert result.returncode == 1
+    assert "key.pem: it cannot be read: No such file or directory" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
 
 
 def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 from courser.cli.cells import harmless
 from courser.cli.failures import Failure
 from courser.cli.output import write
-from courser.errors import ConfigurationRefused, CourserError
+from courser.errors import AddressRefused, ConfigurationRefused, CourserError, StartRefused
 from courser.server.configuration.checks import check
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.reference import reference_markdown
@@ -71,11 +71,20 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
         is_clean = serve(wishes, announce=_announce, stream=sys.stderr)
     except ConfigurationRefused as refusal:
         raise _refused(refusal) from refusal
+    except StartRefused as refusal:
+        raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
+    except AddressRefused as refusal:
+        raise _cannot_start(refusal.reason, refusal.remedy) from refusal
     except CourserError as error:
-        raise Failure(f"the server cannot start: {harmless(str(error))}", "courser serve --help") from error
+        raise _cannot_start(str(error), "see the log, and the kernel's for errors of the disk") from error
     except OSError as error:
-        raise Failure(f"the server cannot start: {harmless(str(error))}", "check the data directory") from error
+        # Not to be taken for an error of the output.
+        raise Failure(f"the server failed: {harmless(str(error))}", "see the log; a restart may help") from error
     return 0 if is_clean else 1
+
+
+def _cannot_start(reason: str, remedy: str) -> Failure:
+    return Failure(f"the server cannot start: {harmless(reason)}", harmless(remedy))
 
 
 def _announce(text: str) -> None:

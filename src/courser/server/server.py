@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING
 from courser import __version__
 from courser.api.replies import Node
 from courser.broker.broker import Broker
-from courser.errors import AddressRefused, StartRefused
+from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
+from courser.model.clock import Clock
 from courser.server.background import keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import connection_count_max, raise_file_limit
+from courser.server.limits import check_address, connection_count_max, raise_file_limit
 from courser.server.logs import Logs
 from courser.server.root_user import RootCredentials
 from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
@@ -84,19 +84,41 @@ class Server:
     # --- start ---
 
     async def _open_broker(self) -> Broker:
-        directory = self._settings.data_directory
-        is_first_start = not (directory / SESSION).exists()
-        data = DataDirectory.open(directory)
-        # Not before: without the lock the log files might be those of another server.
-        self._logs.open_file()
-        last_stop = "none" if is_first_start else data.stop.name.lower()
-        _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
+        data = self._take_directory()
+        try:
+            # A first start shows a password: not for a server that then cannot listen.
+            check_address(Address(self._settings.tcp.host, self._settings.tcp.port))
+            self._load_certificate(data.clock)
+        except CourserError:
+            data.close(is_clean=False)
+            raise
         orders = self._orders
         make_root = partial(orders.root.make, orders.announce)
         broker = await Broker.open(data, self._settings.broker, make_root=make_root)
         broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
         broker.diagnosis.read_logs = self._logs.newest
         return broker
+
+    def _take_directory(self) -> DataDirectory:
+        directory = self._settings.data_directory
+        try:
+            is_first_start = not (directory / SESSION).exists()
+            data = DataDirectory.open(directory)
+        except OSError as error:
+            reason = f"it cannot be the data directory: {error.strerror or error}"
+            raise StartRefused(directory, reason, "set system.path to a directory that this user may write") from error
+        # Not before: without the lock the log files might be those of another server.
+        self._logs.open_file()
+        last_stop = "none" if is_first_start else data.stop.name.lower()
+        _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
+        return data
+
+    def _load_certificate(self, clock: Clock) -> None:
+        if self._settings.tls is not None:
+            # What is switched off is not imported.
+            from courser.server.certificates import Certificate  # noqa: PLC0415
+
+            self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
 
     def _make_listener(self, broker: Broker) -> TcpListener:
         settings = self._settings
@@ -119,17 +141,8 @@ class Server:
             open_session=broker.sessions.open,
             close_session=broker.sessions.close,
             connection_count_max=connection_count_max(settings.connections.connection_count_max, raise_file_limit()),
-            tls=self._make_tls_context(broker),
+            tls=None if self._certificate is None else self._certificate.context,
         )
-
-    def _make_tls_context(self, broker: Broker) -> ssl.SSLContext | None:
-        if self._settings.tls is None:
-            return None
-        # What is switched off is not imported.
-        from courser.server.certificates import Certificate  # noqa: PLC0415
-
-        self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, broker.clock)
-        return self._certificate.context
 
     # --- life ---
 
