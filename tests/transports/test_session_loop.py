@@ -181,6 +181,13 @@ async def test_before_a_login_frames_are_tiny() -> None:
     assert len(peer.seen) == 1
 
 
+async def test_an_operator_may_allow_smaller_frames_than_the_protocol() -> None:
+    peer = Peer(ConnectionSettings(frame_size_max=100))
+    peer.receive(frame(b"x" * 97) + frame(b"x" * 98))
+    assert peer.seen == [b"x" * 97]
+    assert peer.wire.is_closed
+
+
 async def test_an_idle_session_that_the_server_ends_is_told_and_closed() -> None:
     peer = Peer()
     peer.receive(frame(b"hello"))

@@ -140,9 +140,12 @@ class SessionLoop:
         return buffer.take(size)
 
     def _check_size(self, size: int) -> None:
-        limit = self._services.settings.login_frame_size_max
-        if self.session.user_id is None and size > limit:
+        settings = self._services.settings
+        if self.session.user_id is None and size > settings.login_frame_size_max:
+            limit = settings.login_frame_size_max
             raise FrameRefused(f"a frame of {size} bytes before a login, where {limit} are allowed")
+        if size > settings.frame_size_max:
+            raise FrameRefused(f"a frame of {size} bytes, where {settings.frame_size_max} are allowed")
 
     def _note_incomplete(self) -> None:
         if self._frame_size is None:

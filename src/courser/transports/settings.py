@@ -27,6 +27,8 @@ class ConnectionSettings:
     """Microseconds without progress after which a client that does not read its reply is cut off."""
     login_frame_size_max: int = 16 * _KIB
     """Bytes of a frame before a login: strangers get little memory."""
+    frame_size_max: int = 66 * _MIB
+    """Bytes of any frame. Just above what the protocols allow themselves, so that those give their own answers."""
     request_memory: int = 512 * _MIB
     """Bytes of all requests that are larger than the base buffer of a connection; more have to wait."""
     reply_memory: int = 512 * _MIB

@@ -269,6 +269,12 @@ LOGIN_FRAME_SIZE_MAX = Key(
     default=_CONNECTIONS.login_frame_size_max,
     description="bytes of a request before a login",
 )
+FRAME_SIZE_MAX = Key(
+    path="tcp.frame_size_max",
+    kind=kinds.size(64 * 1024, 66 * _MIB),
+    default=_CONNECTIONS.frame_size_max,
+    description="bytes of any request; the protocols themselves allow 64 MiB of messages",
+)
 REQUEST_MEMORY = Key(
     path="tcp.request_memory",
     kind=kinds.size(_MIB),

@@ -135,6 +135,7 @@ def _connections(configuration: Configuration) -> ConnectionSettings:
         frame_rate_min=configuration[keys.FRAME_RATE_MIN],
         send_deadline=configuration[keys.SEND_DEADLINE],
         login_frame_size_max=configuration[keys.LOGIN_FRAME_SIZE_MAX],
+        frame_size_max=configuration[keys.FRAME_SIZE_MAX],
         request_memory=configuration[keys.REQUEST_MEMORY],
         reply_memory=configuration[keys.REPLY_MEMORY],
         classic_dialect=configuration[keys.CLASSIC_DIALECT],
