@@ -120,6 +120,20 @@ async def test_what_is_sent_is_read(disk: GatedFileSystem, pool: Executor, level
         assert await texts(partition) == [f"message {number}" for number in range(20)]
 
 
+async def test_the_parts_of_a_send_can_have_one_time_and_time_never_goes_back(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    clock = ManualClock()
+    batch = build_batch([NewMessage(b"part")])
+    async with opened(disk, pool, settings(Durability.WRITTEN), clock) as partition:
+        first = await partition.append(batch)
+        clock.advance(10)
+        assert (await partition.append(batch, timestamp=first.timestamp)).timestamp == first.timestamp
+        later = await partition.append(batch)
+        assert later.timestamp == first.timestamp + 10
+        assert (await partition.append(batch, timestamp=first.timestamp)).timestamp == later.timestamp
+
+
 async def test_sends_that_arrive_together_share_one_sync(disk: GatedFileSystem, pool: Executor) -> None:
     async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
         await send(partition, "first")

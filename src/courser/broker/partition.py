@@ -72,8 +72,12 @@ class Partition:
 
     # --- sends ---
 
-    async def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0) -> Appended:
+    async def append(
+        self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0
+    ) -> Appended:
         """Append a batch. Returns when it may be acknowledged at the partition's durability level.
+
+        Without a ``timestamp`` it gets the time of now.
 
         Raises:
             DiskFull: nothing was kept.
@@ -93,7 +97,7 @@ class Partition:
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
-        appended = log.append(batch, producer=producer, sequence=sequence)
+        appended = log.append(batch, producer=producer, sequence=sequence, timestamp=timestamp)
         if self._arrivals:
             self._announce()
         marks = log.marks

@@ -43,15 +43,16 @@ class Sends:
         if topic.size_limit is not None:
             self._take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
         try:
-            base_offset = (await partition.append(batches[0])).base_offset
+            first = await partition.append(batches[0])
             for batch in batches[1:]:
-                await partition.append(batch)
+                # For the client they are one batch: they have one time.
+                await partition.append(batch, timestamp=first.timestamp)
         except PartitionReadOnly:
             if partition.is_deleted:
                 reason = f"partition {partition_id} was deleted meanwhile"
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason) from None
             raise
-        return Sent(topic.stream_id, topic.topic_id, partition_id, base_offset)
+        return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
     def _take_room(self, topic: OpenTopic, limit: int, size: int) -> None:
         """Count bytes against the limit of a topic. Raises 3009 if they do not fit and nothing may be deleted."""

@@ -199,8 +199,12 @@ class PartitionLog:
         is_synced = self.settings.durability.level is Durability.SYNCED
         return not is_synced and self.marks.written.offset + message_count > self.reserved_end
 
-    def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0) -> Appended:
+    def append(
+        self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0
+    ) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
+
+        Without a ``timestamp`` it gets the time of now.
 
         Raises:
             DiskFull: nothing was kept, later appends may work.
@@ -211,7 +215,7 @@ class PartitionLog:
         count, size, marks = batch.count, batch.size, self.marks
         assert not self.needs_reservation(count), "reserve first"
         # The clock may jump back; the time of a partition does not.
-        timestamp = max(self._clock.now(), self._last_timestamp)
+        timestamp = max(timestamp or self._clock.now(), self._last_timestamp)
         segment, file = self._segment_for(size, timestamp)
         base_offset, position = marks.written.offset, segment.size
         header = stamp(
