@@ -1,0 +1,228 @@
+"""Retention: the plan from facts alone, and the cleaner that carries it out."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.api import commands as c
+from courser.broker.retention import Limits, Reason, Roll, SegmentFacts, Step, Trim, plan
+from courser.broker.settings import BrokerSettings
+from courser.model.messaging import PollingKind
+from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, open_topic, poll_command, send, texts
+from tests.handlers.scenes import Scene, opened
+
+MIB = 1024 * 1024
+HOUR = 3600 * 1_000_000
+
+
+def segment(number: int, first: int, last: int, *, size: int = 10, sealed: bool = True) -> SegmentFacts:
+    """The n-th segment of its partition, with ten messages."""
+    return SegmentFacts(10 * (number + 1), size, first, last, sealed)
+
+
+# --- the plan ---
+
+
+def test_without_limits_everything_stays() -> None:
+    assert plan([[segment(0, 0, 1)]], Limits(), now=10**9) == []
+
+
+def test_segments_go_when_their_newest_message_has_expired() -> None:
+    segments = [segment(0, 0, 10), segment(1, 11, 20), segment(2, 21, 30)]
+    for now, expected in ((109, []), (110, [10]), (119, [10]), (120, [20]), (500, [30])):
+        steps: list[Step] = [Trim(0, offset, Reason.EXPIRED) for offset in expected]
+        assert plan([segments], Limits(expiry=100), now) == steps
+
+
+def test_each_partition_expires_by_itself() -> None:
+    partitions = [[segment(0, 0, 10)], [], [segment(0, 50, 60), segment(1, 61, 70)]]
+    expected = [Trim(0, 10, Reason.EXPIRED), Trim(2, 10, Reason.EXPIRED)]
+    assert plan(partitions, Limits(expiry=100), now=165) == expected
+
+
+def test_an_expired_segment_behind_one_that_is_not_stays() -> None:
+    # A clock that jumped: messages go from the beginning of the log, never out of its middle.
+    assert plan([[segment(0, 0, 500), segment(1, 1, 2)]], Limits(expiry=100), now=200) == []
+
+
+def test_an_open_segment_is_rolled_when_its_oldest_message_has_expired() -> None:
+    open_segment = segment(0, 0, 90, sealed=False)
+    assert plan([[open_segment]], Limits(expiry=100), now=99) == []
+    assert plan([[open_segment]], Limits(expiry=100), now=100) == [Roll(0)]
+
+
+def test_over_the_limit_the_segment_with_the_oldest_message_goes_whichever_partition_it_is_in() -> None:
+    partitions = [[segment(0, 5, 6), segment(1, 30, 31)], [segment(0, 1, 2), segment(1, 10, 11)]]
+    assert plan(partitions, Limits(size=40), now=0) == []
+    assert plan(partitions, Limits(size=39), now=0) == [Trim(1, 10, Reason.SIZE)]
+    assert plan(partitions, Limits(size=11), now=0) == [
+        Trim(1, 10, Reason.SIZE),
+        Trim(0, 10, Reason.SIZE),
+        Trim(1, 20, Reason.SIZE),
+    ]
+
+
+def test_with_nothing_sealed_the_open_segment_with_the_oldest_message_is_rolled() -> None:
+    partitions = [[segment(0, 5, 6, sealed=False)], [segment(0, 1, 9, sealed=False)]]
+    assert plan(partitions, Limits(size=15), now=0) == [Roll(1)]
+
+
+def test_what_expired_counts_no_more_against_the_limit() -> None:
+    segments = [segment(0, 0, 10), segment(1, 100, 110), segment(2, 120, 130, sealed=False)]
+    assert plan([segments], Limits(expiry=50, size=20), now=120) == [Trim(0, 10, Reason.EXPIRED)]
+
+
+_segments = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 20), st.integers(1, 50)), max_size=5).map(
+    lambda rows: [
+        segment(
+            number,
+            sum(row[0] for row in rows[: number + 1]),
+            sum(row[0] for row in rows[: number + 1]) + last,
+            size=size,
+        )
+        for number, (_, last, size) in enumerate(rows)
+    ]
+)
+
+
+@given(st.lists(_segments, max_size=4), st.integers(0, 200), st.integers(0, 600))
+def test_the_plan_keeps_to_the_limits_and_deletes_no_more_than_needed(
+    partitions: list[list[SegmentFacts]], size_max: int, now: int
+) -> None:
+    steps = plan(partitions, Limits(expiry=100, size=size_max), now)
+    starts = dict.fromkeys(range(len(partitions)), 0)
+    for step in steps:
+        assert isinstance(step, Trim), "all are sealed"
+        assert step.before_offset > starts[step.partition_id]
+        starts[step.partition_id] = step.before_offset
+    kept = [[s for s in segments if s.end_offset > starts[number]] for number, segments in enumerate(partitions)]
+    total = sum(s.size for segments in kept for s in segments)
+    assert total <= size_max
+    assert all(segments[0].last_timestamp > now - 100 for segments in kept if segments)
+    last_by_size = next((step for step in reversed(steps) if step.reason is Reason.SIZE), None)  # type: ignore[union-attr]
+    if last_by_size is not None:
+        assert isinstance(last_by_size, Trim)
+        gone = next(s for s in partitions[last_by_size.partition_id] if s.end_offset == last_by_size.before_offset)
+        assert total + gone.size > size_max
+
+
+# --- the cleaner ---
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with opened(tmp_path) as scene:
+        yield scene
+
+
+async def kept(scene: Scene, partition_id: int = 0) -> list[str]:
+    return await texts(scene, poll_command(PollingKind.FIRST, partition=partition_id))
+
+
+async def test_expired_segments_are_deleted_logged_and_counted(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    await add_topic(scene, message_expiry=2 * HOUR)
+    for text in "abc":
+        await fill_segments(scene, text)
+        scene.clock.advance(HOUR)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene) == ["c"]
+    counters = scene.broker.retention.counters
+    assert counters.segment_count == {Reason.EXPIRED: 2}
+    assert counters.message_count == {Reason.EXPIRED: 2}
+    assert counters.size == {Reason.EXPIRED: 2 * 305}
+    assert "reason=expired stream=0 topic=0 partition=0 segments=2 messages=2 size=610" in caplog.text
+
+
+async def test_a_dead_consumer_keeps_nothing(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await fill_segments(scene, "a")
+    await scene.ask(scene.root, c.StoreConsumerOffset(ME, "s", "t", 0, 0))
+    await fill_segments(scene, "b")
+    scene.clock.advance(2 * HOUR)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene) == []
+    assert (await send(scene, "c")).base_offset == 2
+
+
+async def test_a_slow_topic_expires_too(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await send(scene, "lonely")
+    scene.clock.advance(HOUR - 1)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene) == ["lonely"]
+    scene.clock.advance(1)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene) == []
+
+
+async def test_a_topic_is_kept_below_its_limit_oldest_messages_first(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2, max_topic_size=16 * MIB)
+    for number in range(5):
+        scene.clock.advance(1)
+        await fill_segments(scene, [str(number) + "x" * 4 * MIB], number % 2)
+    await scene.broker.retention.clean_all()
+    assert open_topic(scene).size <= 16 * MIB
+    # Of 0 to 4, dealt to both in turn, 0 and 1 went.
+    assert [log_of(scene, number).start_offset for number in range(2)] == [1, 1]
+
+
+async def test_at_the_limit_with_nothing_sealed_the_oldest_open_segment_goes(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2, max_topic_size=16 * MIB)
+    await send(scene, "old" + "x" * 9 * MIB, to=1)
+    scene.clock.advance(1)
+    await send(scene, "new" + "x" * 9 * MIB, to=0)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene, 1) == []
+    assert len(await kept(scene, 0)) == 1
+    assert scene.broker.retention.counters.segment_count == {Reason.SIZE: 1}
+
+
+async def test_nothing_is_deleted_by_size_if_that_is_not_wanted(tmp_path: Path) -> None:
+    async with opened(tmp_path, BrokerSettings(delete_oldest_segments=False)) as scene:
+        await add_topic(scene, max_topic_size=16 * MIB)
+        await fill_segments(scene, ["x" * 9 * MIB, "x" * 6 * MIB])
+        # The limit may come down later; still nothing goes.
+        open_topic(scene).size_limit = 10 * MIB
+        await scene.broker.retention.clean_all()
+        assert log_of(scene).start_offset == 0
+
+
+async def test_a_partition_that_takes_no_writes_does_not_stop_the_others(tmp_path: Path) -> None:
+    async with opened(tmp_path, is_clean=False) as scene:
+        await add_topic(scene, partition_count=2, message_expiry=HOUR)
+        await fill_segments(scene, "a", 0)
+        await fill_segments(scene, "b", 1)
+        log_of(scene, 0).fail("broken")
+        scene.clock.advance(2 * HOUR)
+        await scene.broker.retention.clean_all()
+        assert await kept(scene, 0) == ["a"]
+        assert await kept(scene, 1) == []
+
+
+async def test_the_cleaner_runs_at_its_interval(tmp_path: Path) -> None:
+    async with opened(tmp_path, BrokerSettings(cleaner_interval=1000)) as scene:
+        await add_topic(scene, message_expiry=HOUR)
+        await fill_segments(scene, "a")
+        scene.clock.advance(2 * HOUR)
+        cleaner = asyncio.ensure_future(scene.broker.retention.run())
+        async with asyncio.timeout(30):
+            while log_of(scene).segments:  # noqa: ASYNC110 - the cleaner runs beside it
+                await asyncio.sleep(0)
+        cleaner.cancel()
+
+
+async def test_what_expired_before_a_restart_goes_after_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        await add_topic(scene, message_expiry=HOUR)
+        await send(scene, "a")
+    async with opened(tmp_path) as scene:
+        scene.clock.advance(2 * HOUR)
+        await scene.broker.retention.clean_all()
+        assert await kept(scene) == []
+        assert (await send(scene, "b")).base_offset == 1
