@@ -1,0 +1,107 @@
+"""Every key that takes effect does: another value gives other settings."""
+
+import pytest
+
+from courser.server.configuration import keys
+from courser.server.configuration.key_index import LIVE_KEYS
+from courser.server.configuration.loading import load
+from courser.server.configuration.log_levels import parse_log_levels
+from courser.server.configuration.settings import settings_of
+
+OTHER_VALUES = {
+    "system.path": "elsewhere",
+    "system.runtime.path": "elsewhere",
+    "system.recovery.recreate_missing_state": "true",
+    "system.disk_thread_count": "7",
+    "system.shutdown_timeout": "7s",
+    "system.partition.enforce_fsync": "true",
+    "system.partition.messages_required_to_save": "7",
+    "system.partition.size_of_messages_required_to_save": "7",
+    "message_saver.enabled": "false",
+    "message_saver.enforce_fsync": "true",
+    "message_saver.interval": "7s",
+    "system.segment.size": "512 KiB",
+    "system.segment.cache_indexes": "all",
+    "system.segment.cache_time_indexes": "true",
+    "system.segment.index_interval": "8 KiB",
+    "system.topic.message_expiry": "7 days",
+    "system.topic.max_size": "7 GB",
+    "system.topic.delete_oldest_segments": "false",
+    "data_maintenance.messages.cleaner_enabled": "false",
+    "data_maintenance.messages.interval": "7s",
+    "system.partition.validate_checksum": "true",
+    "system.partition.verify_frames": "true",
+    "system.partition.poll_size_max": "7 MiB",
+    "personal_access_token.max_tokens_per_user": "7",
+    "personal_access_token.cleaner.enabled": "false",
+    "personal_access_token.cleaner.interval": "7s",
+    "heartbeat.enabled": "false",
+    "heartbeat.interval": "7s",
+    "tcp.address": "127.0.0.1:7",
+    "tcp.connection_count_max": "7",
+    "tcp.login_deadline": "7s",
+    "tcp.idle_deadline": "7s",
+    "tcp.frame_deadline": "7s",
+    "tcp.frame_rate_min": "7 KiB",
+    "tcp.send_deadline": "7s",
+    "tcp.login_frame_size_max": "7 KiB",
+    "tcp.frame_size_max": "7 MiB",
+    "tcp.request_memory": "7 MiB",
+    "tcp.reply_memory": "7 MiB",
+    "tcp.classic_dialect": "0.6",
+    "tcp.classic_dialects": "alice=0.5",
+    "tcp.tls.enabled": "true",
+    "tcp.tls.self_signed": "false",
+    "tcp.tls.cert_file": "cert.pem",
+    "tcp.tls.key_file": "key.pem",
+    "tcp.socket.override_defaults": "true",
+    "tcp.socket.recv_buffer_size": "7 KiB",
+    "tcp.socket.send_buffer_size": "7 KiB",
+    "tcp.socket.keepalive": "true",
+    "tcp.socket.nodelay": "true",
+    "tcp.socket.linger": "7s",
+    "system.logging.path": "elsewhere",
+    "system.logging.level": "debug",
+    "system.logging.format": "json",
+    "system.logging.file_enabled": "false",
+    "system.logging.max_file_size": "7 MB",
+    "system.logging.max_total_size": "7 GB",
+    "system.logging.rotation_check_interval": "7s",
+    "system.logging.retention": "7s",
+    "system.logging.sysinfo_print_interval": "7s",
+}
+SWITCHES = ["tcp.tls.enabled=true", "tcp.socket.override_defaults=true"]
+"""Without them the keys of their tables are not looked at."""
+
+
+@pytest.mark.parametrize("path", OTHER_VALUES)
+def test_another_value_gives_other_settings(path: str) -> None:
+    others = [switch for switch in SWITCHES if not switch.startswith(f"{path}=")]
+    before = settings_of(load(settings=others))
+    after = settings_of(load(settings=[*others, f"{path}={OTHER_VALUES[path]}"]))
+    assert after != before
+
+
+def test_no_key_is_forgotten() -> None:
+    # Whether there is a listener at all is for the checks: there is no other one yet.
+    assert {key.path for key in LIVE_KEYS} - {"tcp.enabled"} == set(OTHER_VALUES)
+
+
+def test_defaults_are_those_of_the_parts() -> None:
+    settings = settings_of(load())
+    assert settings.broker == type(settings.broker)()
+    assert settings.connections == type(settings.connections)()
+    assert settings.tcp == type(settings.tcp)()
+
+
+def test_levels_of_the_environment_come_first() -> None:
+    configuration = load(settings=["system.logging.level=debug"])
+    levels = parse_log_levels("error")
+    assert settings_of(configuration, log_levels=levels).logging.levels == levels
+    assert settings_of(configuration).logging.levels == configuration[keys.LOG_LEVEL]
+
+
+def test_a_linger_of_zero_is_left_to_the_kernel() -> None:
+    settings = settings_of(load(settings=["tcp.socket.override_defaults=true", "tcp.socket.linger=1500ms"]))
+    assert settings.tcp.socket.linger == 2
+    assert settings_of(load(settings=["tcp.socket.override_defaults=true"])).tcp.socket.linger is None
