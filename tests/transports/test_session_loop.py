@@ -230,6 +230,16 @@ async def test_a_wait_is_cut_short_when_the_client_is_gone() -> None:
     assert peer.replies_sent == 1
 
 
+async def test_a_wait_is_cut_short_when_the_server_ends_the_connection() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    peer.session.waiting = peer.gate
+    peer.loop.end(GONE)
+    await settle()
+    assert peer.gate is not None
+    assert peer.gate.cancelled()
+
+
 async def test_the_time_of_the_last_request_is_kept() -> None:
     peer = Peer()
     peer.clock.advance(5_000)

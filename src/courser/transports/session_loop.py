@@ -249,6 +249,9 @@ class SessionLoop:
             if farewell:
                 self._link.send((farewell,))
             self._link.close()
+        elif self.session.waiting is not None:
+            # Nothing is lost with a long poll, and a server that stops would wait for it.
+            self.session.waiting.cancel()
 
     def _refuse(self, refusal: FrameRefused) -> None:
         _log.info("client %d at %s cut off: %s", self.session.client_id, self.session.address, refusal.reason)
