@@ -140,7 +140,7 @@ class Server:
             services,
             open_session=broker.sessions.open,
             close_session=broker.sessions.close,
-            connection_count_max=connection_count_max(settings.connections.connection_count_max, raise_file_limit()),
+            connection_count_max=_connection_count_max(settings.connections.connection_count_max),
             tls=None if self._certificate is None else self._certificate.context,
         )
 
@@ -198,6 +198,14 @@ class Server:
             self._certificate.reload()
         except StartRefused as refusal:
             _log.error("the old certificate stays in use: %s", refusal)
+
+
+def _connection_count_max(wanted: int) -> int:
+    file_limit = raise_file_limit()
+    count = connection_count_max(wanted, file_limit)
+    if count < wanted:
+        _log.warning("connections limited to %d, half of the %d files that may be open (ulimit -n)", count, file_limit)
+    return count
 
 
 def _user_name(broker: Broker, user_id: int) -> str | None:
