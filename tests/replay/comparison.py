@@ -12,7 +12,7 @@ import xxhash
 from tests.replay.bookkeeping import Books
 from tests.replay.captures import Wire
 from tests.replay.fields import Field, Key, Kind, Record
-from tests.replay.replies import ORDERED_BY_ID, SETS
+from tests.replay.replies import ORDERED, SETS
 
 _CLASSIC_HEADER_SIZE, _FRAME_HEADER_SIZE, _BATCH_HEADER_SIZE = 64, 48, 256
 
@@ -79,47 +79,42 @@ class _Comparison:
         if name in SETS[self._wire]:
             recorded = sorted(recorded, key=lambda record: self._rank(record, is_ours=False))
             ours = sorted(ours, key=lambda record: self._rank(record, is_ours=True))
-        elif name in ORDERED_BY_ID:
-            recorded, ours = yield from self._matched(name, recorded, ours)
-        elif name in {"messages", "batches"}:
-            offset = "offset" if name == "messages" else "base_offset"
-            kept = [record for record in recorded if self._is_kept(record.field(offset))]
-            if len(kept) < len(recorded):
-                yield Difference(name, f"{len(recorded)}", f"without {len(recorded) - len(kept)} that were refused")
-            recorded = kept
+        elif name in ORDERED:
+            recorded, ours = yield from self._matched(name, ORDERED[name], recorded, ours)
         if len(recorded) != len(ours):
             yield Difference(name, f"{len(recorded)} of them", f"{len(ours)} of them")
         for theirs, own in zip(recorded, ours, strict=False):
             yield from self.records(theirs, own)
 
     def _matched(
-        self, name: str, recorded: list[Record], ours: list[Record]
+        self, name: str, number: str, recorded: list[Record], ours: list[Record]
     ) -> Generator[Difference, None, tuple[list[Record], list[Record]]]:
         """Match things by their numbers: what only one side has is a difference, and does not shift the others."""
-        if any("id" not in record for record in ours):
+        if any(number not in record for record in ours):
             yield Difference(name, "whole", "cut")
             return [], []
-        our_ids = [record.field("id").value for record in ours]
-        if our_ids != sorted(our_ids):
-            yield Difference(name, "ordered by id", f"ordered {our_ids}")
-        theirs = {self._our_id(record.field("id")): record for record in recorded}
-        own = dict(zip(our_ids, ours, strict=True))
-        common = sorted(number for number in own if number in theirs)
+        our_numbers = [record.field(number).value for record in ours]
+        if our_numbers != sorted(our_numbers):
+            yield Difference(name, f"ordered by {number}", f"ordered {our_numbers}")
+        theirs = {self._our_number(record.field(number)): record for record in recorded}
+        own = dict(zip(our_numbers, ours, strict=True))
+        common = sorted(value for value in own if value in theirs)
         if len(common) != len(recorded) or len(common) != len(ours):
             yield Difference(name, f"{len(recorded)} of them", f"{len(ours)} of them")
-        return [theirs[number] for number in common], [own[number] for number in common]
+        return [theirs[value] for value in common], [own[value] for value in common]
 
-    def _our_id(self, field: Field) -> int | tuple[str, int]:
-        """Our number of a thing that the real server lists. One that we refused to make has none."""
+    def _our_number(self, field: Field) -> int | tuple[str, int]:
+        """Our number of a thing that the real server lists. What we refused has none."""
         if field.key is None:
             return field.value
+        ours: int | None
+        if field.kind is Kind.OFFSET:
+            ours = self._books.offsets(field.key).ours(field.value)
+            return ("refused", field.value) if ours is None else ours
         if self._books.is_refused(field.key):
             return ("refused", field.value)
         ours = self._books.ours(field.key)
         return field.value if ours is None else ours
-
-    def _is_kept(self, offset: Field) -> bool:
-        return offset.key is None or self._books.offsets(offset.key).ours(offset.value) is not None
 
     def _rank(self, record: Record, *, is_ours: bool) -> tuple[object, ...]:
         """What orders a list without order: known numbers first, then all that is the same in every run."""

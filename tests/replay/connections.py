@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tests.replay.captures import Wire
 
-PATIENCE = 20.0
-"""Seconds that a reply may take before the test gives up."""
+PATIENCE = 120.0
+"""Seconds that a reply may take before the test gives up: a thousand partitions on a busy disk take a while."""
 SILENCE = 0.3
 """Seconds without a reply after which the server is taken to wait for more bytes."""
 

@@ -16,8 +16,6 @@ from tests.replay.comparison import Difference
 
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.md"
 
-NOT_REPLAYED = "not replayed"
-"""In place of a field: such exchanges are left out."""
 STATED = frozenset({"outcome", "connection"})
 """Fields whose values have to stand in the row."""
 

@@ -1,5 +1,6 @@
 """A body taken apart: fields that know how they may differ from run to run, in records, in lists of records."""
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,6 +11,8 @@ class Kind(Enum):
 
     SAME = auto()
     """The same bytes."""
+    NUMBERS = auto()
+    """The same bytes; a list of numbers for a reader."""
     VARIES = auto()
     """Masked: it depends on the machine, the hour or the run."""
     TIME = auto()
@@ -57,6 +60,8 @@ class Field:
         return int.from_bytes(self.data, "little")
 
     def __str__(self) -> str:
+        if self.kind is Kind.NUMBERS:
+            return " ".join(map(str, struct.unpack(f"<{len(self.data) // 4}I", self.data[: len(self.data) // 4 * 4])))
         return str(self.value) if len(self.data) in {1, 2, 4, 8} else self.data.hex()
 
 

@@ -219,4 +219,6 @@ def _beginning(recorded: Record, ours: Record) -> Record:
             beginning[name] = own[: len(part)]
         elif own is not None:
             beginning[name] = own
+    if "surplus" in ours:
+        beginning["surplus"] = ours["surplus"]
     return beginning

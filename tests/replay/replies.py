@@ -11,8 +11,15 @@ SETS: dict[Wire, frozenset[str]] = {
     Wire.VSR: frozenset({"clients", "tokens", "groups"}),
 }
 """Lists whose order is arbitrary."""
-ORDERED_BY_ID = frozenset({"streams", "topics", "groups", "users"})
-"""Lists in the order of numbers that servers give out: ours have another order if the real server used one again."""
+ORDERED = {
+    "streams": "id",
+    "topics": "id",
+    "groups": "id",
+    "users": "id",
+    "messages": "offset",
+    "batches": "base_offset",
+}
+"""Lists in the order of numbers that servers give out: the order is another one if the real server used one again."""
 
 
 def parse_reply(wire: Wire, command: str, target: Target, data: bytes, *, is_cut: bool = False) -> Record:
@@ -172,7 +179,7 @@ def _one_group(reading: _Reading) -> None:
         key = None if topic is None else ("member", *topic, group, body.peek(4))
         member["member"] = body.u32(Kind.SEEN_ID, key)
         partition_count = member["partition count"] = body.u32()
-        member["partitions"] = body.field(4 * partition_count.value)
+        member["partitions"] = body.field(4 * partition_count.value, Kind.NUMBERS)
         members.append(member)
 
 
@@ -185,7 +192,8 @@ def _groups(reading: _Reading) -> None:
 
 def _sync(reading: _Reading) -> None:
     reading.record["generation"] = reading.body.u64()
-    reading.record["partitions"] = reading.body.rest()
+    reading.record["partition count"] = reading.body.u32()
+    reading.record["partitions"] = reading.body.rest(Kind.NUMBERS)
 
 
 def _user(reading: _Reading, record: Record) -> None:

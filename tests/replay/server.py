@@ -53,12 +53,12 @@ def _make_root() -> RootUser:
 
 
 @asynccontextmanager
-async def running_server(directory: Path) -> AsyncIterator[ReplayServer]:
-    """An empty server with default settings and the user iggy."""
+async def running_server(directory: Path, settings: BrokerSettings | None = None) -> AsyncIterator[ReplayServer]:
+    """An empty server with the user iggy, and with default settings unless others are given."""
     data = DataDirectory.open(directory)
     clock = ForwardClock()
     data.clock = clock
-    broker = await Broker.open(data, BrokerSettings(), make_root=_make_root)
+    broker = await Broker.open(data, settings or BrokerSettings(), make_root=_make_root)
     connections = ConnectionSettings()
     chooser = CodecChooser(connections, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
     services = Services(
