@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from courser.broker.partition import Partition
-from courser.errors import DiskFull, PartitionReadOnly
+from courser.errors import DiskFull, PartitionReadOnly, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import NewMessage, build_batch
@@ -323,3 +324,141 @@ async def test_a_partition_that_was_closed_opens_without_findings(disk: GatedFil
         assert await partition.close()
     log = PartitionLog.open(disk, DIRECTORY, IDENTITY, settings=wanted, clock=ManualClock(), stop=StopKind.CLEAN)
     assert (log.findings, log.next_offset, log.failure) == ((), 50, None)
+
+
+# --- settings that change ---
+
+
+@pytest.mark.parametrize("before", Durability)
+@pytest.mark.parametrize("after", Durability)
+async def test_settings_change_while_messages_come(
+    disk: GatedFileSystem, pool: Executor, before: Durability, after: Durability
+) -> None:
+    async with opened(disk, pool, settings(before)) as partition:
+        sends = [asyncio.create_task(send(partition, str(number))) for number in range(10)]
+        await asyncio.sleep(0)
+        await partition.change_settings(settings(after))
+        sends += [asyncio.create_task(send(partition, str(number))) for number in range(10, 20)]
+        assert sorted(await asyncio.gather(*sends)) == list(range(20))
+        assert len(await texts(partition)) == 20
+        if after is Durability.SYNCED:
+            assert partition.log.marks.synced.offset == 20
+
+
+async def test_a_send_that_waits_for_its_sync_is_not_acknowledged_early_by_a_change(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        disk.gate.clear()
+        waiting = asyncio.create_task(send(partition, "promised"))
+        await until(disk.waiting.is_set)
+        change = asyncio.create_task(partition.change_settings(settings(Durability.WRITTEN)))
+        later = asyncio.create_task(send(partition, "later"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        assert not later.done()
+        disk.gate.set()
+        await change
+        assert (await waiting, await later) == (0, 1)
+
+
+async def test_if_the_sync_before_a_change_fails_the_stricter_level_holds(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    for level, expected in ((Durability.WRITTEN, Durability.SYNCED), (Durability.SYNCED, Durability.SYNCED)):
+        before = Durability.SYNCED if level is Durability.WRITTEN else Durability.WRITTEN
+        disk.plan = FaultPlan()
+        directory = DIRECTORY.parent / level.value
+        async with opened(disk, pool, settings(before), directory=directory) as partition:
+            await send(partition, "x")
+            if before is Durability.SYNCED:
+                partition.log.append(build_batch([NewMessage(b"unsynced")]))
+            disk.plan = FaultPlan().fail("sync", errno.EIO, name="*.log")
+            with pytest.raises((PartitionReadOnly, StorageFailure)):
+                await partition.change_settings(settings(level))
+            assert partition.log.settings.durability.level is expected
+
+
+async def test_other_settings_change_without_a_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "x")
+        await partition.change_settings(LogSettings(segment_size=1000))
+        assert (partition.log.settings.segment_size, partition.sync_count) == (1000, 0)
+
+
+# --- rolls, arrivals, the end ---
+
+
+async def test_a_rolled_segment_is_sealed_and_can_be_trimmed(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await partition.roll()
+        await send(partition, "old")
+        await partition.roll()
+        await partition.roll()
+        assert [segment.state.value for segment in partition.log.segments] == ["sealed"]
+        await partition.trim(1)
+        assert partition.log.segments == ()
+        assert await send(partition, "new") == 1
+
+
+async def test_who_waits_for_messages_hears_of_them_when_they_can_be_read(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        seen: list[int] = []
+
+        async def watch() -> None:
+            while not seen:
+                await partition.next_arrival()
+                seen.extend([1] if await texts(partition) else [])
+
+        watcher = asyncio.create_task(watch())
+        disk.gate.clear()
+        sending = asyncio.create_task(send(partition, "x"))
+        await until(disk.waiting.is_set)
+        assert not seen
+        disk.gate.set()
+        await sending
+        await watcher
+
+
+async def test_a_deleted_partition_gives_an_error_to_whoever_waits(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
+        disk.gate.clear()
+        waiting = asyncio.create_task(send(partition, "x"))
+        await until(disk.waiting.is_set)
+        arrival = partition.next_arrival()
+        partition.mark_deleted()
+        with pytest.raises(PartitionReadOnly, match="it was deleted"):
+            await waiting
+        with pytest.raises(PartitionReadOnly, match="it was deleted"):
+            await send(partition, "later")
+        assert arrival.done()
+        disk.gate.set()
+        assert not await partition.close()
+
+
+async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "cold")
+        entered, leave = threading.Event(), threading.Event()
+        read = partition.log.read
+
+        def slow_read(*arguments: Any, **names: Any) -> Any:
+            if names.get("wait", True):
+                entered.set()
+                assert leave.wait(30)
+            return read(*arguments, **names)
+
+        partition.log.read = slow_read  # type: ignore[method-assign]
+        disk.cold = True
+        reading = asyncio.create_task(texts(partition))
+        await until(entered.is_set)
+        closing = asyncio.create_task(partition.close())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        leave.set()
+        assert await reading == ["cold"]
+        assert await closing
