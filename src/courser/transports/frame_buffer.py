@@ -19,7 +19,7 @@ _KEEP_SIZE_MAX = 4 * 1024 * 1024
 class FrameBuffer:
     """The incoming bytes of one connection."""
 
-    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "_wanted", "borrowed", "is_waiting")
+    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "_wanted", "borrowed", "is_waiting", "size")
 
     def __init__(self, memory: RequestMemory, on_memory: Callable[[], None]) -> None:
         self._memory = memory
@@ -27,16 +27,13 @@ class FrameBuffer:
         """Called when memory that was waited for is there."""
         self._buffer = _allocate(BASE_SIZE)
         self._start = self._end = 0
+        self.size = 0
+        """Bytes that were received and not consumed."""
         self._wanted = 0
         self.borrowed = 0
         """Bytes taken from the budget."""
         self.is_waiting = False
         """Whether a frame waits for memory: nothing must be received meanwhile."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that were received and not consumed."""
-        return self._end - self._start
 
     @property
     def is_full(self) -> bool:
@@ -53,6 +50,7 @@ class FrameBuffer:
             # The buffer was kept from an earlier request, and anybody could have asked for it until now.
             self._memory.use(self)
         self._end += count
+        self.size += count
 
     def head(self) -> memoryview:
         """All that was received and not consumed."""
@@ -62,6 +60,7 @@ class FrameBuffer:
         """Consume a frame; it stays untouched until the next ``fit``."""
         frame = self._buffer[self._start : self._start + size]
         self._start += size
+        self.size -= size
         return frame
 
     def fit(self, size: int) -> bool:

@@ -17,7 +17,7 @@ from courser.broker.sessions import Session
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
-from courser.transports import eager
+from courser.transports.eager import rest_of
 from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
@@ -73,7 +73,14 @@ class SessionLoop:
 
     def __init__(self, services: Services, session: Session, link: Link) -> None:
         self.session = session
-        self._services = services
+        # By name: these are called for every request.
+        self._dispatch = services.dispatch
+        self._reply_sent = services.reply_sent
+        self._monotonic = services.clock.monotonic
+        self._settings = services.settings
+        self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
+        """Bytes that any frame may have."""
+        self._choose_codec = services.choose_codec
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._advance)
         self._codec: Codec | None = None
@@ -83,11 +90,10 @@ class SessionLoop:
         """When the first bytes of the frame that is being received came, on the monotonic clock."""
         self.unsent_since: int | None = None
         """Since when the client has not read its reply."""
-        self.request_count = 0
         self._is_busy = False
         self._is_paused = False
         self._is_closing = False
-        self._task: asyncio.Task[tuple[Incoming, Sequence[Buffer]]] | None = None
+        self._task: asyncio.Task[None] | None = None
         session.on_end = self.end
 
     # --- receiving ---
@@ -99,11 +105,15 @@ class SessionLoop:
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
         self._buffer.received(count)
-        self._advance()
+        if self._is_busy:
+            self._control_flow()
+        else:
+            self._advance()
 
     def _advance(self) -> None:
         """Handle all frames that are there, until one has to be waited for."""
-        while not self._is_busy and not self._is_closing:
+        buffer = self._buffer
+        while buffer.size and not self._is_busy and not self._is_closing:
             try:
                 frame = self._next_frame()
             except FrameRefused as refusal:
@@ -111,18 +121,19 @@ class SessionLoop:
                 return
             if frame is None:
                 break
-            self._begin(frame)
+            self._is_busy = True
+            self._answer(frame)
+        if not buffer.size and not self._is_busy:
+            buffer.rest()
         self._control_flow()
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame, or None if it has not arrived yet."""
         buffer = self._buffer
-        if not buffer.size:
-            return None
         size = self._frame_size
         if size is None:
             if self._codec is None:
-                self._codec = self._services.choose_codec(buffer.head())
+                self._codec = self._choose_codec(buffer.head())
                 if self._codec is None:
                     self._note_incomplete()
                     return None
@@ -130,7 +141,8 @@ class SessionLoop:
             if size is None:
                 self._note_incomplete()
                 return None
-            self._check_size(size)
+            if size > self._usual_size_max:
+                self._check_size(size)
         if buffer.size < size:
             self._frame_size = size
             buffer.fit(size)
@@ -140,7 +152,7 @@ class SessionLoop:
         return buffer.take(size)
 
     def _check_size(self, size: int) -> None:
-        settings = self._services.settings
+        settings = self._settings
         if self.session.user_id is None and size > settings.login_frame_size_max:
             limit = settings.login_frame_size_max
             raise FrameRefused(f"a frame of {size} bytes before a login, where {limit} are allowed")
@@ -151,13 +163,11 @@ class SessionLoop:
         if self._frame_size is None:
             self._buffer.fit(_HEAD_SIZE_MAX)
         if self.frame_since is None:
-            self.frame_since = self._services.clock.monotonic()
+            self.frame_since = self._monotonic()
 
     def _control_flow(self) -> None:
         """Receive if there is room for more, and only then."""
         buffer = self._buffer
-        if not self._is_busy and not buffer.size:
-            buffer.rest()
         must_pause = buffer.is_waiting or buffer.is_full
         if must_pause != self._is_paused:
             self._is_paused = must_pause
@@ -168,52 +178,74 @@ class SessionLoop:
 
     # --- answering ---
 
-    def _begin(self, frame: memoryview) -> None:
-        self._is_busy = True
-        self.request_count += 1
-        self.session.last_seen = self._services.clock.monotonic()
-        task = eager.start(self._answer(frame), self._finish)
-        if task is not None:
-            self._task = task
-            task.add_done_callback(self._on_done)
-
-    async def _answer(self, frame: memoryview) -> tuple[Incoming, Sequence[Buffer]]:
-        codec = self._codec
+    def _answer(self, frame: memoryview) -> None:
+        """Answer a request: on the spot if nothing has to be waited for, which is so for most; else in a task."""
+        session, codec = self.session, self._codec
         assert codec is not None, "a frame was found with it"
-        incoming = codec.decode(frame, is_logged_in=self.session.user_id is not None)
-        if incoming.answer is not None:
-            _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
-            return incoming, incoming.answer
-        assert incoming.command is not None, "without an answer there is a command"
-        try:
-            reply = await self._services.dispatch(self.session, incoming.command)
-            return incoming, codec.encode_reply(incoming, reply)
-        except CourserError as error:
-            _log.debug("request of client %d failed: %s", self.session.client_id, error)
-            return incoming, codec.encode_failure(incoming, error)
-        except Exception:  # noqa: BLE001 - one defect must not take the other clients down
-            name = type(incoming.command).__name__
-            _log.exception("client %d: %s failed for a reason that is a defect", self.session.client_id, name)
-            return incoming, codec.encode_failure(incoming, InternalFailure())
-
-    def _on_done(self, task: "asyncio.Task[tuple[Incoming, Sequence[Buffer]]]") -> None:
-        self._task = None
-        if task.cancelled():
-            # The server stops, or nobody is left to read the answer.
-            self._services.reply_sent(self.session)
+        session.last_seen = self._monotonic()
+        incoming = codec.decode(frame, is_logged_in=session.user_id is not None)
+        command = incoming.command
+        if command is None:
+            _log.debug("request of client %d refused: %s", session.client_id, incoming.reason)
+            self._send(incoming, incoming.answer or ())
             return
-        self._finish(task.result())
+        try:
+            work = self._dispatch(session, command)
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            buffers = self._encode(codec, incoming, stop.value)
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._answer_later(codec, incoming, work, waits_for))
+            return
+        self._send(incoming, buffers)
+
+    async def _answer_later(
+        self, codec: Codec, incoming: Incoming, work: Coroutine[Any, Any, Reply | None], waits_for: object
+    ) -> None:
+        """What is left of a request that has to wait."""
+        try:
+            reply = await rest_of(work, waits_for)
+        except asyncio.CancelledError:
+            # The server stops, or nobody is left to read the answer.
+            self._task = None
+            self._reply_sent(self.session)
+            raise
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
+        else:
+            buffers = self._encode(codec, incoming, reply)
+        self._task = None
+        self._send(incoming, buffers)
         if not self._is_busy:
             self._advance()
 
-    def _finish(self, answer: tuple[Incoming, Sequence[Buffer]]) -> None:
-        incoming, buffers = answer
+    def _encode(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        try:
+            return codec.encode_reply(incoming, reply)
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            return self._failure(codec, incoming, error)
+
+    def _failure(self, codec: Codec, incoming: Incoming, error: Exception) -> Sequence[Buffer]:
+        """The answer to a request that failed. One defect of ours must not take the other clients down."""
+        if not isinstance(error, CourserError):
+            name = type(incoming.command).__name__
+            _log.error(
+                "client %d: %s failed for a reason that is a defect", self.session.client_id, name, exc_info=error
+            )
+            error = InternalFailure()
+        _log.debug("request of client %d failed: %s", self.session.client_id, error)
+        return codec.encode_failure(incoming, error)
+
+    def _send(self, incoming: Incoming, buffers: Sequence[Buffer]) -> None:
         if incoming.closes or self.session.ended is not None:
             self._is_closing = True
         if not buffers or self._link.send(buffers):
-            self._sent()
+            self._is_busy = False
+            self._reply_sent(self.session)
         else:
-            self.unsent_since = self._services.clock.monotonic()
+            self.unsent_since = self._monotonic()
         if self._is_closing:
             self._link.close()
 
@@ -221,12 +253,9 @@ class SessionLoop:
         """The transport has handed all of the last answer to the kernel."""
         if self.unsent_since is not None:
             self.unsent_since = None
-            self._sent()
+            self._is_busy = False
+            self._reply_sent(self.session)
             self._advance()
-
-    def _sent(self) -> None:
-        self._is_busy = False
-        self._services.reply_sent(self.session)
 
     def frame_time_max(self, settings: ConnectionSettings) -> int:
         """Microseconds that the frame under way may take: what every frame gets, and what its size needs."""
@@ -268,5 +297,5 @@ class SessionLoop:
             if self.session.waiting is not None:
                 self.session.waiting.cancel()
         elif self.unsent_since is not None:
-            self._services.reply_sent(self.session)
+            self._reply_sent(self.session)
         self._buffer.close()
