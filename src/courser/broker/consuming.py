@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
 _KNOWN_COUNT_MAX = 1000
-"""Ranges that were logged already."""
+"""Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
 _NAME = b"\x02"
 _UNAVAILABLE = {
@@ -92,6 +92,8 @@ class Polls:
         self._groups = groups
         self._buffers = buffers
         self._size_max = size_max
+        self._keys: dict[Identifier, ConsumerKey] = {}
+        """Keys of single consumers that were here before: each polls many times."""
         self.counters = PollCounters()
 
     # --- which partition ---
@@ -113,7 +115,15 @@ class Polls:
             group = self.group_of(topic, consumer.identifier)
             partition_id = self._groups.partition_for_poll(session, group, partition_id)
             return topic.partition(partition_id), group_key(group[2])
-        return topic.partition(partition_id or 0), consumer_key(consumer.identifier)
+        return topic.partition(partition_id or 0), self._key_of(consumer.identifier)
+
+    def _key_of(self, identifier: Identifier) -> ConsumerKey:
+        key = self._keys.get(identifier)
+        if key is None:
+            if len(self._keys) >= _KNOWN_COUNT_MAX:
+                self._keys.clear()
+            key = self._keys[identifier] = consumer_key(identifier)
+        return key
 
     # --- polls of SDKs ---
 
@@ -124,7 +134,9 @@ class Polls:
             CommandRejected: no such partition (3007), or one of a group that is not the member's (5006, 5009).
         """
         partition, key = self._target(session, topic, command.consumer, command.partition_id)
-        offset = await start_of_poll(partition, key, command)
+        offset = start_of_poll(partition, key, command)
+        if offset is None:
+            offset = await partition.offset_at_time(command.value)
         result = await self._read(session, partition, offset, command.count, self._size_max)
         if result is None:
             return _nothing(partition)
@@ -193,7 +205,9 @@ class Polls:
     async def _read_strictly(
         self, session: Session, partition: Partition, key: ConsumerKey, poll: PollMessages, size_max: int
     ) -> ReadResult | None:
-        offset = await start_of_poll(partition, key, poll)
+        offset = start_of_poll(partition, key, poll)
+        if offset is None:
+            offset = await partition.offset_at_time(poll.value)
         start_offset = partition.log.start_offset
         if offset < start_offset:
             raise _unavailable(SkippedRange(offset, start_offset, SkipReason.TRIMMED))
@@ -225,8 +239,8 @@ async def _wait_for_arrival(session: Session, partition: Partition, seconds: flo
         arrival.cancel()
 
 
-async def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int:
-    """The offset at which a poll begins to read."""
+def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:
+    """The offset at which a poll begins to read; None if it is to be looked up by time."""
     log, kind = partition.log, command.kind
     if kind is PollingKind.NEXT:
         stored = log.offsets.get(key)
@@ -237,7 +251,7 @@ async def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMes
         return log.start_offset
     if kind is PollingKind.LAST:
         return log.offset_of_last(command.count)
-    return await partition.offset_at_time(command.value)
+    return None
 
 
 async def commit_forward(partition: Partition, key: ConsumerKey, offset: int, *, persisted: bool) -> None:
