@@ -17,6 +17,7 @@ import pytest
 import xxhash
 
 from courser.catalog import commands as c
+from courser.catalog import directories
 from courser.catalog import store as store_module
 from courser.catalog.entities import UsedIds
 from courser.catalog.state import CatalogState
@@ -24,8 +25,6 @@ from courser.catalog.store import CatalogStore
 from courser.errors import MetadataReadOnly, StartRefused, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage import journal as journal_module
-from courser.storage import partition_log
-from courser.storage.durable_files import make_directories
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.journal import Entry, Journal, SnapshotMark, scan_journal
 from courser.storage.paths import METADATA_SNAPSHOT
@@ -316,8 +315,5 @@ def test_planted_start_that_relies_on_what_is_not_synced() -> None:
 
 
 def test_planted_partitions_without_a_sync_of_their_names() -> None:
-    def make(file_system: FileSystem, path: Path, *, below: Path) -> None:
-        make_directories(cast(FileSystem, WithoutDirectorySync(file_system)), path, below=below)
-
-    with mock.patch.object(partition_log, "make_directories", make), pytest.raises(BrokenPromise, match="lost"):
+    with mock.patch.object(directories, "sync_directory", nothing), pytest.raises(BrokenPromise, match="lost"):
         find_by_crashing(7)

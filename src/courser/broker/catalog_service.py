@@ -17,7 +17,7 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.purging import purge_topic
 from courser.catalog import commands as c
-from courser.catalog.directories import Directories
+from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
@@ -31,6 +31,8 @@ _TRY_COUNT = 3
 """How often the disk is asked to follow a command before its client is told that it does not."""
 _RETRY_DELAY = 0.1
 """Seconds between two tries."""
+_AT_ONCE = 4
+"""Pieces of work for the disk that one command has under way: more would keep other work out of the pool."""
 _FORGOTTEN_AT_ONCE = 1000
 """Directories in one entry of the journal."""
 
@@ -165,7 +167,7 @@ class CatalogService:
                 await self._follow(command, is_repeated=number > 0)
             except StorageFailure as failure:
                 _log.warning("disk does not follow command=%s reason=%s", type(command).__name__, failure)
-                if failure.operation == "sync":
+                if _is_failed_sync(failure):
                     # Never asked again: the next sync may succeed without having done anything. If the power fails,
                     # the next start finds the command at the journal's end, and compares the directories with it.
                     self._failure = str(failure)
@@ -179,7 +181,8 @@ class CatalogService:
 
     async def _follow(self, command: c.AnyCommand, *, is_repeated: bool) -> None:
         """Make directories and open partitions follow a command. May be repeated after a failure."""
-        await self._in_pool(partial(self._directories.carry_out, self.state, command, is_repeated=is_repeated))
+        for step in await self._in_pool(partial(self._directories.steps, self.state, command, is_repeated=is_repeated)):
+            await self._do_at_once(step)
         match command:
             case c.CreateTopic():
                 stream = self.state.streams[command.stream_id]
@@ -197,6 +200,25 @@ class CatalogService:
                 await asyncio.gather(*(purge_topic(self._registry, stream, topic) for topic in stream.topics.values()))
             case _:
                 return
+
+    async def _do_at_once(self, step: Step) -> None:
+        """Share the pieces of a step among a few threads: their syncs go to the disk together."""
+        pieces = iter(step)
+        failures: list[Exception] = []
+
+        async def work() -> None:
+            for piece in pieces:
+                try:
+                    await self._in_pool(piece)
+                except Exception as failure:  # noqa: BLE001 - raised below, when nobody is at work any more
+                    failures.append(failure)
+                if failures:
+                    return
+
+        await asyncio.gather(*(work() for _ in range(min(len(step), _AT_ONCE))))
+        if failures:
+            # After a failed sync nothing may be tried again: it must not go unnoticed among others.
+            raise next(filter(_is_failed_sync, failures), failures[0])
 
     def _topic(self, stream_id: int, topic_id: int) -> tuple[Stream, Topic]:
         stream = self.state.streams[stream_id]
@@ -274,3 +296,7 @@ class CatalogService:
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _is_failed_sync(failure: Exception) -> bool:
+    return isinstance(failure, StorageFailure) and failure.operation == "sync"

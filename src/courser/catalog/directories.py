@@ -1,12 +1,16 @@
 """The directories and descriptors of the catalog: made after a command is durable, before it is acknowledged.
 
-Every function may be repeated: a start repeats the last one if the power failed in the middle of it.
+Every function may be repeated: a start repeats the last one if the power failed in the middle of it. Syncs that wait
+for the disk together take hardly longer than one: what a command asks of the tree is therefore a list of steps, and
+what is in one step may be done at once.
 """
 
 import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from courser.catalog import commands as c
 from courser.catalog.descriptors import (
@@ -21,7 +25,7 @@ from courser.catalog.entities import DeletedDirectory, Partition, Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import make_directories, remove_tree, storage_failure
+from courser.storage.durable_files import make_directories, remove_tree, storage_failure, sync_directory
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import (
@@ -37,6 +41,13 @@ from courser.storage.quarantine import Quarantine
 
 _UNREADABLE = (errno.EIO, errno.EISDIR, errno.EINVAL, errno.ELOOP)
 """A bad sector, or something else than a file: it will not be better at the next try."""
+
+
+_SHARE_SIZE = 8
+"""Partitions that are begun by one piece of work: few, since other work of a pool waits for the end of a piece."""
+
+Step: TypeAlias = Sequence[Callable[[], None]]
+"""Pieces of work that may be done at once, or in any order."""
 
 
 class Directories:
@@ -59,31 +70,34 @@ class Directories:
         Raises:
             StorageFailure: the tree is behind the state.
         """
+        _do(self.steps(state, command, is_repeated=is_repeated))
+
+    def steps(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> list[Step]:
+        """What ``carry_out`` would do, for somebody with several threads: one step after the other."""
         match command:
             case c.CreateStream():
-                self.make_stream(state.streams[state.stream_by_name[command.name]])
+                return [[partial(self.make_stream, state.streams[state.stream_by_name[command.name]])]]
             case c.CreateTopic():
                 stream = state.streams[command.stream_id]
                 topic = stream.topics[state.topic_by_name[command.stream_id, command.name]]
-                self.make_topic(stream, topic)
-                self._make_missing(stream, topic, topic.partitions, is_repeated=is_repeated)
+                missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
+                return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
             case c.CreatePartitions():
                 stream = state.streams[command.stream_id]
                 topic = stream.topics[command.topic_id]
-                self._make_missing(stream, topic, topic.partitions[-command.count :], is_repeated=is_repeated)
-                self.describe(stream, topic)
+                missing = self._missing(stream, topic, topic.partitions[-command.count :], is_repeated=is_repeated)
+                return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
             case c.UpdateStream():
-                self._describe_stream(state.streams[command.stream_id])
+                return [[partial(self._describe_stream, state.streams[command.stream_id])]]
             case c.PurgeStream():
                 stream = state.streams[command.stream_id]
-                for topic in stream.topics.values():
-                    self.describe(stream, topic)
+                return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
             case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
                 stream = state.streams[command.stream_id]
-                self.describe(stream, stream.topics[command.topic_id])
+                return [[partial(self.describe, stream, stream.topics[command.topic_id])]]
             case _:
                 # Users and tokens leave no trace in the tree.
-                return
+                return []
 
     # --- making ---
 
@@ -101,22 +115,47 @@ class Directories:
         self._describe_stream(stream)
         self.describe(stream, topic)
 
-    def make_partitions(self, stream: Stream, topic: Topic, partitions: Iterable[Partition]) -> None:
+    def make_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
         """Empty partitions, ready to be opened."""
+        _do(self._partition_steps(stream, topic, partitions))
+
+    def _partition_steps(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> list[Step]:
+        if not partitions:
+            return []
+        shares = [partitions[start : start + _SHARE_SIZE] for start in range(0, len(partitions), _SHARE_SIZE)]
+        return [
+            [partial(self._make_partition_directories, stream, topic, partitions)],
+            [partial(self._begin_partitions, stream, topic, share) for share in shares],
+        ]
+
+    def _make_partition_directories(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
+        """All of them, and one sync for their names."""
+        parent = topic_directory(self._path, stream.stream_id, topic.topic_id) / PARTITIONS
+        self._make(parent)
+        for partition in partitions:
+            directory = self.partition_path(stream, topic, partition)
+            try:
+                with contextlib.suppress(FileExistsError):
+                    self._file_system.make_directory(directory)
+            except OSError as error:
+                raise storage_failure("creation", directory, error) from error
+        sync_directory(self._file_system, parent)
+
+    def _begin_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
             directory = self.partition_path(stream, topic, partition)
             identity = identity_of(topic, partition)
             try:
-                PartitionLog.create(self._file_system, directory, identity, below=self._path, epoch=topic.purge_count)
+                PartitionLog.begin(self._file_system, directory, identity, epoch=topic.purge_count)
             except OSError as error:
                 raise storage_failure("creation", directory, error) from error
 
-    def _make_missing(
-        self, stream: Stream, topic: Topic, partitions: Iterable[Partition], *, is_repeated: bool
-    ) -> None:
-        if is_repeated:
-            partitions = [partition for partition in partitions if not self.is_finished(stream, topic, partition)]
-        self.make_partitions(stream, topic, partitions)
+    def _missing(
+        self, stream: Stream, topic: Topic, partitions: Sequence[Partition], *, is_repeated: bool
+    ) -> Sequence[Partition]:
+        if not is_repeated:
+            return partitions
+        return [partition for partition in partitions if not self.is_finished(stream, topic, partition)]
 
     def describe(self, stream: Stream, topic: Topic) -> None:
         """Write the descriptor of a topic."""
@@ -205,6 +244,13 @@ class Directories:
         except OSError as error:
             raise storage_failure("removal", directory, error) from error
         return True
+
+
+def _do(steps: list[Step]) -> None:
+    """One after the other."""
+    for step in steps:
+        for piece in step:
+            piece()
 
 
 def uuid_of(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:

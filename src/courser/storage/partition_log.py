@@ -117,6 +117,11 @@ class PartitionLog:
             StorageFailure: there is a partition already.
         """
         make_directories(file_system, directory, below=below)
+        PartitionLog.begin(file_system, directory, identity, epoch=epoch)
+
+    @staticmethod
+    def begin(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, epoch: int = 0) -> None:
+        """The same for a directory that was made, and whose name is synced."""
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
             error = FileExistsError(errno.EEXIST, "there is a partition already", str(directory))
             raise storage_failure("creation", directory, error)
