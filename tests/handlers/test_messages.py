@@ -336,3 +336,15 @@ async def test_memory_of_replies_is_used_again_once_they_are_sent(scene: Scene) 
 
 def share_memory(one: memoryview, other: memoryview) -> bool:
     return bool(np.shares_memory(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)))
+
+
+async def test_a_group_of_a_name_that_was_used_before_is_the_new_one(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, "a")
+    for _ in range(2):
+        await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+        await scene.ask(scene.root, c.JoinConsumerGroup("s", "t", "g"))
+        assert await texts(scene, poll_command(consumer=GROUP, commit=True)) == ["a"]
+        assert await texts(scene, poll_command(consumer=GROUP, commit=True)) == []
+        await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
+        assert await scene.refusal(scene.root, poll_command(consumer=GROUP)) is ErrorCode.GROUP_NOT_FOUND

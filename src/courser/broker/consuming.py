@@ -94,6 +94,8 @@ class Polls:
         self._size_max = size_max
         self._keys: dict[Identifier, ConsumerKey] = {}
         """Keys of single consumers that were here before: each polls many times."""
+        self._group_ids: dict[tuple[int, int, Identifier], int] = {}
+        """Groups by name, which the catalog finds only by looking at all of a topic. Hints: they may be old."""
         self.counters = PollCounters()
 
     # --- which partition ---
@@ -101,7 +103,16 @@ class Polls:
     def group_of(self, topic: OpenTopic, identifier: Identifier) -> tuple[int, int, int]:
         """The ids of a consumer group of a topic. Raises 5000."""
         found = self._state.streams[topic.stream_id].topics[topic.topic_id]
-        return topic.stream_id, topic.topic_id, find_group(found, identifier).group_id
+        if type(identifier) is int and identifier in found.groups:
+            return topic.stream_id, topic.topic_id, identifier
+        place = (topic.stream_id, topic.topic_id, identifier)
+        group = found.groups.get(self._group_ids.get(place, -1))
+        if group is None or group.name != identifier:
+            group = find_group(found, identifier)
+            if len(self._group_ids) >= _KNOWN_COUNT_MAX:
+                self._group_ids.clear()
+            self._group_ids[place] = group.group_id
+        return topic.stream_id, topic.topic_id, group.group_id
 
     def check_consumer(self, topic: OpenTopic, consumer: Consumer) -> None:
         """Raise 5000 for a group that does not exist: existence is looked at before permission."""

@@ -8,7 +8,7 @@ from courser.broker.sessions import Session
 from courser.storage.read_result import ReadBuffer
 
 _MIB = 1024 * 1024
-_KEPT_SIZE_MAX = 64 * _MIB
+_KEPT_SIZE_MAX = 32 * _MIB
 """Bytes of buffers that wait for the next poll."""
 _LEASED_SIZE_MAX = 512 * _MIB
 """Bytes of replies on their way to clients, before polls get smaller replies."""
