@@ -4,11 +4,15 @@ The real servers use freed ids again and restart offsets at a purge; Courser doe
 gave out is looked up here, in requests and in replies.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import xxhash
 
 from tests.replay.fields import Key
+
+_LONGEST_SECTION = 600 * 1_000_000
+"""Microseconds."""
 
 Topic = tuple[int, int]
 """Stream and topic, as the real server numbered them."""
@@ -75,7 +79,9 @@ class PartitionOffsets:
 class Books:
     """One section's knowledge."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        """``clock`` tells our server's time; without it every time is as good as any other."""
+        self._clock = clock
         self._names: dict[Key, int] = {}
         """("stream", name), ("topic", stream, name), ("group", stream, topic, name): the real server's number."""
         self._ours: dict[Key, int] = {}
@@ -191,6 +197,10 @@ class Books:
                 offsets.purge()
 
     # --- times ---
+
+    def is_plausible(self, time: int) -> bool:
+        """Whether our server, which has just been started, can have stamped something with this time."""
+        return self._clock is None or 0 <= self._clock() - time <= _LONGEST_SECTION
 
     def our_time(self, recorded: int) -> int:
         """The time here that a request means with a time of its own run: that of a batch, or a microsecond off."""

@@ -144,7 +144,7 @@ class _Comparison:
             case Kind.VARIES:
                 is_same = True
             case Kind.TIME:
-                is_same = True
+                is_same = self._books.is_plausible(ours.value)
                 self._books.times[recorded.value] = ours.value
             case Kind.TOKEN:
                 is_same = True

@@ -16,7 +16,7 @@ class Kind(Enum):
     VARIES = auto()
     """Masked: it depends on the machine, the hour or the run."""
     TIME = auto()
-    """Masked; but a later request may ask for this very time."""
+    """Masked, as long as it is a time of our run; a later request may ask for this very time."""
     ID = auto()
     """A number that a server gave out: ours is another one, always the same for the same thing."""
     NEW_ID = auto()

@@ -32,7 +32,7 @@ class Player:
     def __init__(self, server: ReplayServer, wire: Wire) -> None:
         self._server = server
         self._wire = wire
-        self._books = Books()
+        self._books = Books(server.clock.now)
         self._connections: dict[str, Connection] = {}
         self.findings: list[tuple[Exchange, Difference]] = []
 

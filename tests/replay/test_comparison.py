@@ -208,6 +208,17 @@ def test_a_poll_by_the_time_of_a_batch_asks_for_our_time_of_it() -> None:
     assert [books.our_time(time) for time in (999, 1_000, 1_001, 5)] == [8_999, 9_000, 9_001, 5]
 
 
+def test_a_time_that_our_server_cannot_have_stamped_differs() -> None:
+    def reply(time: int) -> Record:
+        return Record(created_at=Field(struct.pack("<Q", time), Kind.TIME))
+
+    now = 1_800_000_000_000_000
+    books = Books(lambda: now)
+    assert differing_fields(reply(5), reply(now - 1_000_000), books) == []
+    assert differing_fields(reply(5), reply(now + 1), books) == ["created_at"]
+    assert differing_fields(reply(5), reply(0), books) == ["created_at"]
+
+
 def test_ids_that_the_client_gave_come_back_and_others_stay_what_they_were() -> None:
     def reply(message_id: bytes) -> Record:
         return Record(id=Field(message_id, Kind.MESSAGE_ID))
