@@ -115,6 +115,20 @@ async def test_a_patch_leaves_what_it_does_not_name(scene: Scene) -> None:
     assert (await topic_of(scene)).topic.options == TopicOptions(compression=2, max_topic_size=20 * MIB)
 
 
+async def test_updates_at_the_same_time_do_not_undo_each_other(scene: Scene) -> None:
+    await add_topic(scene)
+    patches = [
+        TopicOptions(message_expiry=5_000_000),
+        TopicOptions(max_topic_size=20 * MIB),
+        TopicOptions(compression=2),
+    ]
+    await asyncio.gather(
+        *(scene.ask(scene.root, c.UpdateTopic("s", "t", "t", options, is_patch=True)) for options in patches)
+    )
+    expected = TopicOptions(message_expiry=5_000_000, max_topic_size=20 * MIB, compression=2)
+    assert (await topic_of(scene)).topic.options == expected
+
+
 async def test_an_update_takes_effect_on_open_partitions(scene: Scene) -> None:
     await add_topic(scene, partition_count=2)
     await send(scene, "one")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.purging import purge_topic
+from courser.broker.purging import purge_topics
 from courser.catalog import commands as c
 from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
@@ -95,8 +95,16 @@ class CatalogService:
             JournalFull, DiskFull: nothing was changed, or the disk could not follow a change that is durable.
             StorageFailure, MetadataReadOnly: the disk refused; it may or may not be there after a restart.
         """
+        return await self.submit_made(lambda: command)
+
+    async def submit_made(self, make: Callable[[], c.AnyCommand]) -> Created:
+        """The same for a command that depends on the state: it is made when its turn has come.
+
+        Raises:
+            CourserError: as ``submit``, and what ``make`` raises.
+        """
         # A client that goes away must not leave a command between the journal and the state.
-        return await asyncio.shield(self._start(self._take_turn(command)))
+        return await asyncio.shield(self._start(self._take_turn(make)))
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
         task = asyncio.get_running_loop().create_task(work)
@@ -104,7 +112,7 @@ class CatalogService:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _take_turn(self, command: c.AnyCommand) -> Created:
+    async def _take_turn(self, make: Callable[[], c.AnyCommand]) -> Created:
         async with self._turn:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
@@ -112,6 +120,7 @@ class CatalogService:
             if self._store.is_snapshot_forced:
                 # Nothing else changes the state meanwhile: it is this command's turn.
                 await self._in_pool(self._store.make_room)
+            command = make()
             prepared = self._store.prepare(command)
             await self._in_pool(partial(self._store.persist, prepared))
             # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
@@ -194,10 +203,11 @@ class CatalogService:
             case c.UpdateTopic() | c.DeletePartitions():
                 await self._registry.apply_options(*self._topic(command.stream_id, command.topic_id))
             case c.PurgeTopic():
-                await purge_topic(self._registry, *self._topic(command.stream_id, command.topic_id))
+                stream, topic = self._topic(command.stream_id, command.topic_id)
+                await purge_topics(self._registry, stream, [topic])
             case c.PurgeStream():
                 stream = self.state.streams[command.stream_id]
-                await asyncio.gather(*(purge_topic(self._registry, stream, topic) for topic in stream.topics.values()))
+                await purge_topics(self._registry, stream, list(stream.topics.values()))
             case _:
                 return
 

@@ -6,6 +6,7 @@ that cannot be purged now must not acknowledge anything more.
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -19,20 +20,20 @@ _RETRY_DELAY = 0.1
 """Seconds between two tries: what heals at all, a full disk say, does not heal at once."""
 
 
-async def purge_topic(registry: PartitionRegistry, stream: Stream, topic: Topic) -> None:
-    """Purge every partition that has missed the topic's last purge.
+async def purge_topics(registry: PartitionRegistry, stream: Stream, topics: Iterable[Topic]) -> None:
+    """Purge every partition that has missed the last purge of its topic.
 
     Raises:
         PartitionReadOnly: one could not be purged, and takes no more writes until a restart. All others are purged.
     """
-    opened = registry.topics.get((stream.stream_id, topic.topic_id))
-    if opened is None:
-        return
-    opened.room = 0
-    behind = [partition for partition in opened.partitions if partition.log.epoch < topic.purge_count]
-    results = await asyncio.gather(
-        *(_purge(partition, topic.purge_count) for partition in behind), return_exceptions=True
-    )
+    purges = []
+    for topic in topics:
+        opened = registry.topics.get((stream.stream_id, topic.topic_id))
+        if opened is not None:
+            opened.room = 0
+            behind = [partition for partition in opened.partitions if partition.log.epoch < topic.purge_count]
+            purges += [_purge(partition, topic.purge_count) for partition in behind]
+    results = await asyncio.gather(*purges, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
         raise errors[0]

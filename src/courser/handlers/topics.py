@@ -49,9 +49,14 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
 async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic) -> None:
     """New options hold for open partitions too."""
     stream, topic = _find(broker, session, command.stream, command.topic, Action.MANAGE_TOPIC)
-    options = merged_options(topic.options, command.options, is_patch=command.is_patch)
-    check_options(options)
-    await broker.catalog.submit(changes.UpdateTopic(stream.stream_id, topic.topic_id, command.name, options))
+
+    def make() -> changes.UpdateTopic:
+        # Of two updates at the same time, the second changes what the first has left.
+        options = merged_options(topic.options, command.options, is_patch=command.is_patch)
+        check_options(options)
+        return changes.UpdateTopic(stream.stream_id, topic.topic_id, command.name, options)
+
+    await broker.catalog.submit_made(make)
 
 
 async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic) -> None:
