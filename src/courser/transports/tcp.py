@@ -82,7 +82,8 @@ class TcpListener:
             try:
                 await asyncio.wait_for(self._all_gone.wait(), grace)
             except TimeoutError:
-                _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
+                if grace:
+                    _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
         for connection in tuple(self._connections):
             connection.abort()
         self._server = None
