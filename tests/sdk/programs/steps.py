@@ -102,8 +102,7 @@ class Steps:
         """Make a personal access token that never expires."""
         request = struct.pack("<B", len(name)) + name.encode() + struct.pack("<Q", 0)
         reply: bytes = await self._clients[client].send_binary_request(CREATE_TOKEN, request)
-        text = reply.decode("latin-1")
-        return text[-68:]
+        return reply[1 : 1 + reply[0]].decode()
 
     # --- consumers ---
 
