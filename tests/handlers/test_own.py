@@ -132,6 +132,7 @@ async def test_offsets_that_are_gone_are_named(scene: Scene) -> None:
             await scene.ask(scene.root, command)
         error = refused.value
         assert (error.code, error.first_offset, error.end_offset) == (ErrorCode.OFFSET_GONE, first, 2)
+    assert scene.broker.polls.counters.gone_count == 2
     assert texts_of(await waited(scene, wait(PollingKind.FIRST))) == ["c"]
 
 
@@ -144,6 +145,7 @@ async def test_damaged_offsets_are_named_and_nothing_is_committed(scene: Scene) 
     error = refused.value
     assert (error.code, error.first_offset, error.end_offset) == (ErrorCode.DAMAGED_DATA, 1, 2)
     assert len(log_of(scene).offsets) == 0
+    assert scene.broker.polls.counters.damaged_count == 1
     assert texts_of(await waited(scene, wait(value=error.end_offset))) == ["c"]
 
 

@@ -221,9 +221,12 @@ class Polls:
             offset = await partition.offset_at_time(poll.value)
         start_offset = partition.log.start_offset
         if offset < start_offset:
-            raise _unavailable(SkippedRange(offset, start_offset, SkipReason.TRIMMED))
+            gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
+            self.counters.note(partition, gone)
+            raise _unavailable(gone)
         result = await self._read(session, partition, offset, poll.count, size_max)
         for skipped in result.skipped if result is not None else ():
+            self.counters.note(partition, skipped)
             if skipped.reason in _UNAVAILABLE:
                 raise _unavailable(skipped)
         return result
