@@ -68,6 +68,7 @@ async def running_server(directory: Path, settings: BrokerSettings | None = None
         clock=clock,
         settings=connections,
         memory=RequestMemory(connections.request_memory),
+        slow_work=broker.pool,
     )
     listener = TcpListener(
         TcpSettings(port=0),

@@ -1,7 +1,10 @@
 """A protocol just large enough to drive the session loop: a length byte pair, a verb, some text."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -33,20 +36,32 @@ def frame(text: bytes) -> bytes:
 
 
 class EchoCodec:
-    """Three bytes of length, then text. ``!`` is refused, ``?`` is answered by the codec itself."""
+    """Three bytes of length, then text. ``!`` is refused, ``?`` is answered by the codec itself.
+
+    Long texts that begin with ``slow`` take long to decode, answers that begin with ``epic`` take long to encode.
+    """
 
     def frame_size(self, head: memoryview) -> int | None:
         if bytes(head[:1]) == b"!":
             raise FrameRefused("it begins with an exclamation mark", b"no!")
         return None if len(head) < 3 else 3 + int.from_bytes(head[:3], "little")
 
+    def is_slow(self, frame: memoryview) -> bool:
+        return bytes(frame[3:7]) == b"slow"
+
     def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
         text = bytes(frame[3:])
+        if text.endswith(b"riddle"):
+            raise KeyError("a defect")
         if text.startswith(b"?"):
             incoming = Incoming(None, answer=[b"what?"], reason="asked")
             incoming.closes = text == b"?close"
             return incoming
         return Incoming(Say(text))
+
+    def encodes_slowly(self, reply: Reply) -> bool:
+        assert isinstance(reply, Said)
+        return reply.text.startswith(b"epic")
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         assert isinstance(reply, Said)
@@ -85,6 +100,29 @@ class Wire:
         self.is_closed = True
 
 
+class SlowWork(Executor):
+    """Work for another thread: done when a test says so."""
+
+    def __init__(self) -> None:
+        self._work: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    @property
+    def count(self) -> int:
+        """Pieces of work that wait."""
+        return len(self._work)
+
+    def submit(self, run: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        self._work.append((future, partial(run, *arguments, **options)))
+        return future
+
+    def work(self) -> None:
+        """Do the oldest piece."""
+        future, run = self._work.pop(0)
+        if future.set_running_or_notify_cancel():
+            future.set_result(run())
+
+
 class Peer:
     """A client and the loop that serves it."""
 
@@ -93,6 +131,7 @@ class Peer:
         self.wire = Wire()
         self.memory = memory or RequestMemory(1 << 30)
         self.replies_sent = 0
+        self.slow_work = SlowWork()
         self.gate: asyncio.Future[None] | None = None
         self.seen: list[bytes] = []
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
@@ -104,6 +143,7 @@ class Peer:
             clock=self.clock,
             settings=settings or ConnectionSettings(),
             memory=self.memory,
+            slow_work=self.slow_work,
         )
         self.loop = SessionLoop(services, self.session, self.wire)
 
@@ -117,12 +157,12 @@ class Peer:
     async def _dispatch(self, session: Session, command: Command) -> Reply | None:
         assert isinstance(command, Say)
         self.seen.append(command.text)
-        if command.text.startswith(b"wait"):
+        if command.text.startswith(b"wait") or command.text.endswith(b" wait"):
             self.gate = asyncio.get_running_loop().create_future()
             await self.gate
-        if command.text.startswith(b"break"):
+        if command.text.startswith(b"break") or command.text.endswith(b" break"):
             raise KeyError("a defect")
-        if command.text.startswith(b"refuse"):
+        if command.text.startswith(b"refuse") or command.text.endswith(b" refuse"):
             raise CourserError("refused")
         return Said(command.text)
 

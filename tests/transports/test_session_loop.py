@@ -7,6 +7,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.transports.frame_buffer import BASE_SIZE
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
+from courser.wire.codec import QUICK_SIZE_MAX
 from tests.transports.echo import Peer, frame
 
 GONE = CommandRejected(ErrorCode.STALE_CLIENT, "silent for too long")
@@ -128,10 +129,11 @@ async def test_one_that_is_gone_waits_for_memory_no_longer() -> None:
         peer.receive(frame(b"b" * 2_000_000)[:1000])
     second.loop.lost()
     first.loop.lost()
-    assert third.wire.flow == "open"
+    assert third.wire.flow == "paused", "the request of the first one is still being read"
     assert first.gate is not None
     first.gate.set_result(None)
     await settle()
+    assert third.wire.flow == "open"
     third.loop.lost()
     assert memory.size == 0
 
@@ -169,6 +171,92 @@ async def test_a_hopeless_frame_is_answered_and_the_connection_closed() -> None:
     peer = Peer()
     peer.receive(b"!!!")
     assert (bytes(peer.wire.sent), peer.wire.is_closed) == (b"no!", True)
+
+
+# --- what takes long ---
+
+SLOW = b"slow" + b"s" * QUICK_SIZE_MAX
+
+
+async def test_a_request_that_takes_long_to_decode_is_decoded_elsewhere() -> None:
+    peer = Peer()
+    peer.receive(frame(SLOW) + frame(b"next"))
+    await settle()
+    assert (peer.slow_work.count, peer.seen) == (1, [])
+    peer.slow_work.work()
+    await settle()
+    assert peer.seen == [SLOW, b"next"]
+    assert peer.wire.sent == b"<" + SLOW + b"><next>"
+
+
+async def test_a_small_request_is_never_slow() -> None:
+    peer = Peer()
+    peer.receive(frame(b"slow?"))
+    assert peer.seen == [b"slow?"]
+
+
+async def test_a_request_that_takes_long_to_decode_may_have_to_wait_too() -> None:
+    peer = Peer()
+    peer.receive(frame(SLOW + b" wait"))
+    await settle()
+    peer.slow_work.work()
+    await settle()
+    assert peer.gate is not None
+    assert peer.wire.sent == b""
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.wire.sent.startswith(b"<slow")
+
+
+@pytest.mark.parametrize("ending", [b" refuse", b" break"])
+async def test_a_request_that_takes_long_to_decode_may_fail(ending: bytes) -> None:
+    peer = Peer()
+    peer.receive(frame(SLOW + ending) + frame(b"next"))
+    await settle()
+    peer.slow_work.work()
+    await settle()
+    assert peer.wire.sent.startswith(b"failed: ")
+    assert peer.wire.sent.endswith(b"<next>")
+
+
+async def test_a_reply_that_takes_long_to_encode_is_encoded_elsewhere() -> None:
+    peer = Peer()
+    peer.receive(frame(b"epic") + frame(b"next"))
+    await settle()
+    assert (peer.slow_work.count, bytes(peer.wire.sent), peer.replies_sent) == (1, b"", 0)
+    peer.slow_work.work()
+    await settle()
+    assert peer.wire.sent == b"<epic><next>"
+    assert peer.replies_sent == 2
+
+
+async def test_nothing_is_decoded_for_a_client_that_went_away() -> None:
+    peer = Peer()
+    peer.receive(frame(SLOW))
+    await settle()
+    peer.loop.lost()
+    peer.session.end(GONE)
+    assert peer.memory.size > len(SLOW), "it is not free before it is let go of"
+    peer.slow_work.work()
+    await settle()
+    assert peer.seen == []
+    assert peer.memory.size == 0
+
+
+@pytest.mark.parametrize("text", [b"riddle", SLOW + b" riddle"])
+async def test_a_defect_in_a_codec_ends_one_connection(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer()
+    peer.receive(frame(text))
+    await settle()
+    if peer.slow_work.count:
+        peer.slow_work.work()
+        await settle()
+    assert peer.wire.is_closed
+    assert peer.wire.sent == b""
+    assert "a defect" in caplog.text
+
+
+# --- limits ---
 
 
 async def test_before_a_login_frames_are_tiny() -> None:

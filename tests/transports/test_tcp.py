@@ -14,7 +14,7 @@ from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
-from tests.transports.echo import EchoCodec, Said, Say, frame
+from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
 
 SECOND = 1_000_000
 MIB = 1024 * 1024
@@ -38,6 +38,7 @@ class Server:
             clock=self.clock,
             settings=settings,
             memory=RequestMemory(settings.request_memory),
+            slow_work=SlowWork(),
         )
         self.listener = TcpListener(
             TcpSettings(port=0),

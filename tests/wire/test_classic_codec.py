@@ -16,7 +16,7 @@ from courser.records.batch import encode_batch
 from courser.records.classic import Dialect
 from courser.wire.classic import ClassicCodec, ClassicWireLimits
 from courser.wire.codec import FrameRefused
-from tests.wire.classic_client import VERSIONS, frame, parse_reply, request
+from tests.wire.classic_client import VERSIONS, Message, frame, parse_reply, request
 from tests.wire.classic_samples import COMMANDS, MESSAGES, REPLIES, WITH_OWN_IDS
 
 every_dialect = pytest.mark.parametrize("dialect", list(Dialect), ids=lambda dialect: dialect.value)
@@ -182,3 +182,62 @@ def test_limits_are_settings() -> None:
 def test_a_client_is_told_why_the_server_closes(code: ErrorCode) -> None:
     codec = ClassicCodec(None, ids)
     assert codec.farewell(CommandRejected(code, "because")) == struct.pack("<II", code, 0)
+
+
+# --- what takes long ----------------------------------------------------------------------------------
+
+
+def proven(dialect: Dialect) -> ClassicCodec:
+    """The codec of a client that has sent something already."""
+    codec = codec_of(dialect)
+    decoded(codec, request(SEND, dialect, MESSAGES))
+    return codec
+
+
+def is_slow(codec: ClassicCodec, dialect: Dialect, count: int, size: int) -> bool:
+    return codec.is_slow(memoryview(request(SEND, dialect, [Message(bytes(size))] * count)))
+
+
+def test_many_messages_and_large_ones_take_long_to_decode() -> None:
+    codec = proven(Dialect.SDK_0_8)
+    assert not is_slow(codec, Dialect.SDK_0_8, 1_000, 1_000)
+    assert not is_slow(codec, Dialect.SDK_0_8, 4_096, 10)
+    assert is_slow(codec, Dialect.SDK_0_8, 4_097, 10)
+    assert is_slow(codec, Dialect.SDK_0_8, 1, 5 * MEBIBYTE)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.SDK_0_5, Dialect.SDK_0_6])
+def test_old_user_headers_may_take_long_to_decode(dialect: Dialect) -> None:
+    assert not is_slow(proven(dialect), dialect, 100, 1_000)
+    assert is_slow(proven(dialect), dialect, 300, 1_000)
+
+
+def test_whoever_may_have_old_user_headers_may_take_long() -> None:
+    assert is_slow(codec_of(None), Dialect.SDK_0_8, 300, 1_000)
+
+
+def test_other_requests_never_take_long() -> None:
+    codec = proven(Dialect.SDK_0_8)
+    for command in COMMANDS:
+        if not isinstance(command, c.SendMessages):
+            assert not codec.is_slow(memoryview(request(command)))
+
+
+@pytest.mark.parametrize("metadata_size", [0, 3, 2**20, 2**32 - 1])
+def test_a_malformed_send_does_not_take_long(metadata_size: int) -> None:
+    data = frame(101, struct.pack("<I", metadata_size) + bytes(100))
+    assert not proven(Dialect.SDK_0_8).is_slow(memoryview(data))
+
+
+@every_dialect
+def test_long_replies_take_long_to_encode(dialect: Dialect) -> None:
+    codec = proven(dialect)
+    long = 5 * MEBIBYTE if dialect.has_long_header else 300_000
+
+    def encodes_slowly(count: int, size: int) -> bool:
+        return codec.encodes_slowly(r.Polled(0, 0, count, (), size))
+
+    assert not encodes_slowly(4_096, long // 2)
+    assert encodes_slowly(4_097, 100)
+    assert encodes_slowly(1, long)
+    assert not any(codec.encodes_slowly(reply) for _, reply in REPLIES)

@@ -12,7 +12,7 @@ from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.wire import writing as w
-from courser.wire.reading import Malformed, Reader
+from courser.wire.reading import PERMISSIONS_SIZE_MAX, Malformed, Reader
 
 PERMISSIONS = Permissions(
     GlobalPermissions(read_servers=True),
@@ -133,3 +133,33 @@ def test_permissions_come_back(
 def test_a_text_that_does_not_fit_its_length_byte_is_not_written() -> None:
     with pytest.raises(ValueError, match="bytes"):
         w.text8("x" * 256)
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        Permissions(
+            GlobalPermissions(), {number: StreamPermissions() for number in range((PERMISSIONS_SIZE_MAX - 20) // 12)}
+        ),
+        Permissions(
+            GlobalPermissions(),
+            {
+                7: StreamPermissions(
+                    topics={number: TopicPermissions() for number in range((PERMISSIONS_SIZE_MAX - 40) // 9)}
+                )
+            },
+        ),
+    ],
+)
+def test_permissions_may_be_long(permissions: Permissions) -> None:
+    data = w.optional_permissions_of_request(permissions)
+    assert Reader(memoryview(data)).optional_permissions() == permissions
+
+
+def test_permissions_without_end_are_refused_before_they_fill_the_memory() -> None:
+    longer = b"\1" + bytes(4) + (b"\0" * 10) + b"\1" + (bytes(10) + b"\0\1") * PERMISSIONS_SIZE_MAX
+    reader = Reader(memoryview(longer))
+    with pytest.raises(Malformed) as refusal:
+        reader.optional_permissions()
+    assert refusal.value.code is ErrorCode.INVALID_FORMAT
+    assert reader.position < PERMISSIONS_SIZE_MAX + 100

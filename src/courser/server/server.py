@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -123,7 +124,7 @@ class Server:
 
             self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
 
-    def _make_listener(self, broker: Broker) -> TcpListener:
+    def _make_listener(self, broker: Broker, slow_work: Executor) -> TcpListener:
         settings = self._settings
         chooser = CodecChooser(
             settings.connections,
@@ -137,6 +138,7 @@ class Server:
             clock=broker.clock,
             settings=settings.connections,
             memory=RequestMemory(settings.connections.request_memory),
+            slow_work=slow_work,
         )
         return TcpListener(
             settings.tcp,
@@ -152,7 +154,8 @@ class Server:
     async def _serve(self, broker: Broker, signals: Signals) -> None:
         """From the first connection to the last."""
         _calm_garbage_collector()
-        listener = self._make_listener(broker)
+        slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
+        listener = self._make_listener(broker, slow_work)
         supervisor = Supervisor(broker.clock)
         try:
             address = await self._listen(listener)
@@ -165,6 +168,7 @@ class Server:
         finally:
             await supervisor.stop()
             await listener.stop(0)
+            slow_work.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self, listener: TcpListener) -> Address:
         tcp = self._settings.tcp

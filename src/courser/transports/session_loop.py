@@ -7,9 +7,11 @@ are in memory.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -21,9 +23,10 @@ from courser.transports.eager import rest_of
 from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
-from courser.wire.codec import Codec, FrameRefused, Incoming
+from courser.wire.codec import QUICK_SIZE_MAX, Codec, FrameRefused, Incoming
 
 _log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 _HEAD_SIZE_MAX = 256
 """Bytes that suffice to tell the size of a frame, in every generation."""
@@ -66,6 +69,19 @@ class Services:
     clock: Clock
     settings: ConnectionSettings
     memory: RequestMemory
+    slow_work: Executor
+    """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
+
+
+def _last_request() -> Incoming:
+    """One that gets no answer."""
+    incoming = Incoming(None)
+    incoming.closes = True
+    return incoming
+
+
+async def _ready(reply: Reply | None) -> Reply | None:
+    return reply
 
 
 class SessionLoop:
@@ -81,6 +97,7 @@ class SessionLoop:
         self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
         """Bytes that any frame may have."""
         self._choose_codec = services.choose_codec
+        self._slow_work = services.slow_work
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._advance)
         self._codec: Codec | None = None
@@ -183,30 +200,59 @@ class SessionLoop:
         session, codec = self.session, self._codec
         assert codec is not None, "a frame was found with it"
         session.last_seen = self._monotonic()
-        incoming = codec.decode(frame, is_logged_in=session.user_id is not None)
+        if len(frame) > QUICK_SIZE_MAX and codec.is_slow(frame):
+            self._task = asyncio.get_running_loop().create_task(self._answer_slowly(codec, frame))
+            return
+        incoming = self._decode(codec, frame)
         command = incoming.command
         if command is None:
-            _log.debug("request of client %d refused: %s", session.client_id, incoming.reason)
             self._send(incoming, incoming.answer or ())
             return
         try:
             work = self._dispatch(session, command)
             waits_for = work.send(None)
         except StopIteration as stop:
-            buffers = self._encode(codec, incoming, stop.value)
+            reply: Reply | None = stop.value
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            buffers = self._failure(codec, incoming, error)
-        else:
-            self._task = asyncio.get_running_loop().create_task(self._answer_later(codec, incoming, work, waits_for))
+            self._send(incoming, self._failure(codec, incoming, error))
             return
-        self._send(incoming, buffers)
+        else:
+            self._answer_later(codec, incoming, rest_of(work, waits_for))
+            return
+        if reply is not None and codec.encodes_slowly(reply):
+            self._answer_later(codec, incoming, _ready(reply))
+        else:
+            self._send(incoming, self._encode(codec, incoming, reply))
 
-    async def _answer_later(
-        self, codec: Codec, incoming: Incoming, work: Coroutine[Any, Any, Reply | None], waits_for: object
-    ) -> None:
+    def _answer_later(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._wait_for(codec, incoming, reply))
+
+    async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
+        """A request that takes long to decode. Its frame stays where it is meanwhile."""
+        try:
+            incoming = await self._do_elsewhere(partial(self._decode_slowly, codec, frame))
+            if incoming.command is not None:
+                await self._wait_for(codec, incoming, self._begin(incoming.command))
+                return
+        except asyncio.CancelledError:
+            self._task = None
+            raise
+        self._task = None
+        self._send(incoming, incoming.answer or ())
+        if not self._is_busy:
+            self._advance()
+
+    async def _begin(self, command: Command) -> Reply | None:
+        return await self._dispatch(self.session, command)
+
+    async def _wait_for(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
         """What is left of a request that has to wait."""
         try:
-            reply = await rest_of(work, waits_for)
+            outcome = await reply
+            if outcome is not None and codec.encodes_slowly(outcome):
+                buffers = await self._do_elsewhere(partial(self._encode, codec, incoming, outcome))
+            else:
+                buffers = self._encode(codec, incoming, outcome)
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
             self._task = None
@@ -214,12 +260,29 @@ class SessionLoop:
             raise
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             buffers = self._failure(codec, incoming, error)
-        else:
-            buffers = self._encode(codec, incoming, reply)
         self._task = None
         self._send(incoming, buffers)
         if not self._is_busy:
             self._advance()
+
+    async def _do_elsewhere(self, work: Callable[[], Result]) -> Result:
+        """Do what would hold other connections up."""
+        return await asyncio.get_running_loop().run_in_executor(self._slow_work, work)
+
+    def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
+        """On another thread. Whoever went away while others were served is not worth the work."""
+        return self._decode(codec, frame) if self.session.ended is None else _last_request()
+
+    def _decode(self, codec: Codec, frame: memoryview) -> Incoming:
+        try:
+            incoming = codec.decode(frame, is_logged_in=self.session.user_id is not None)
+        except Exception:  # noqa: BLE001 - one defect of ours must not take the other clients down
+            _log.exception("client %d: a request could not be decoded, which is a defect", self.session.client_id)
+            incoming = _last_request()
+        else:
+            if incoming.command is None:
+                _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
+        return incoming
 
     def _encode(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         try:
@@ -292,10 +355,14 @@ class SessionLoop:
     def lost(self) -> None:
         """The connection is gone."""
         self._is_closing = True
-        if self._task is not None:
-            # What was begun is finished, or a change of metadata might be left half done; only a wait is cut short.
-            if self.session.waiting is not None:
-                self.session.waiting.cancel()
-        elif self.unsent_since is not None:
-            self._reply_sent(self.session)
-        self._buffer.close()
+        task = self._task
+        if task is None:
+            if self.unsent_since is not None:
+                self._reply_sent(self.session)
+            self._buffer.close()
+            return
+        # What was begun is finished, or a change of metadata might be left half done; only a wait is cut short. The
+        # memory of the request is not given back before: somebody may still read it.
+        task.add_done_callback(lambda _: self._buffer.close())
+        if self.session.waiting is not None:
+            self.session.waiting.cancel()

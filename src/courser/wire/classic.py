@@ -15,10 +15,10 @@ from courser.model.buffers import Buffer
 from courser.records.classic import ClassicLimits, Dialect
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_failures import ends_connection, is_empty_poll, is_miss, status_of
-from courser.wire.classic_messages import NOTHING_POLLED, decode_poll, decode_send, encode_polled
+from courser.wire.classic_messages import NOTHING_POLLED, decode_poll, decode_send, encode_polled, promised_count
 from courser.wire.classic_replies import encode_payload
 from courser.wire.classic_requests import DIALECT_DECODERS, HEADER_SIZE, decode_request
-from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.codec import QUICK_SIZE_MAX, FrameRefused, Incoming
 from courser.wire.private_commands import batches
 from courser.wire.reading import Malformed
 
@@ -28,6 +28,12 @@ _LENGTH_SIZE = 4
 _CODE_SIZE = 4
 _SEND_CODE = 101
 _POLL_CODE = 100
+
+_QUICK_COUNT_MAX = 4096
+"""Messages that are converted in about 10 ms."""
+_QUICK_MESSAGES_SIZE_MAX = 4 * 1024 * 1024
+"""Bytes of messages that are copied and hashed in about 10 ms. User headers that change their form, as those of SDKs
+0.5 and 0.6 do, take thirty times as long."""
 
 _DONE: Sequence[Buffer] = (bytes(8),)
 """Status 0 without a payload."""
@@ -99,6 +105,15 @@ class ClassicCodec:
             raise FrameRefused(reason, _status(refusal))
         return HEADER_SIZE + payload_size
 
+    def is_slow(self, frame: memoryview) -> bool:
+        """See ``Codec``. Only sends are: everything else is refused before it becomes long."""
+        if _HEAD.unpack_from(frame)[1] != _SEND_CODE:
+            return False
+        evidence = self._evidence
+        if not evidence.is_header_proven or not evidence.dialect.has_long_header:
+            return len(frame) > QUICK_SIZE_MAX
+        return len(frame) > _QUICK_MESSAGES_SIZE_MAX or promised_count(frame) > _QUICK_COUNT_MAX
+
     def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
         """See ``Codec``. Whether a login is missing is looked at later: a bad payload is refused first."""
         try:
@@ -132,6 +147,13 @@ class ClassicCodec:
         return command
 
     # --- replies --------------------------------------------------------------------------------------
+
+    def encodes_slowly(self, reply: Reply) -> bool:
+        """See ``Codec``."""
+        if type(reply) is not Polled:
+            return False
+        size_max = _QUICK_MESSAGES_SIZE_MAX if self._evidence.dialect.has_long_header else QUICK_SIZE_MAX
+        return reply.message_count > _QUICK_COUNT_MAX or reply.size > size_max
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""

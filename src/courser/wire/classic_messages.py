@@ -85,6 +85,15 @@ def decode_send(
     return SendMessages(stream, topic, partitioning, batches)
 
 
+def promised_count(frame: memoryview) -> int:
+    """How many messages a SendMessages frame says it has; 0 if it is malformed."""
+    metadata_end: int = _METADATA_POSITION + _unpack_u32(frame, HEADER_SIZE)[0]
+    if not _METADATA_POSITION + _U32.size <= metadata_end <= len(frame):
+        return 0
+    count: int = _unpack_u32(frame, metadata_end - _U32.size)[0]
+    return count
+
+
 def _observe_header(section: memoryview, count: int, evidence: DialectEvidence) -> None:
     """Learn the size of the header from the first message."""
     try:

@@ -37,8 +37,12 @@ class Incoming:
         """Whether the connection is closed after the answer."""
 
 
+QUICK_SIZE_MAX = 256 * 1024
+"""Bytes of a frame that every codec decodes without holding other connections up: larger ones are asked about."""
+
+
 class Codec(Protocol):
-    """One connection's protocol."""
+    """One connection's protocol. Its methods may be called from any thread, one at a time."""
 
     def frame_size(self, head: memoryview) -> int | None:
         """How many bytes the frame at the front has; None if that cannot be told from so few.
@@ -47,11 +51,17 @@ class Codec(Protocol):
             FrameRefused: no good frame begins like this.
         """
 
+    def is_slow(self, frame: memoryview) -> bool:
+        """Whether decoding a whole frame may take so long that it must not be done on the event loop."""
+
     def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
         """Understand one whole frame. Never raises: what is wrong with a frame is in the answer.
 
         The command may refer to the memory of the frame.
         """
+
+    def encodes_slowly(self, reply: Reply) -> bool:
+        """Whether encoding a reply may take so long that it must not be done on the event loop."""
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """The bytes that answer a command that was carried out. They may refer to the memory of the reply."""

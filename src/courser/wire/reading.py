@@ -21,6 +21,9 @@ _unpack_u32 = _U32.unpack_from
 ID_MASK = 2**32 - 1
 """Ids are shifted modulo 2^32."""
 
+PERMISSIONS_SIZE_MAX = 256 * 1024
+"""Bytes of permissions: twenty thousand streams and topics. Each is an object, here and in the metadata ever after."""
+
 BALANCED = Balanced()
 CONSUMER_KINDS = {kind.value: kind for kind in ConsumerKind}
 POLLING_KINDS = {kind.value: kind for kind in PollingKind}
@@ -241,23 +244,25 @@ class Reader:
 
     def permissions(self) -> Permissions:
         """Permissions for everything, for streams and their topics."""
+        end = self.position + PERMISSIONS_SIZE_MAX
         everywhere = GlobalPermissions(*self._flags(10))
         streams: dict[int, StreamPermissions] = {}
-        follows = self.is_present()
-        while follows:
+        while self._permission_follows(end):
             stream_id = self.id()
             manage_stream, read_stream, manage_topics, read_topics, poll_messages, send_messages = self._flags(6)
             topics: dict[int, TopicPermissions] = {}
-            topic_follows = self.is_present()
-            while topic_follows:
+            while self._permission_follows(end):
                 topic_id = self.id()
                 topics[topic_id] = TopicPermissions(*self._flags(4))
-                topic_follows = self.is_present()
             streams[stream_id] = StreamPermissions(
                 manage_stream, read_stream, manage_topics, read_topics, poll_messages, send_messages, topics
             )
-            follows = self.is_present()
         return Permissions(everywhere, streams)
+
+    def _permission_follows(self, end: int) -> bool:
+        if self.position > end:
+            raise Malformed(f"permissions have more than {PERMISSIONS_SIZE_MAX} bytes", ErrorCode.INVALID_FORMAT)
+        return self.is_present()
 
     def _flags(self, count: int) -> list[bool]:
         return [byte != 0 for byte in self.take(count)]

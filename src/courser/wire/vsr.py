@@ -12,6 +12,7 @@ from courser.api.replies import LoggedIn, Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records.checksum import xxh3
+from courser.records.frame_walk import is_compiled
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.private_commands import PRIVATE_DECODERS
@@ -124,6 +125,11 @@ class VsrCodec:
 
     # --- requests -------------------------------------------------------------------------------------
 
+    def is_slow(self, frame: memoryview) -> bool:
+        """See ``Codec``. A batch is looked at as a whole, unless each of its messages is hashed or walked over here."""
+        del frame
+        return self._verify_frames or not is_compiled
+
     def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
         """See ``Codec``."""
         self._is_first = False
@@ -210,6 +216,11 @@ class VsrCodec:
             raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"there is no operation {operation}")
 
     # --- replies --------------------------------------------------------------------------------------
+
+    def encodes_slowly(self, reply: Reply) -> bool:
+        """See ``Codec``. Messages are sent as they are stored."""
+        del reply
+        return False
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
