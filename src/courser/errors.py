@@ -3,11 +3,12 @@
 Numbers below 20000 are those that Iggy clients know; a retired number stays retired. Numbers from 20000 on
 are Courser's own. None of them is 8, 9, 30, 31, 40, 61 or 304: those make SDKs reconnect.
 
-Exceptions carry facts; the sentence is written in ``__str__``. Three families:
+Exceptions carry facts; the sentence is written in ``__str__``. Four families:
 
 * rejections: the caller's fault, nothing was changed;
 * storage failures: the disk said no, or what it holds is damaged;
-* refused starts: the data directory cannot be opened as it is, with the remedy in the message.
+* refused starts: the data directory cannot be opened as it is, with the remedy in the message;
+* what a client raises: the server's refusals by kind, and connections that fail.
 """
 
 import errno
@@ -335,3 +336,99 @@ class MetadataDamaged(StartRefused):
         )
         self.position = position
         self.damage = reason
+
+
+# --- what a client raises -----------------------------------------------------------------------------
+
+
+class RequestFailed(CourserError):
+    """The server refused a request, or failed to carry it out. The kinds below say which; ``code`` says exactly."""
+
+    def __init__(self, code: ErrorCode, reason: str, number: int | None = None) -> None:
+        super().__init__(code, reason, number)
+        self.code = code
+        self.reason = reason
+        """The server's sentence."""
+        self.number = int(code) if number is None else number
+        """What travelled: differs from ``code`` only for numbers that this release does not know."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NotFound(RequestFailed):
+    """A stream, topic, partition, group, user, token, client or stored offset that is not there."""
+
+
+class AlreadyExists(RequestFailed):
+    """A name or number that is taken."""
+
+
+class AuthenticationFailed(RequestFailed):
+    """A login that was refused, or a login that is needed and was not made."""
+
+
+class NotAllowed(RequestFailed):
+    """The user may not do this."""
+
+
+class NotAssigned(RequestFailed):
+    """A partition that is not this member's, or a group that this client is no member of."""
+
+
+class InvalidRequest(RequestFailed):
+    """A request that cannot be carried out as it is: a bad value, a bad batch, an unknown option."""
+
+
+class ServerFailure(RequestFailed):
+    """The server could not do what it should: disk full, read-only partition, topic full, a defect."""
+
+
+class ClientFailure(CourserError):
+    """What goes wrong on the client's side. ``reason`` is the sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ConnectionFailed(ClientFailure):
+    """No connection, or it broke before the answer came."""
+
+    code = ErrorCode.DISCONNECTED
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(reason)
+        self.args = (address, reason)
+        self.address = address
+        """``host:port`` of the server."""
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.reason}"
+
+
+class Uncertain(ConnectionFailed):
+    """The connection broke after a change or a send was handed over: whether it was carried out is not known."""
+
+
+class TimedOut(ConnectionFailed):
+    """No answer in time. The connection was given up, because a late answer could not be told from the next."""
+
+
+class ClientClosed(ClientFailure):
+    """A client, producer or consumer that was closed is used."""
+
+
+class TargetRefused(ClientFailure):
+    """An address, a context or an option of a client that makes no sense."""
+
+    code = ErrorCode.CONFIGURATION_REFUSED
+
+
+class DecryptionFailed(ClientFailure):
+    """A payload that cannot be decrypted: another key, or not encrypted at all."""
+
+    code = ErrorCode.INVALID_FORMAT

@@ -5,12 +5,13 @@
 
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.model.buffers import Buffer
 from courser.wire.reading import Reader
-from courser.wire.writing import text32
+from courser.wire.writing import identifier, text32, write_poll
 
 POLLED = Struct("<IQI")
 """partition_id, current_offset, messages_count: what every poll reply begins with"""
@@ -21,6 +22,8 @@ _BOUNDS_ROW = Struct("<IQQQQ")
 _SEGMENT = Struct("<QQQQQQB")
 """first_offset, next_offset, size, messages_count, first_timestamp, last_timestamp, is_sealed"""
 _U32 = Struct("<I")
+_WAIT = Struct("<QI")
+"""wait, size_max"""
 
 
 def read_poll(reader: Reader) -> c.PollMessages:
@@ -82,3 +85,42 @@ def segments(reply: r.SegmentList) -> bytes:
         for row in reply.segments
     ]
     return b"".join(parts)
+
+
+# --- the client's side --------------------------------------------------------------------------------
+
+
+def _write_wait(command: c.WaitForMessages) -> bytes:
+    return write_poll(command.poll) + _WAIT.pack(command.wait, command.size_max)
+
+
+def _write_topic(command: c.GetPartitionBounds | c.GetSegments) -> bytes:
+    return identifier(command.stream) + identifier(command.topic)
+
+
+def _write_get_segments(command: c.GetSegments) -> bytes:
+    return _write_topic(command) + _U32.pack(command.partition_id)
+
+
+PRIVATE_WRITERS: dict[type[c.Command], Callable[[Any], bytes]] = {
+    c.WaitForMessages: _write_wait,
+    c.GetPartitionBounds: _write_topic,
+    c.GetSegments: _write_get_segments,
+}
+
+
+def read_bounds(reader: Reader) -> r.TopicBounds:
+    """The way back of ``bounds``."""
+    stream_id, topic_id, topic_uuid, count = _BOUNDS.unpack(reader.take(_BOUNDS.size))
+    rows = [r.PartitionBounds(*_BOUNDS_ROW.unpack(reader.take(_BOUNDS_ROW.size))) for _ in range(count)]
+    return r.TopicBounds(stream_id, topic_id, topic_uuid, rows)
+
+
+def read_segments(reader: Reader) -> r.SegmentList:
+    """The way back of ``segments``."""
+    partition_id, directory = reader.u32(), reader.text32()
+    rows = []
+    for _ in range(reader.u32()):
+        first, end, size, count, first_time, last_time, is_sealed = _SEGMENT.unpack(reader.take(_SEGMENT.size))
+        rows.append(r.SegmentInfo(first, end, size, count, first_time, last_time, is_sealed != 0))
+    return r.SegmentList(partition_id, directory, rows)

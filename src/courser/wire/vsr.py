@@ -18,9 +18,10 @@ from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.private_commands import PRIVATE_DECODERS
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_duplicates import DuplicateTable, Verdict
+from courser.wire.vsr_facts import OWN_SDK_NAME, write_facts, write_reason
 from courser.wire.vsr_failures import FAREWELLS, WRITES, Channel, judge
 from courser.wire.vsr_headers import HEADER_SIZE, INTERNAL_OPERATIONS, NO_CHECKSUM, NO_CLIENT, Operation, Reason
-from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login
+from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login, sdk_name_of
 from courser.wire.vsr_replies import ENCODERS
 from courser.wire.vsr_requests import (
     READERS_OF_CODES,
@@ -94,9 +95,9 @@ class _Refusal(Exception):
 
 
 class VsrCodec:
-    """One connection of an SDK 0.9 client."""
+    """One connection of an SDK 0.9 client, or of our own, which is told more about failures."""
 
-    __slots__ = ("_client", "_duplicates", "_is_first", "_verify_frames")
+    __slots__ = ("_client", "_duplicates", "_is_first", "_is_own", "_verify_frames")
 
     def __init__(self, *, verify_frames: bool = False) -> None:
         self._verify_frames = verify_frames
@@ -104,6 +105,8 @@ class VsrCodec:
         self._client = NO_CLIENT
         """What the client last called itself."""
         self._is_first = True
+        self._is_own = False
+        """Whether it is a client of our own: failures keep their number, and their facts go along."""
 
     # --- frames ---------------------------------------------------------------------------------------
 
@@ -161,10 +164,14 @@ class VsrCodec:
         except _Refusal as refusal:
             incoming.answer, incoming.reason = refusal.answer, str(refusal)
         except Malformed as error:
-            incoming.answer, incoming.reason = (_status(incoming, _code_of_malformed(operation, error)),), str(error)
+            code = error.code if self._is_own else _code_of_malformed(operation, error)
+            incoming.answer, incoming.reason = self._refuse(incoming, code, str(error)), str(error)
         except InvalidBatch as error:
-            incoming.answer, incoming.reason = (_status(incoming, error.code),), str(error)
+            incoming.answer, incoming.reason = self._refuse(incoming, error.code, str(error)), str(error)
         return incoming
+
+    def _refuse(self, incoming: VsrIncoming, code: int, reason: str) -> Sequence[Buffer]:
+        return (_status(incoming, code, write_reason(reason) if self._is_own else b""),)
 
     def _read_send(self, incoming: VsrIncoming, body: memoryview) -> None:
         incoming.content = head = read_send_head(body)
@@ -203,6 +210,7 @@ class VsrCodec:
             if session or incoming.request:
                 raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a number")
             _check_body(incoming, body)
+            self._is_own = sdk_name_of(body) == OWN_SDK_NAME
             incoming.command = _read_login(incoming, body)
         elif operation == _LOGOUT:
             _check_body(incoming, body)
@@ -266,6 +274,11 @@ class VsrCodec:
         assert isinstance(incoming, VsrIncoming)
         assert incoming.command is not None
         channel, number = judge(incoming.operation, incoming.command, error.code)
+        if self._is_own:
+            answer = _status(incoming, error.code, write_facts(error))
+            if channel is Channel.RESULT:
+                self._remember(incoming, answer)
+            return (answer,)
         match channel:
             case Channel.STATUS:
                 return (_status(incoming, number),)
@@ -390,10 +403,13 @@ def _refused(incoming: VsrIncoming, code: ErrorCode, reason: str) -> _Refusal:
     return _Refusal((_status(incoming, code),), reason)
 
 
-def _status(incoming: VsrIncoming, code: int) -> bytes:
+def _status(incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
     # An operation that does not exist cannot be repeated to the client: it would not take the header.
     operation = incoming.operation if incoming.operation in _OPERATIONS else _NON_REPLICATED
-    return headers.reply_header(incoming.client, incoming.checksum, incoming.request, operation, status=code)
+    header = headers.reply_header(
+        incoming.client, incoming.checksum, incoming.request, operation, status=code, body_size=len(body)
+    )
+    return header + body
 
 
 def _result(incoming: VsrIncoming, code: int) -> bytes:

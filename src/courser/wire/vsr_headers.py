@@ -18,8 +18,8 @@ COMMAND_POSITION = 60
 _SIZE = Struct("<I")
 
 COMMAND_REQUEST = 5
-_COMMAND_REPLY = 8
-_COMMAND_EVICTION = 13
+COMMAND_REPLY = 8
+COMMAND_EVICTION = 13
 
 CLIENT_SIZE = 16
 NO_CLIENT = bytes(CLIENT_SIZE)
@@ -160,6 +160,7 @@ unpack_request: Callable[[memoryview], tuple[int, int, bytes, bytes, int, int, i
 _SEND_MESSAGES = int(Operation.SEND_MESSAGES)
 _NON_REPLICATED = int(Operation.NON_REPLICATED)
 
+_pack_request = _REQUEST.pack
 _pack_reply = _REPLY.pack
 _pack_sent = _SENT.pack
 _pack_polled = _POLLED.pack
@@ -183,7 +184,7 @@ def reply_header(
 ) -> bytes:
     """The header of a reply whose body follows."""
     return _pack_reply(
-        HEADER_SIZE + body_size, _COMMAND_REPLY, checksum, client, commit, commit, request, operation, status
+        HEADER_SIZE + body_size, COMMAND_REPLY, checksum, client, commit, commit, request, operation, status
     )
 
 
@@ -193,7 +194,7 @@ def sent_reply(
     """The whole reply to a send, in one piece because it is made so often."""
     return _pack_sent(
         HEADER_SIZE + 24,
-        _COMMAND_REPLY,
+        COMMAND_REPLY,
         checksum,
         client,
         0,
@@ -222,7 +223,7 @@ def polled_head(
     """The reply to a poll up to its batches."""
     return _pack_polled(
         HEADER_SIZE + 16 + batches_size,
-        _COMMAND_REPLY,
+        COMMAND_REPLY,
         checksum,
         client,
         0,
@@ -241,4 +242,38 @@ def eviction(client: bytes, reason: Reason, *, version_max: int = 0, version_min
     if client == NO_CLIENT:
         # A client that names itself 0 takes no frame that does.
         client = b"\x01" + NO_CLIENT[1:]
-    return _EVICTION.pack(HEADER_SIZE, _COMMAND_EVICTION, client, version_max, version_min, reason)
+    return _EVICTION.pack(HEADER_SIZE, COMMAND_EVICTION, client, version_max, version_min, reason)
+
+
+# --- the client's side --------------------------------------------------------------------------------
+
+_unpack_reply = _REPLY.unpack_from
+_unpack_eviction = _EVICTION.unpack_from
+
+
+def request_header(
+    client: bytes, request: int, operation: int, session: int, *, code: int = 0, body_size: int = 0, checksum: int = 0
+) -> bytes:
+    """The header of a request whose body follows."""
+    return _pack_request(
+        HEADER_SIZE + body_size,
+        COMMAND_REQUEST,
+        client,
+        checksum.to_bytes(16, "little"),
+        request,
+        operation,
+        session,
+        code,
+    )
+
+
+def unpack_reply(frame: memoryview) -> tuple[int, int, int, int]:
+    """Command, request, operation and status of what a server sent; only the command is good in an eviction."""
+    _, command, _, _, _, _, request, operation, status = _unpack_reply(frame)
+    return command, request, operation, status
+
+
+def unpack_eviction(frame: memoryview) -> tuple[int, int, int]:
+    """Reason, highest and lowest protocol version."""
+    _, _, _, version_max, version_min, reason = _unpack_eviction(frame)
+    return reason, version_max, version_min

@@ -26,6 +26,16 @@ class VersionRefused(Exception):
         return f"protocol {version >> 20}.{version >> 10 & 1023}.{version & 1023} is not spoken here"
 
 
+def sdk_name_of(body: memoryview) -> str:
+    """What the client's library calls itself; empty if the body does not say."""
+    reader = Reader(body)
+    try:
+        reader.u32()
+        return reader.name()
+    except Malformed:
+        return ""
+
+
 def read_login(body: memoryview) -> LoginUser | LoginWithToken:
     """Understand the body of a Register.
 

@@ -258,7 +258,7 @@ def _encode_value(kind: HeaderKind, value: OptionValue) -> bytes:
     return int(value).to_bytes(kind.width, "little")
 
 
-def _encode_block(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
+def _encode_entries(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
     parts: list[bytes] = []
     for key, value in entries:
         data = _encode_value(key.kind, value)
@@ -268,13 +268,26 @@ def _encode_block(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
             _FIELD.pack(key.kind, len(data)),
             data,
         )
-    block = b"".join(parts)
+    return b"".join(parts)
+
+
+def _encode_block(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
+    block = _encode_entries(entries)
     return _U32.pack(len(block)) + block
+
+
+def _set_entries(options: TopicOptions) -> list[tuple[_Key, OptionValue]]:
+    return [(key, value) for key in _SORTED_KEYS if (value := _value_of(key, options)) is not None]
+
+
+def write_wanted_options(options: TopicOptions) -> bytes:
+    """What a client wants to be set: the end of a request. Replication has no key: there is nothing to ask for."""
+    return _encode_entries(_set_entries(options))
 
 
 def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
     """Two blocks: what somebody set, and what holds for the other keys."""
-    explicit = [(key, value) for key in _SORTED_KEYS if (value := _value_of(key, options)) is not None]
+    explicit = _set_entries(options)
     set_keys = {key.name for key, _ in explicit}
     derived = [
         (key, value)
@@ -282,3 +295,30 @@ def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes
         if key.name not in set_keys and (value := _value_of(key, effective)) is not None
     ]
     return _encode_block(explicit) + _encode_block(derived)
+
+
+# --- the client's side --------------------------------------------------------------------------------
+
+
+def read_reported_options(reader: Reader) -> tuple[TopicOptions, TopicOptions]:
+    """What a server says of a topic: what somebody set, and what holds for the other keys."""
+    return _read_block(reader), _read_block(reader)
+
+
+def _read_block(reader: Reader) -> TopicOptions:
+    values: dict[str, OptionValue] = {}
+    for name, field in read_options(Reader(reader.take(reader.u32()))).items():
+        key = _KEYS.get(name)
+        if key is not None:
+            values[key.field] = _reported_value(field)
+    if "compression" in values:
+        values["compression"] = _COMPRESSIONS.get(str(values["compression"]), 0)
+    return TopicOptions(**values)  # type: ignore[arg-type]  # servers send values in the kind of the key
+
+
+def _reported_value(field: _Field) -> OptionValue:
+    if field.kind == HeaderKind.STRING:
+        return field.data.decode(errors="replace")
+    if field.kind == HeaderKind.BOOL:
+        return field.data != b"\0"
+    return int.from_bytes(field.data, "little")

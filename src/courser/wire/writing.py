@@ -5,6 +5,7 @@
 
 from struct import Struct
 
+from courser.api.commands import PollMessages
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Balanced, Partitioning, PollingKind, ToPartition
@@ -15,6 +16,8 @@ _IDENTIFIER = Struct("<BBI")
 _U32 = Struct("<I")
 _PARTITION = Struct("<BI")
 _STRATEGY = Struct("<BQ")
+_POLL_END = Struct("<I?")
+"""count, auto_commit"""
 _NO_PARTITION = bytes(5)
 _NO_PERMISSIONS = bytes(4)
 
@@ -70,6 +73,20 @@ def optional_partition(partition_id: int | None) -> bytes:
 def strategy(kind: PollingKind, value: int) -> bytes:
     """Where a poll begins."""
     return _STRATEGY.pack(kind, value)
+
+
+def write_poll(command: PollMessages) -> bytes:
+    """The request of a poll, as SDKs from 0.6 on write it."""
+    return b"".join(
+        (
+            consumer(command.consumer),
+            identifier(command.stream),
+            identifier(command.topic),
+            optional_partition(command.partition_id),
+            strategy(command.kind, command.value),
+            _POLL_END.pack(command.count, command.auto_commit),
+        )
+    )
 
 
 def permissions(value: Permissions, first_id: int = 0) -> bytes:

@@ -1,0 +1,139 @@
+"""Users, tokens, logins, connections, and the server itself."""
+
+from courser import __version__
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.client.asking import Asking
+from courser.model.identifiers import Identifier
+from courser.model.permissions import Permissions
+from courser.model.quantities import parse_expiry
+from courser.model.topic_options import NEVER
+
+_SCOPES = {"topic": 1, "stream": 2, "user": 3}
+_COMPRESSIONS = {"stored": 1, "deflated": 2, "bzip2": 3, "zstd": 4, "lzma": 5, "xz": 6}
+_SNAPSHOT_KINDS = {
+    "filesystem": 1,
+    "processes": 2,
+    "resources": 3,
+    "test": 4,
+    "logs": 5,
+    "configuration": 6,
+    "all": 100,
+}
+
+
+class Accounts(Asking):
+    """Who may do what, who is connected, and how the server is."""
+
+    # --- logins ---------------------------------------------------------------------------------------
+
+    async def login_user(self, username: str, password: str) -> r.LoggedIn:
+        """Log in as somebody else. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        return await self._ask(c.LoginUser(username, password, __version__), r.LoggedIn)
+
+    async def login_with_personal_access_token(self, token: str) -> r.LoggedIn:
+        """Log in by token. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        return await self._ask(c.LoginWithToken(token, __version__), r.LoggedIn)
+
+    async def logout_user(self) -> None:
+        """Log out; the connection stays."""
+        await self._tell(c.LogoutUser())
+
+    # --- users ----------------------------------------------------------------------------------------
+
+    async def create_user(
+        self,
+        username: str,
+        password: str,
+        *,
+        permissions: Permissions | None = None,
+        is_active: bool = True,
+    ) -> r.UserDetails:
+        """Make an account. Raises ``AlreadyExists``."""
+        return await self._ask(c.CreateUser(username, password, is_active, permissions), r.UserDetails)
+
+    async def get_user(self, user: Identifier) -> r.UserDetails:
+        """One user with permissions. Raises ``NotFound``."""
+        return await self._ask(c.GetUser(user), r.UserDetails)
+
+    async def get_users(self) -> list[r.UserInfo]:
+        """All users, by id."""
+        return (await self._ask(c.GetUsers(), r.UserList)).users
+
+    async def update_user(
+        self, user: Identifier, *, username: str | None = None, is_active: bool | None = None
+    ) -> None:
+        """Rename, activate or deactivate a user; what is not given stays."""
+        await self._tell(c.UpdateUser(user, username, is_active))
+
+    async def update_permissions(self, user: Identifier, permissions: Permissions | None) -> None:
+        """Replace all permissions of a user."""
+        await self._tell(c.UpdatePermissions(user, permissions))
+
+    async def change_password(self, user: Identifier, current_password: str, new_password: str) -> None:
+        """Replace a password, knowing the present one."""
+        await self._tell(c.ChangePassword(user, current_password, new_password))
+
+    async def delete_user(self, user: Identifier) -> None:
+        """Remove an account."""
+        await self._tell(c.DeleteUser(user))
+
+    # --- tokens ---------------------------------------------------------------------------------------
+
+    async def create_personal_access_token(self, name: str, expiry: int | str | None = None) -> str:
+        """Make a token of one's own; its secret is shown this once. ``expiry`` in microseconds, or "30 days"."""
+        microseconds = parse_expiry(expiry) if isinstance(expiry, str) else expiry
+        reply = await self._ask(c.CreateToken(name, NEVER if microseconds is None else microseconds), r.NewToken)
+        return reply.token
+
+    async def get_personal_access_tokens(self) -> list[r.TokenInfo]:
+        """One's own tokens, without their secrets."""
+        return (await self._ask(c.GetTokens(), r.TokenList)).tokens
+
+    async def delete_personal_access_token(self, name: str) -> None:
+        """Remove a token of one's own."""
+        await self._tell(c.DeleteToken(name))
+
+    # --- connections ----------------------------------------------------------------------------------
+
+    async def get_me(self) -> r.ClientDetails:
+        """This connection, as the server sees it."""
+        return await self._ask(c.GetMe(), r.ClientDetails)
+
+    async def get_client(self, client_id: int) -> r.ClientDetails:
+        """Another connection. Raises ``NotFound``."""
+        return await self._ask(c.GetClient(client_id), r.ClientDetails)
+
+    async def get_clients(self) -> list[r.ClientInfo]:
+        """All connections, by id."""
+        return (await self._ask(c.GetClients(), r.ClientList)).clients
+
+    # --- the server -----------------------------------------------------------------------------------
+
+    async def ping(self) -> None:
+        """Return when the server has answered."""
+        await self._tell(c.Ping())
+
+    async def get_stats(self) -> r.Stats:
+        """Figures about the server."""
+        return await self._ask(c.GetStats(), r.Stats)
+
+    async def get_cluster_metadata(self) -> r.ClusterMetadata:
+        """The nodes: always one."""
+        return await self._ask(c.GetClusterMetadata(), r.ClusterMetadata)
+
+    async def describe_options(self, scope: str = "topic") -> list[r.OptionDescription]:
+        """Which options a topic, a stream or a user can have, and their defaults."""
+        return (await self._ask(c.DescribeOptions(_number(scope, _SCOPES)), r.OptionList)).options
+
+    async def get_snapshot(self, *kinds: str, compression: str = "deflated") -> bytes:
+        """A ZIP file that helps to diagnose the server: logs, configuration, resources and so on; all by default."""
+        numbers = tuple(_number(kind, _SNAPSHOT_KINDS) for kind in kinds or ("all",))
+        command = c.GetSnapshot(_number(compression, _COMPRESSIONS), numbers)
+        return (await self._ask(command, r.SnapshotArchive)).data
+
+
+def _number(word: str, numbers: dict[str, int]) -> int:
+    if word not in numbers:
+        raise ValueError(f'one of {", ".join(numbers)} is expected, not "{word}"')
+    return numbers[word]

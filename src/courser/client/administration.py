@@ -1,0 +1,219 @@
+"""Streams, topics, partitions, segments, consumer groups: everything about where messages live."""
+
+from typing import TypedDict, Unpack
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.client.asking import Asking, place_of
+from courser.model.identifiers import Identifier
+from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
+from courser.model.topic_options import TopicOptions
+
+_COMPRESSIONS = {"none": 1, "gzip": 2}
+
+
+class TopicSettings(TypedDict, total=False):
+    """What can be set for a topic. What is not given is the server's default."""
+
+    message_expiry: int | str | None
+    """Microseconds, or a text such as ``"7 days"`` or ``"none"``."""
+    max_topic_size: int | str | None
+    """Bytes over all partitions, or a text such as ``"10 GiB"`` or ``"unlimited"``."""
+    segment_size: int | str | None
+    """Bytes, or a text such as ``"256 MiB"``."""
+    compression_algorithm: str | None
+    """``none`` or ``gzip``: what clients are told."""
+    durability: str | None
+    """``persisted``: acknowledged after a sync. ``replicated``: the server's default."""
+    consumer_offset_durability: str | None
+    """The same for stored offsets."""
+    enforce_fsync: bool | None
+    messages_required_to_save: int | None
+    size_of_messages_required_to_save: int | str | None
+    preallocate_segments: bool | None
+
+
+def topic_options(settings: TopicSettings) -> TopicOptions:
+    """Options as the server takes them.
+
+    Raises:
+        ValueError: a text that is no size or duration.
+    """
+    compression = settings.get("compression_algorithm")
+    if compression is not None and compression not in _COMPRESSIONS:
+        raise ValueError(f'compression_algorithm is "none" or "gzip", not "{compression}"')
+    expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
+    segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
+    return TopicOptions(
+        message_expiry=parse_expiry(expiry) if isinstance(expiry, str) else expiry,
+        max_topic_size=parse_max_topic_size(size_max) if isinstance(size_max, str) else size_max,
+        compression=None if compression is None else _COMPRESSIONS[compression],
+        segment_size=parse_byte_size(segment_size) if isinstance(segment_size, str) else segment_size,
+        enforce_fsync=settings.get("enforce_fsync"),
+        messages_required_to_save=settings.get("messages_required_to_save"),
+        size_of_messages_required_to_save=parse_byte_size(save_size) if isinstance(save_size, str) else save_size,
+        preallocate_segments=settings.get("preallocate_segments"),
+        durability=settings.get("durability"),
+        consumer_offset_durability=settings.get("consumer_offset_durability"),
+    )
+
+
+class Administration(Asking):
+    """Streams, topics and groups. Everything is named by number or by name; a topic also as ``"stream/topic"``."""
+
+    # --- streams --------------------------------------------------------------------------------------
+
+    async def create_stream(self, name: str) -> r.StreamInfo:
+        """Make a stream. Raises ``AlreadyExists``."""
+        return await self._ask(c.CreateStream(name), r.StreamInfo)
+
+    async def get_stream(self, stream: Identifier) -> r.StreamDetails:
+        """One stream with its topics. Raises ``NotFound``."""
+        return await self._ask(c.GetStream(stream), r.StreamDetails)
+
+    async def get_streams(self) -> list[r.StreamInfo]:
+        """All streams, by id."""
+        return (await self._ask(c.GetStreams(), r.StreamList)).streams
+
+    async def update_stream(self, stream: Identifier, name: str) -> None:
+        """Rename a stream."""
+        await self._tell(c.UpdateStream(stream, name))
+
+    async def delete_stream(self, stream: Identifier) -> None:
+        """Remove a stream with all its topics and messages."""
+        await self._tell(c.DeleteStream(stream))
+
+    async def purge_stream(self, stream: Identifier) -> None:
+        """Remove all messages of a stream. Offsets are not used again."""
+        await self._tell(c.PurgeStream(stream))
+
+    # --- topics ---------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        stream: Identifier,
+        name: str | None = None,
+        partitions_count: int = 1,
+        **settings: Unpack[TopicSettings],
+    ) -> r.TopicDetails:
+        """Make a topic. Raises ``AlreadyExists``, or ``NotFound`` for the stream."""
+        place, topic = place_of(stream, name)
+        assert isinstance(topic, str)
+        command = c.CreateTopic(place, topic, partitions_count, topic_options(settings))
+        return await self._ask(command, r.TopicDetails)
+
+    async def get_topic(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDetails:
+        """One topic with its partitions. Raises ``NotFound``."""
+        return await self._ask(c.GetTopic(*place_of(stream, topic)), r.TopicDetails)
+
+    async def get_topics(self, stream: Identifier) -> list[r.TopicInfo]:
+        """All topics of a stream, by id."""
+        return (await self._ask(c.GetTopics(stream), r.TopicList)).topics
+
+    async def update_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        name: str | None = None,
+        **settings: Unpack[TopicSettings],
+    ) -> None:
+        """Change a topic; what is not given stays as it is."""
+        place = place_of(stream, topic)
+        if name is None:
+            name = place[1] if isinstance(place[1], str) else (await self.get_topic(*place)).topic.name
+        await self._tell(c.UpdateTopic(*place, name, topic_options(settings), is_patch=True))
+
+    async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
+        """Remove a topic with all its messages."""
+        await self._tell(c.DeleteTopic(*place_of(stream, topic)))
+
+    async def purge_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
+        """Remove all messages of a topic. Offsets are not used again."""
+        await self._tell(c.PurgeTopic(*place_of(stream, topic)))
+
+    # --- partitions and segments ----------------------------------------------------------------------
+
+    async def create_partitions(
+        self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
+    ) -> None:
+        """Add partitions. Keys belong to other partitions from then on."""
+        await self._tell(c.CreatePartitions(*place_of(stream, topic), partitions_count))
+
+    async def delete_partitions(
+        self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
+    ) -> None:
+        """Remove the partitions with the highest numbers, with their messages."""
+        await self._tell(c.DeletePartitions(*place_of(stream, topic), partitions_count))
+
+    async def delete_segments(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        partition_id: int = 0,
+        segments_count: int = 1,
+    ) -> None:
+        """Remove the oldest sealed segments of a partition that no stored offset still needs."""
+        await self._tell(c.DeleteSegments(*place_of(stream, topic), partition_id, segments_count))
+
+    async def get_segments(
+        self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0
+    ) -> r.SegmentList:
+        """The segments of a partition, oldest first, and the directory in which they lie."""
+        return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
+
+    async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
+        """First and next offset of every partition, with the UUID of the topic."""
+        return await self._ask(c.GetPartitionBounds(*place_of(stream, topic)), r.TopicBounds)
+
+    async def flush_messages(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        partition_id: int = 0,
+        *,
+        fsync: bool = True,
+    ) -> None:
+        """Return when everything that was sent to a partition is safe from a power cut."""
+        await self._tell(c.FlushMessages(*place_of(stream, topic), partition_id, fsync))
+
+    # --- consumer groups ------------------------------------------------------------------------------
+
+    async def create_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, name: str = ""
+    ) -> r.GroupDetails:
+        """Make a consumer group. Raises ``AlreadyExists``."""
+        return await self._ask(c.CreateConsumerGroup(*place_of(stream, topic), name), r.GroupDetails)
+
+    async def get_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> r.GroupDetails:
+        """One group with its members and their partitions. Raises ``NotFound``."""
+        return await self._ask(c.GetConsumerGroup(*place_of(stream, topic), consumer_group), r.GroupDetails)
+
+    async def get_consumer_groups(self, stream: Identifier, topic: Identifier | None = None) -> list[r.GroupInfo]:
+        """All groups of a topic, by id."""
+        return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
+
+    async def delete_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> None:
+        """Remove a group and its stored offsets."""
+        await self._tell(c.DeleteConsumerGroup(*place_of(stream, topic), consumer_group))
+
+    async def join_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> None:
+        """Become a member. Polls of this client without a consumer of their own then read the group's partitions."""
+        await self._tell(c.JoinConsumerGroup(*place_of(stream, topic), consumer_group))
+
+    async def leave_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> None:
+        """Stop being a member."""
+        await self._tell(c.LeaveConsumerGroup(*place_of(stream, topic), consumer_group))
+
+    async def sync_consumer_group(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> r.Assignment:
+        """Which partitions are this member's now. Raises ``NotAssigned`` if this client is no member."""
+        return await self._ask(c.SyncConsumerGroup(*place_of(stream, topic), consumer_group), r.Assignment)

@@ -1,0 +1,41 @@
+"""What every part of a client is built on: ask a question, get an answer of a known kind."""
+
+from typing import TypeVar
+
+from courser.api.commands import Command
+from courser.api.replies import Reply
+from courser.client.link import Link
+from courser.errors import TargetRefused
+from courser.model.identifiers import Identifier
+
+Answer = TypeVar("Answer", bound=Reply)
+
+
+class Asking:
+    """Anything that talks over one link."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def _ask(self, command: Command, kind: type[Answer]) -> Answer:
+        reply = await self._link.request(command)
+        assert isinstance(reply, kind), f"{type(command).__name__} was answered with {reply!r}"
+        return reply
+
+    async def _tell(self, command: Command) -> None:
+        await self._link.request(command)
+
+
+def place_of(stream: Identifier, topic: Identifier | None) -> tuple[Identifier, Identifier]:
+    """Stream and topic, given as two or as ``"stream/topic"``.
+
+    Raises:
+        TargetRefused: there is no topic.
+    """
+    if topic is not None:
+        return stream, topic
+    if isinstance(stream, str):
+        name, slash, rest = stream.partition("/")
+        if name and slash and rest:
+            return name, rest
+    raise TargetRefused(f'a topic is named "stream/topic", or by two arguments: {stream!r} has no topic')

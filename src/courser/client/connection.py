@@ -1,0 +1,285 @@
+"""One TCP connection to a server: requests out, replies in, in the same order. It is never used again once it broke.
+
+Bytes of a large reply land in memory of its own, which the reply then refers to: nothing is copied on the way.
+"""
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from courser.api.commands import Command, WaitForMessages
+from courser.api.replies import Reply
+from courser.client.targets import Target
+from courser.errors import ConnectionFailed, CourserError, TimedOut
+from courser.model.buffers import Buffer
+from courser.wire.reading import Malformed
+from courser.wire.vsr_client import SessionEnded, VsrClientCodec
+
+_BASE_SIZE = 256 * 1024
+"""Bytes of the buffer that small replies are received into."""
+_HEAD_SIZE = 256
+_WRITE_BUFFER_SIZE = 1024 * 1024
+"""Bytes that may wait for the kernel before requests wait too."""
+
+
+class _Pending:
+    """A request that has no answer yet."""
+
+    __slots__ = ("command", "deadline", "future")
+
+    def __init__(self, command: Command, future: "asyncio.Future[Reply | None]", deadline: float) -> None:
+        self.command = command
+        self.future = future
+        self.deadline = deadline
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Requests may follow one another without waiting; they are answered in order."""
+
+    def __init__(self, address: str, request_timeout: float) -> None:
+        self.address = address
+        self._codec = VsrClientCodec(os.urandom(16))
+        self._request_timeout = request_timeout
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: deque[_Pending] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable: asyncio.Future[None] | None = None
+        """Awaited by requests while the kernel takes no more."""
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection is gone."""
+        self.error: CourserError | None = None
+        """Why it is gone."""
+        self.last_request = self._loop.time()
+        self._base = self._buffer = _allocate(_BASE_SIZE)
+        self._end = 0
+        """Bytes of the buffer that are filled."""
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self.error is None and self._transport is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is awaited."""
+        return not self._pending
+
+    async def request(self, command: Command) -> Reply | None:
+        """Send a command and wait for its answer.
+
+        Raises:
+            CourserError: the server refused it, or failed.
+            ConnectionFailed: the connection broke; if the command had been sent, nobody knows whether it was done.
+        """
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+        return await self.begin(command)
+
+    def begin(self, command: Command) -> "asyncio.Future[Reply | None]":
+        """Send a command; its answer comes with the future. What the kernel does not take is kept in memory."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        assert self._transport is not None, "the connection is made before anything is asked"
+        buffers = self._codec.encode(command)
+        now = self._loop.time()
+        wait = command.wait / 1_000_000 if type(command) is WaitForMessages else 0.0
+        future: asyncio.Future[Reply | None] = self._loop.create_future()
+        self._pending.append(_Pending(command, future, now + self._request_timeout + wait))
+        self.last_request = now
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._pending[0].deadline, self._check_deadline)
+        self._write(buffers)
+        return future
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        assert self._transport is not None
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the kernel takes more."""
+        return self._writable is None
+
+    async def drained(self) -> None:
+        """Wait until the kernel takes more."""
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if not self._pending:
+            return
+        if self._pending[0].deadline <= self._loop.time():
+            name = type(self._pending[0].command).__name__
+            self.fail(TimedOut(self.address, f"no answer to {name} within {self._request_timeout:g} seconds"))
+            return
+        self._timer = self._loop.call_at(self._pending[0].deadline, self._check_deadline)
+
+    # --- asyncio's side -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        # uvloop's transports derive from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_SIZE)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        del sizehint
+        return self._buffer[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        self._end += nbytes
+        try:
+            if self._buffer is self._base:
+                self._take_frames()
+            elif self._end == len(self._buffer):
+                frame = self._buffer
+                self._buffer, self._end = self._base, 0
+                self._answer(frame)
+        except Malformed as error:
+            self.fail(ConnectionFailed(self.address, error.reason))
+
+    def _take_frames(self) -> None:
+        """Answer with all whole frames in the base buffer; make room for the one that is not whole yet."""
+        buffer, start, end = self._base, 0, self._end
+        while end - start >= _HEAD_SIZE:
+            size = self._codec.frame_size(buffer[start:end])
+            assert size is not None, "a whole header is there"
+            if end - start < size:
+                if size > len(buffer):
+                    self._buffer = large = _allocate(size)
+                    large[: end - start] = buffer[start:end]
+                    self._end = end - start
+                    return
+                break
+            # The buffer is used again: the reply gets memory of its own.
+            self._answer(memoryview(bytes(buffer[start : start + size])))
+            start += size
+        if start:
+            rest = end - start
+            buffer[:rest] = bytes(buffer[start:end])
+            self._end = rest
+
+    def _answer(self, frame: memoryview) -> None:
+        if not self._pending:
+            self._unasked(frame)
+            return
+        pending = self._pending.popleft()
+        future = pending.future
+        try:
+            reply = self._codec.decode(pending.command, frame)
+        except SessionEnded as ended:
+            self._settle(future, ended.error)
+            self.fail(ConnectionFailed(self.address, str(ended.error)))
+        except CourserError as error:
+            if isinstance(error, Malformed):
+                self._settle(future, ConnectionFailed(self.address, f"the answer is malformed: {error.reason}"))
+                raise
+            self._settle(future, error)
+        else:
+            if not future.done():
+                future.set_result(reply)
+
+    def _unasked(self, frame: memoryview) -> None:
+        """A farewell: servers say nothing else on their own."""
+        reason = self._codec.farewell(frame)
+        self.fail(ConnectionFailed(self.address, reason))
+
+    def _settle(self, future: "asyncio.Future[Reply | None]", error: Exception) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    def pause_writing(self) -> None:
+        """The server reads more slowly than we write."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """The kernel takes more."""
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by whichever side."""
+        reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
+        self.fail(ConnectionFailed(self.address, reason))
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def fail(self, error: CourserError) -> None:
+        """Give the connection up: everybody who waits for an answer is told why. May be repeated."""
+        if self.error is None:
+            self.error = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending:
+            self._settle(self._pending.popleft().future, self.error)
+        self.resume_writing()
+        if self._transport is not None:
+            self._transport.abort()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def close(self) -> None:
+        """Close it; nobody waits for an answer any more."""
+        if self.error is None:
+            self.error = ConnectionFailed(self.address, "the connection was closed by this client")
+        if self._transport is not None:
+            self._transport.close()
+        self.fail(self.error)
+
+
+async def open_connection(target: Target) -> Connection:
+    """Connect, without a login.
+
+    Raises:
+        ConnectionFailed: nobody listens there, or TLS does not come about.
+    """
+    loop = asyncio.get_running_loop()
+    address = target.address
+    tls = _tls_of(target)
+    try:
+        async with asyncio.timeout(target.connect_timeout):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, target.request_timeout),
+                target.host,
+                target.port,
+                ssl=tls,
+                server_hostname=(target.tls_domain or target.host) if tls is not None else None,
+            )
+    except TimeoutError:
+        raise ConnectionFailed(address, f"no connection within {target.connect_timeout:g} seconds") from None
+    except (OSError, ssl.SSLError) as error:
+        raise ConnectionFailed(address, f"cannot connect: {error.strerror or error}") from error
+    return connection
+
+
+def _tls_of(target: Target) -> ssl.SSLContext | None:
+    if not target.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=target.tls_ca_file)
+    except OSError as error:
+        raise ConnectionFailed(target.address, f"{target.tls_ca_file} cannot be used: {error}") from error
+    if not target.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _allocate(size: int) -> memoryview:
+    # Not bytearray: it would fill the memory with zeros first.
+    return np.empty(size, np.uint8).data

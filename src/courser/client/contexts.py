@@ -1,0 +1,209 @@
+"""Saved contexts: names for servers and logins, in one TOML file that only its owner can read.
+
+Also the one place that knows in which order a target is looked for: argument, environment, saved context, default.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from courser.client.targets import Target, parse_target, with_options
+from courser.errors import TargetRefused
+
+_FILE_NAME = "contexts.toml"
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+
+URL_VARIABLES = ("COURSER_URL", "IGGY_CONNECTION_STRING", "IGGY_URL")
+CONTEXT_VARIABLE = "COURSER_CONTEXT"
+HOME_VARIABLE = "COURSER_CONFIG_HOME"
+_LOGIN_VARIABLES = {
+    "username": ("COURSER_USERNAME", "IGGY_USERNAME"),
+    "password": ("COURSER_PASSWORD", "IGGY_PASSWORD"),
+    "token": ("COURSER_TOKEN", "IGGY_TOKEN"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A saved target: an address, a login, options."""
+
+    url: str = "iggy://127.0.0.1:8090"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """As they stand behind the question mark of a connection string."""
+
+    def target(self) -> Target:
+        """What to connect to. Raises ``TargetRefused``."""
+        target = with_options(parse_target(self.url), self.options)
+        login = {name: value for name in _LOGIN_VARIABLES if (value := getattr(self, name)) is not None}
+        return with_options(target, login)
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All saved contexts. Never changed: ``with_...`` make others, ``save`` writes them."""
+
+    path: Path
+    saved: Mapping[str, Context] = field(default_factory=dict)
+    current: str | None = None
+    """The one that is used if nothing else is said."""
+
+    def get(self, name: str) -> Context:
+        """One of them. Raises ``TargetRefused``."""
+        if name not in self.saved:
+            known = ", ".join(sorted(self.saved)) or "none"
+            raise TargetRefused(f'there is no context "{name}" in {self.path}; saved: {known}')
+        return self.saved[name]
+
+    def with_context(self, name: str, context: Context, *, select: bool = False) -> "Contexts":
+        """With one more, or another of that name."""
+        current = name if select or self.current is None else self.current
+        return Contexts(self.path, {**self.saved, name: context}, current)
+
+    def without(self, name: str) -> "Contexts":
+        """Without one of them. Raises ``TargetRefused`` if it is not there."""
+        self.get(name)
+        saved = {other: context for other, context in self.saved.items() if other != name}
+        return Contexts(self.path, saved, None if self.current == name else self.current)
+
+    def selecting(self, name: str) -> "Contexts":
+        """With another current one. Raises ``TargetRefused`` if it is not there."""
+        self.get(name)
+        return Contexts(self.path, self.saved, name)
+
+    def save(self) -> None:
+        """Write the file, in one step and for its owner's eyes only. Raises ``TargetRefused``."""
+        unfinished = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(_as_toml(self))
+            unfinished.replace(self.path)
+        except OSError as error:
+            raise TargetRefused(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+
+def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where contexts are saved."""
+    if home := environment.get(HOME_VARIABLE):
+        return Path(home) / _FILE_NAME
+    if home := environment.get("XDG_CONFIG_HOME"):
+        return Path(home) / "courser" / _FILE_NAME
+    return Path(environment.get("HOME") or Path.home()) / ".config" / "courser" / _FILE_NAME
+
+
+def load_contexts(environment: Mapping[str, str] = os.environ) -> Contexts:
+    """What is saved; nothing if there is no file.
+
+    Raises:
+        TargetRefused: the file cannot be read.
+    """
+    path = contexts_path(environment)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return Contexts(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetRefused(f"{path} cannot be read: {error}") from error
+    try:
+        file = msgspec.convert(tomllib.loads(text), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise TargetRefused(f"{path} cannot be understood: {error}") from error
+    return Contexts(path, file.contexts, file.current)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+
+def _as_toml(contexts: Contexts) -> str:
+    lines = ["# Servers and logins that courser knows by name. Holds secrets: keep it to yourself.", ""]
+    if contexts.current is not None:
+        lines += [f"current = {_literal(contexts.current)}", ""]
+    for name, context in sorted(contexts.saved.items()):
+        lines.append(f"[contexts.{_literal(name)}]")
+        for key in ("url", "username", "password", "token"):
+            value = getattr(context, key)
+            if value is not None:
+                lines.append(f"{key} = {_literal(value)}")
+        if context.options:
+            pairs = ", ".join(f"{key} = {_literal(value)}" for key, value in sorted(context.options.items()))
+            lines.append(f"options = {{ {pairs} }}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _literal(value: str | float | bool) -> str:
+    if not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else repr(value)
+    # A JSON string is a TOML string, but for DEL.
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A target, and who said so."""
+
+    target: Target
+    source: str
+    """For people: "the argument", "COURSER_URL", 'context "dev"', "the default"."""
+
+
+def resolve_target(
+    target: str | Target | None = None,
+    *,
+    context: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    options: Mapping[str, object] | None = None,
+) -> Resolved:
+    """Where to connect to: argument before environment before saved context before default.
+
+    Options come last, and user, password or token of the environment are used if nothing before them names a login.
+
+    Raises:
+        TargetRefused: something makes no sense, or a context is not there.
+    """
+    found = _base(target, context, environment)
+    chosen = with_options(found.target, options or {})
+    if chosen.token is None and chosen.username is None:
+        chosen = with_options(chosen, _login_of(environment))
+    return Resolved(chosen.with_default_login(), found.source)
+
+
+def _base(target: str | Target | None, context: str | None, environment: Mapping[str, str]) -> Resolved:
+    if isinstance(target, Target):
+        return Resolved(target, "the argument")
+    if target:
+        return Resolved(parse_target(target), "the argument")
+    if context:
+        return Resolved(load_contexts(environment).get(context).target(), f'context "{context}"')
+    for variable in URL_VARIABLES:
+        if url := environment.get(variable):
+            return Resolved(parse_target(url), variable)
+    if name := environment.get(CONTEXT_VARIABLE):
+        return Resolved(load_contexts(environment).get(name).target(), f'context "{name}" of {CONTEXT_VARIABLE}')
+    contexts = load_contexts(environment)
+    if contexts.current is not None:
+        return Resolved(contexts.get(contexts.current).target(), f'context "{contexts.current}"')
+    return Resolved(Target(), "the default")
+
+
+def _login_of(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, variables in _LOGIN_VARIABLES.items():
+        for variable in variables:
+            if name not in found and (value := environment.get(variable)):
+                found[name] = value
+    return {"token": found["token"]} if "token" in found else found

@@ -1,0 +1,231 @@
+"""A login that survives its connections: connects, logs in, joins groups again, and sends signs of life.
+
+A request that meets a broken connection waits for the next one. A request whose answer was lost is repeated if that is
+harmless, and otherwise raised as ``Uncertain``: nobody knows whether it was carried out.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from courser import __version__
+from courser.api import commands as c
+from courser.api.replies import LoggedIn, Reply
+from courser.client.connection import Connection, open_connection
+from courser.client.targets import Target
+from courser.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    ConnectionFailed,
+    CourserError,
+    NotFound,
+    TimedOut,
+    Uncertain,
+)
+from courser.model.identifiers import Identifier
+from courser.wire.vsr_client_requests import READS
+
+_log = logging.getLogger(__name__)
+
+Dial = Callable[[Target], Awaitable[Connection]]
+GroupName = tuple[Identifier, Identifier, Identifier]
+"""Stream, topic and group, as the user names them."""
+
+_REPEATABLE = frozenset(READS) | {c.StoreConsumerOffset, c.UpdateStream, c.UpdateTopic, c.UpdatePermissions}
+"""Commands that have the same effect if they are carried out twice."""
+
+
+class Link:
+    """One login at one server, over as many connections as it takes."""
+
+    def __init__(self, target: Target, dial: Dial = open_connection) -> None:
+        self.target = target
+        self._dial = dial
+        self._login = _login_of(target)
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._memberships: dict[GroupName, None] = {}
+        self._is_closed = False
+        self.user_id: int | None = None
+        """Who is logged in."""
+        self.connection_count = 0
+        """How many connections there have been."""
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect and log in. Tried once: who starts wants to know at once.
+
+        Raises:
+            ConnectionFailed: nobody listens there.
+            AuthenticationFailed: the login was refused.
+        """
+        self._connection = await self._connect()
+        self._heartbeat = asyncio.create_task(self._beat(), name="courser-heartbeat")
+
+    async def close(self) -> None:
+        """Close the connection. May be repeated."""
+        self._is_closed = True
+        for task in (self._connecting, self._heartbeat):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError, CourserError):
+                    await task
+        self._connecting = self._heartbeat = None
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed by its user."""
+        return self._is_closed
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection right now."""
+        return self._connection is not None and self._connection.is_open()
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    async def request(self, command: c.Command) -> Reply | None:
+        """Ask the server.
+
+        Raises:
+            CourserError: the server refused it, or failed.
+            ConnectionFailed: no connection in time.
+            Uncertain: the answer was lost, and the command is none that can be repeated without harm.
+        """
+        while True:
+            connection = await self.connection()
+            await connection.drained()
+            if not connection.is_open():
+                # Nothing was sent yet.
+                continue
+            try:
+                reply = await connection.begin(command)
+            except ConnectionFailed as error:
+                if connection.is_open() or isinstance(error, TimedOut):
+                    raise
+                if type(command) not in _REPEATABLE:
+                    raise Uncertain(error.address, f"{error.reason} before {_name(command)} was answered") from error
+                if not self.target.reconnect:
+                    raise
+                continue
+            self._note(command, reply)
+            return reply
+
+    def _note(self, command: c.Command, reply: Reply | None) -> None:
+        """Remember what has to be done again on the next connection."""
+        if isinstance(command, c.JoinConsumerGroup):
+            self._memberships[command.stream, command.topic, command.group] = None
+        elif isinstance(command, c.LeaveConsumerGroup | c.DeleteConsumerGroup):
+            self._memberships.pop((command.stream, command.topic, command.group), None)
+        elif isinstance(command, c.LoginUser | c.LoginWithToken):
+            assert isinstance(reply, LoggedIn)
+            self._login, self.user_id = command, reply.user_id
+        elif isinstance(command, c.LogoutUser):
+            self._login = self.user_id = None
+            self._memberships.clear()
+
+    def memberships_in(self, stream: Identifier, topic: Identifier) -> list[Identifier]:
+        """The groups of a topic that were joined, as they were named."""
+        return [group for in_stream, in_topic, group in self._memberships if (in_stream, in_topic) == (stream, topic)]
+
+    # --- connections ----------------------------------------------------------------------------------
+
+    async def connection(self) -> Connection:
+        """A connection that works, once there is one.
+
+        Raises:
+            ConnectionFailed: not in time.
+            ClientClosed: it was closed.
+        """
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        connection = self._connection
+        if connection is not None and connection.is_open():
+            return connection
+        if connection is None:
+            raise ClientClosed("the client is not connected yet: use it in `async with connect() as client`")
+        if not self.target.reconnect:
+            assert connection.error is not None
+            raise connection.error.with_traceback(None)
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect_again(), name="courser-reconnect")
+        try:
+            async with asyncio.timeout(self.target.request_timeout):
+                return await asyncio.shield(self._connecting)
+        except TimeoutError:
+            reason = f"no connection within {self.target.request_timeout:g} seconds"
+            raise ConnectionFailed(self.target.address, reason) from None
+
+    async def _connect_again(self) -> Connection:
+        """Try until it works. A refused login is final, everything else may pass."""
+        attempt, delay = 0, self.target.reconnect_interval
+        while True:
+            attempt += 1
+            try:
+                self._connection = connection = await self._connect()
+            except AuthenticationFailed:
+                raise
+            except CourserError as error:
+                attempts = self.target.reconnect_attempts
+                if attempts is not None and attempt >= attempts:
+                    raise
+                _log.info("no connection to %s, attempt %d: %s", self.target.address, attempt, error)
+            else:
+                _log.info("connected to %s again", self.target.address)
+                return connection
+            # Not all clients of a server that comes back at the same moment.
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, self.target.reconnect_interval_max)
+
+    async def _connect(self) -> Connection:
+        connection = await self._dial(self.target)
+        try:
+            if self._login is not None:
+                reply = await connection.request(self._login)
+                assert isinstance(reply, LoggedIn)
+                self.user_id = reply.user_id
+            for stream, topic, group in self._memberships:
+                # A group that is gone is noticed by whoever polls for it.
+                with suppress(NotFound):
+                    await connection.request(c.JoinConsumerGroup(stream, topic, group))
+        except BaseException:
+            connection.close()
+            raise
+        self.connection_count += 1
+        return connection
+
+    async def _beat(self) -> None:
+        """Signs of life while nothing else is asked; members of groups come back by themselves."""
+        interval = self.target.heartbeat_interval
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval / 2)
+            connection = self._connection
+            if connection is None:
+                continue
+            try:
+                if not connection.is_open():
+                    if self._memberships and self.target.reconnect:
+                        await self.connection()
+                elif connection.is_idle and loop.time() - connection.last_request >= interval / 2:
+                    await connection.request(c.Ping())
+            except CourserError as error:
+                _log.debug("sign of life to %s failed: %s", self.target.address, error)
+
+
+def _login_of(target: Target) -> c.LoginUser | c.LoginWithToken | None:
+    if target.token is not None:
+        return c.LoginWithToken(target.token, __version__)
+    if target.username is not None:
+        return c.LoginUser(target.username, target.password or "", __version__)
+    return None
+
+
+def _name(command: c.Command) -> str:
+    return type(command).__name__

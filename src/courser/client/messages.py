@@ -1,0 +1,271 @@
+"""Messages as a program sees them, and the words for where they go and where reading begins."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Any, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from courser.model.buffers import Buffer
+from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
+from courser.model.messaging import Partitioning as ModelPartitioning
+from courser.records.batch import NewMessage
+from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
+
+KEY_HEADER = b"courser.key"
+"""The user header that holds a message's key: docs/formats/batch.md."""
+
+HeaderValue: TypeAlias = str | bytes | bool | int | float
+Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
+Payload: TypeAlias = Any
+"""Bytes as they are, text as UTF-8, everything else as JSON."""
+
+Decoded = TypeVar("Decoded")
+
+_FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
+_SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
+_INT64 = range(-(2**63), 2**63)
+
+
+# --- where to, where from -----------------------------------------------------------------------------
+
+
+class Partitioning:
+    """How a send chooses its partition. A plain number names the partition."""
+
+    @staticmethod
+    def balanced() -> Balanced:
+        """The partitions in turn, one batch each."""
+        return Balanced()
+
+    @staticmethod
+    def partition(partition_id: int) -> ToPartition:
+        """This one."""
+        return ToPartition(partition_id)
+
+    @staticmethod
+    def key(key: str | bytes) -> ByKey:
+        """The one that the key belongs to: always the same for the same key and number of partitions."""
+        return ByKey(key_bytes(key))
+
+    # As other SDKs write them.
+    Balanced = balanced
+    PartitionId = partition
+    Key = key
+    MessagesKey = key
+
+
+AnyPartitioning: TypeAlias = int | ModelPartitioning | None
+
+
+def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
+    """A number is a partition, None is balanced."""
+    if value is None:
+        return Balanced()
+    return ToPartition(value) if isinstance(value, int) else value
+
+
+class PollingStrategy(msgspec.Struct, frozen=True):
+    """Where a poll begins."""
+
+    kind: PollingKind
+    value: int = 0
+
+    @classmethod
+    def Next(cls) -> "PollingStrategy":  # noqa: N802 - the call names of the other SDKs
+        """Behind the stored offset of the consumer or group; without one, at the first message."""
+        return cls(PollingKind.NEXT)
+
+    @classmethod
+    def First(cls) -> "PollingStrategy":  # noqa: N802
+        """At the oldest message that is there."""
+        return cls(PollingKind.FIRST)
+
+    @classmethod
+    def Last(cls) -> "PollingStrategy":  # noqa: N802
+        """So that the newest messages are returned, as many as asked for."""
+        return cls(PollingKind.LAST)
+
+    @classmethod
+    def Offset(cls, value: int) -> "PollingStrategy":  # noqa: N802
+        """At this offset."""
+        return cls(PollingKind.OFFSET, value)
+
+    @classmethod
+    def Timestamp(cls, value: "int | datetime") -> "PollingStrategy":  # noqa: N802
+        """At the first message that the server got at this time or later: a datetime, or microseconds since 1970."""
+        return cls(PollingKind.TIMESTAMP, microseconds(value))
+
+
+def microseconds(value: int | datetime) -> int:
+    """A time as microseconds since 1970; a datetime without a zone is local time."""
+    if isinstance(value, int):
+        return value
+    difference = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
+
+
+# --- payloads and headers -----------------------------------------------------------------------------
+
+
+def payload_bytes(payload: Payload) -> Buffer:
+    """Bytes as they are, text as UTF-8, everything else as JSON.
+
+    Raises:
+        TypeError: something that JSON has no word for.
+    """
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return payload
+    if isinstance(payload, str):
+        return payload.encode()
+    return msgspec.json.encode(payload)
+
+
+def key_bytes(key: str | bytes) -> bytes:
+    """A key as bytes."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
+    """The block of user headers. The key comes last, as the server would put it.
+
+    Raises:
+        InvalidBatch: a name or value that is empty or too long.
+    """
+    if not headers and key is None:
+        return b""
+    entries = [_entry_of(name, value) for name, value in (headers or {}).items()]
+    if key is not None:
+        entries.append(UserHeader(KEY_HEADER, key, HeaderKind.STRING, HeaderKind.RAW))
+    return build_user_headers(entries)
+
+
+def _entry_of(name: str, value: HeaderValue | UserHeader) -> UserHeader:
+    if isinstance(value, UserHeader):
+        return value
+    kind, data = _typed(value)
+    return UserHeader(name.encode(), data, HeaderKind.STRING, kind)
+
+
+def _typed(value: HeaderValue) -> tuple[HeaderKind, bytes]:
+    if isinstance(value, str):
+        return HeaderKind.STRING, value.encode()
+    if isinstance(value, bool):
+        return HeaderKind.BOOL, bytes((value,))
+    if isinstance(value, int):
+        kind = HeaderKind.INT64 if value in _INT64 else HeaderKind.INT128
+        return kind, value.to_bytes(kind.width, "little", signed=True)
+    if isinstance(value, float):
+        return HeaderKind.FLOAT64, _FLOATS[HeaderKind.FLOAT64].pack(value)
+    return HeaderKind.RAW, bytes(value)
+
+
+def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
+    """A header's value as Python's own; bytes if they do not fit their kind."""
+    if kind is HeaderKind.RAW or (kind.width and len(data) != kind.width):
+        return data
+    if kind is HeaderKind.STRING:
+        return data.decode(errors="replace")
+    if kind is HeaderKind.BOOL:
+        return data != b"\0"
+    if kind in _FLOATS:
+        value: float = _FLOATS[kind].unpack(data)[0]
+        return value
+    return int.from_bytes(data, "little", signed=kind in _SIGNED)
+
+
+# --- messages -----------------------------------------------------------------------------------------
+
+
+class SendMessage(msgspec.Struct, frozen=True):
+    """A message to send, if its payload alone does not say everything."""
+
+    payload: Payload
+    id: int | None = None
+    """128 bits; None draws a random one."""
+    headers: Headers | None = None
+    key: str | bytes | None = None
+    """Kept with the message, as a header of Courser's own."""
+    timestamp: int | None = None
+    """When it was made, in microseconds since 1970; None is now."""
+
+    def as_new(self, draw_id: int, now: int) -> NewMessage:
+        """As the bytes of a batch need it."""
+        key = None if self.key is None else key_bytes(self.key)
+        return NewMessage(
+            payload_bytes(self.payload),
+            draw_id if self.id is None else self.id,
+            now if self.timestamp is None else self.timestamp,
+            write_headers(self.headers, key),
+        )
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message that was read."""
+
+    payload: bytes
+    offset: int
+    partition_id: int
+    timestamp: int
+    """When the server got it, in microseconds since 1970."""
+    origin_timestamp: int
+    """When it was made, as its producer says."""
+    id: int
+    """128 bits."""
+    raw_headers: bytes = b""
+    """The block of user headers as it is stored."""
+
+    @property
+    def time(self) -> datetime:
+        """When the server got it."""
+        return datetime.fromtimestamp(self.timestamp / 1_000_000, UTC)
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """The user headers, without the key; empty if the block cannot be understood."""
+        return {
+            _name(entry): read_value(entry.value_kind, entry.value)
+            for entry in self.header_entries()
+            if entry.key != KEY_HEADER
+        }
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that it was sent with, if any."""
+        for entry in self.header_entries():
+            if entry.key == KEY_HEADER:
+                return entry.value
+        return None
+
+    def header_entries(self) -> Iterator[UserHeader]:
+        """The user headers with their kinds, in order; none if the block is not of a known form."""
+        block = self.raw_headers
+        return iterate_user_headers(block) if block and is_typed(block) else iter(())
+
+    def text(self, encoding: str = "utf-8") -> str:
+        """The payload as text."""
+        return self.payload.decode(encoding)
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[Decoded]) -> Decoded: ...
+
+    def json(self, kind: type[Decoded] | None = None) -> Any:
+        """The payload as JSON; with ``kind``, checked and made into that: a dataclass, a TypedDict, list[int]..."""
+        return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
+
+
+def _name(entry: UserHeader) -> str:
+    return str(read_value(entry.key_kind, entry.key)) if entry.key_kind is not HeaderKind.RAW else entry.key.hex()
+
+
+def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage") -> list[SendMessage]:
+    """What a program hands over, as messages: one or many, bare payloads or not. A list is many."""
+    if isinstance(messages, SendMessage):
+        return [messages]
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+        return [SendMessage(messages)]
+    return [entry if isinstance(entry, SendMessage) else SendMessage(entry) for entry in messages]

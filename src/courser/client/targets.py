@@ -1,0 +1,174 @@
+"""Where a client connects to and as whom: connection strings, and what can be set beside them.
+
+``iggy://user:password@host:port``, ``iggy+tcp://``, ``courser://`` and plain ``host:port``; a token in place of user
+and password; options behind a question mark.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_address
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from courser.errors import TargetRefused
+from courser.model.quantities import parse_duration
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8090
+DEFAULT_NAME = DEFAULT_PASSWORD = "iggy"
+"""What a development server takes: tried on this machine only, and only if nobody says anything else."""
+
+_SCHEMES = ("iggy", "iggy+tcp", "courser", "courser+tcp")
+_OTHER_TRANSPORTS = ("http", "https", "ws", "wss", "quic")
+_SECOND = 1_000_000
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One server, one user, and how patient to be. Times are seconds."""
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """A personal access token: in place of user and password."""
+    tls: bool = False
+    tls_ca_file: str | None = None
+    """PEM file of the authority that signed the server's certificate; None trusts those of the system."""
+    tls_domain: str | None = None
+    """The name in the server's certificate, if it is not the host."""
+    tls_verify: bool = True
+    """False takes any certificate: for tests only."""
+    connect_timeout: float = 5.0
+    request_timeout: float = 30.0
+    """How long an answer may take, and how long a request waits for a connection that is being made anew."""
+    heartbeat_interval: float = 2.0
+    """How long a connection is silent before a sign of life. Servers drop group members that are silent for 6 s."""
+    reconnect: bool = True
+    reconnect_attempts: int | None = None
+    """None: as long as somebody waits."""
+    reconnect_interval: float = 0.1
+    """Before the second attempt; it doubles with each, up to ``reconnect_interval_max``."""
+    reconnect_interval_max: float = 5.0
+    encryption_key: str | bytes | None = field(default=None, repr=False)
+    """AES-256-GCM key for payloads: 32 bytes, or their Base64."""
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def url(self) -> str:
+        """The connection string, without secrets."""
+        name = f"{quote(self.username, safe='')}@" if self.username else ""
+        return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
+
+    def with_default_login(self) -> "Target":
+        """The same, with the credentials of a development server if there are none and it is on this machine."""
+        if self.token is not None or self.username is not None or not self.is_local:
+            return self
+        return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)
+
+
+_FIELDS = {entry.name for entry in fields(Target)}
+_ALIASES = {
+    "user": "username",
+    "personal_access_token": "token",
+    "tls_enabled": "tls",
+    "tls_certificate": "tls_ca_file",
+    "ca_file": "tls_ca_file",
+    "reconnection_retries": "reconnect_attempts",
+    "reconnection_interval": "reconnect_interval",
+}
+_IGNORED = frozenset({"nodelay", "reestablish_after", "no_delay"})
+"""Options of other SDKs' connection strings that make no difference here."""
+
+
+def parse_target(text: str, base: Target | None = None) -> Target:
+    """Understand a connection string, or ``host:port``. What it does not say is as in ``base``.
+
+    Raises:
+        TargetRefused: it makes no sense; the message has no secrets in it.
+    """
+    url = text if "://" in text else f"iggy://{text}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise TargetRefused(f"the address cannot be understood: {error}") from None
+    _check_scheme(parts.scheme)
+    if not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+        raise TargetRefused("an address is iggy://user:password@host:port, with ?option=value behind it")
+    values: dict[str, object] = {"host": parts.hostname, "port": DEFAULT_PORT if port is None else port}
+    if parts.username is not None:
+        if parts.password is None:
+            values |= {"token": unquote(parts.username), "username": None, "password": None}
+        else:
+            values |= {"username": unquote(parts.username), "password": unquote(parts.password), "token": None}
+    target = replace(base or Target(), **values)  # type: ignore[arg-type]  # built from the fields' own names
+    return with_options(target, dict(parse_qsl(parts.query, keep_blank_values=True)))
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme in _SCHEMES:
+        return
+    transport = scheme.rpartition("+")[2]
+    if transport in _OTHER_TRANSPORTS:
+        raise TargetRefused(f'this client speaks TCP only, not "{scheme}": use iggy://host:{DEFAULT_PORT}')
+    raise TargetRefused(f'"{scheme}://" is unknown: use iggy://, iggy+tcp:// or courser://')
+
+
+def with_options(target: Target, options: Mapping[str, object]) -> Target:
+    """The target with options of a connection string, a context or a call; values may be text.
+
+    Raises:
+        TargetRefused: an unknown option, or a value that it does not take.
+    """
+    values: dict[str, object] = {}
+    for name, value in options.items():
+        key = _ALIASES.get(name, name)
+        if key in _IGNORED:
+            continue
+        if key not in _FIELDS:
+            known = ", ".join(sorted(_FIELDS))
+            raise TargetRefused(f'there is no option "{name}" of a connection; there are {known}')
+        values[key] = _value_of(key, value) if isinstance(value, str) else value
+    return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
+
+
+_DURATIONS = frozenset(
+    {"connect_timeout", "request_timeout", "heartbeat_interval", "reconnect_interval", "reconnect_interval_max"}
+)
+_FLAGS = frozenset({"tls", "tls_verify", "reconnect"})
+
+
+def _value_of(key: str, text: str) -> object:
+    try:
+        if key in _FLAGS:
+            return _BOOLEANS[text.lower()]
+        if key in _DURATIONS:
+            return _seconds(text)
+        if key == "port":
+            return int(text)
+        if key == "reconnect_attempts":
+            return None if text == "unlimited" else int(text)
+    except (ValueError, KeyError):
+        raise TargetRefused(f'option "{key}" does not take "{text}"') from None
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return parse_duration(text) / _SECOND

@@ -1,0 +1,185 @@
+"""The protocol of SDK 0.9, as our own client speaks it: commands into request frames, reply frames into replies.
+
+One codec per connection; it numbers the requests. Replies come in the order of the requests.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from courser.api import commands as c
+from courser.api.replies import LoggedIn, Reply
+from courser.api.table import ENTRY_OF
+from courser.errors import AuthenticationFailed, CourserError, ErrorCode, InvalidRequest, NotFound, RequestFailed
+from courser.model.buffers import Buffer
+from courser.records.batch import wire_header
+from courser.records.checksum import xxh3
+from courser.wire import vsr_headers as headers
+from courser.wire.reading import Malformed, Reader
+from courser.wire.vsr_client_replies import DECODERS
+from courser.wire.vsr_client_requests import OPERATIONS, READS, send_target
+from courser.wire.vsr_facts import read_failure
+from courser.wire.vsr_headers import HEADER_SIZE, Operation, Reason
+
+_REGISTER = int(Operation.REGISTER)
+_NON_REPLICATED = int(Operation.NON_REPLICATED)
+_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
+_UNFRAMED = frozenset({_NON_REPLICATED, int(Operation.LOGOUT), _SEND_MESSAGES})
+"""Operations whose replies have no result in front of the payload."""
+
+_REJECTION = Struct("<II")
+"""index, code"""
+
+_REASONS = {
+    Reason.NO_SESSION: (ErrorCode.UNAUTHENTICATED, "the server knows no login of this connection"),
+    Reason.INVALID_CREDENTIALS: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
+    Reason.INVALID_TOKEN: (ErrorCode.INVALID_TOKEN, "unknown or expired token"),
+    Reason.SESSION_ERROR: (ErrorCode.UNAUTHENTICATED, "the server ended this session"),
+    Reason.STALE_CLIENT: (ErrorCode.STALE_CLIENT, "the server heard nothing for too long and ended this session"),
+    Reason.MALFORMED_LOGIN: (ErrorCode.INVALID_FORMAT, "the server did not understand the login"),
+    Reason.INTERNAL_OPERATION: (ErrorCode.INVALID_COMMAND, "the operation is not for clients"),
+}
+
+
+class SessionEnded(Exception):
+    """The server ended the session: nothing more can be asked on this connection."""
+
+    def __init__(self, error: CourserError) -> None:
+        super().__init__(error)
+        self.error = error
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+class VsrClientCodec:
+    """One connection to a server, from the client's side."""
+
+    __slots__ = ("_client", "_request", "session")
+
+    def __init__(self, client: bytes) -> None:
+        """``client`` is what the client calls itself: 16 random bytes, others for every connection."""
+        self._client = client
+        self._request = 0
+        self.session = 0
+        """Given by the login."""
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def encode(self, command: c.Command) -> Sequence[Buffer]:
+        """The request as pieces to be sent behind one another. They may refer to the memory of the command."""
+        if isinstance(command, c.SendMessages):
+            return self._encode_send(command)
+        operation = OPERATIONS.get(type(command))
+        if operation is None:
+            body = READS[type(command)](command)
+            return (self._header(_NON_REPLICATED, len(body), code=ENTRY_OF[type(command)].code) + body,)
+        number, writer = operation
+        body = writer(command)
+        if number == _REGISTER:
+            # A login begins anew: it has no number, and whatever was before it is over.
+            self._request = self.session = 0
+            header = headers.request_header(self._client, 0, number, 0, body_size=len(body), checksum=xxh3(body))
+            return (header + body,)
+        return (self._header(number, len(body), checksum=xxh3(body)) + body,)
+
+    def _encode_send(self, command: c.SendMessages) -> Sequence[Buffer]:
+        (batch,) = command.batches
+        target = send_target(command, batch.count)
+        header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+        return self._header(_SEND_MESSAGES, len(target) + batch.size) + target + header, batch.body
+
+    def _header(self, operation: int, body_size: int, *, code: int = 0, checksum: int = 0) -> bytes:
+        self._request += 1
+        return headers.request_header(
+            self._client,
+            self._request,
+            operation,
+            self.session,
+            code=code,
+            body_size=body_size,
+            checksum=checksum,
+        )
+
+    # --- replies --------------------------------------------------------------------------------------
+
+    def frame_size(self, head: memoryview) -> int | None:
+        """How many bytes the frame at the front has; None if that cannot be told from so few.
+
+        Raises:
+            Malformed: this is no server of this protocol.
+        """
+        if len(head) < HEADER_SIZE:
+            return None
+        size = headers.frame_size_of(head)
+        if size < HEADER_SIZE or head[headers.COMMAND_POSITION] not in (
+            headers.COMMAND_REPLY,
+            headers.COMMAND_EVICTION,
+        ):
+            raise Malformed("the answer is not of this protocol: is this a Courser or Iggy 0.9 server?")
+        return size
+
+    def decode(self, command: c.Command, frame: memoryview) -> Reply | None:
+        """What the server says to a command. The reply may refer to the memory of the frame.
+
+        Raises:
+            CourserError: the server refused it, or failed.
+            SessionEnded: the server ended the session.
+            Malformed: the reply cannot be understood.
+        """
+        kind, _, operation, status = headers.unpack_reply(frame)
+        if kind == headers.COMMAND_EVICTION:
+            raise _eviction(command, frame)
+        body = frame[HEADER_SIZE:]
+        if status:
+            raise read_failure(status, body)
+        reader = Reader(body)
+        if operation not in _UNFRAMED and operation != Operation.DELETE_SEGMENTS:
+            _check_result(reader)
+        decoder = DECODERS.get(type(command))
+        if decoder is None:
+            return None
+        if not reader.remaining and ENTRY_OF[type(command)].reply is not None and not _may_be_empty(command):
+            raise NotFound(ErrorCode.RESOURCE_NOT_FOUND, "there is none")
+        reply: Reply = decoder(reader)
+        if isinstance(reply, LoggedIn):
+            self.session = reply.session
+        return reply
+
+    def farewell(self, frame: memoryview) -> str:
+        """Why the server ends the session, from a frame that nobody asked for."""
+        kind, _, _, _ = headers.unpack_reply(frame)
+        if kind != headers.COMMAND_EVICTION:
+            return "the server sent an answer that nobody asked for"
+        return str(_eviction(c.Ping(), frame))
+
+
+def _may_be_empty(command: c.Command) -> bool:
+    """Lists may be empty; a single thing is missing if there is no word about it."""
+    return isinstance(command, c.GetStreams | c.GetUsers | c.GetTokens | c.GetClients | c.GetConsumerGroups)
+
+
+def _check_result(reader: Reader) -> None:
+    """The result in front of a payload. Raises if it is a rejection."""
+    if reader.u32():
+        _, code = _REJECTION.unpack(reader.take(_REJECTION.size))
+        raise read_failure(code, b"")
+
+
+def _eviction(command: c.Command, frame: memoryview) -> Exception:
+    reason, version_max, version_min = headers.unpack_eviction(frame)
+    if reason == Reason.INCOMPATIBLE_PROTOCOL:
+        return InvalidRequest(
+            ErrorCode.INVALID_FORMAT,
+            f"the server speaks protocol {_version(version_min)} to {_version(version_max)}, this client "
+            f"{_version(headers.PROTOCOL_VERSION)}",
+        )
+    code, sentence = _REASONS.get(reason, (ErrorCode.ERROR, f"the server ended this session (reason {reason})"))  # type: ignore[call-overload]  # Reason is an int
+    kind = AuthenticationFailed if code is not ErrorCode.ERROR else RequestFailed
+    error = kind(code, sentence)
+    if isinstance(command, c.LoginUser | c.LoginWithToken):
+        return error
+    return SessionEnded(error)
+
+
+def _version(number: int) -> str:
+    return f"{number >> 20}.{number >> 10 & 1023}.{number & 1023}"
