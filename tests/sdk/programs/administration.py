@@ -4,7 +4,7 @@ import struct
 from datetime import timedelta
 from typing import Any
 
-from tests.sdk.programs.refusals import refused
+from tests.sdk.programs.refusals import refused, send_refused
 from tests.sdk.programs.scenarios import Register
 from tests.sdk.programs.sdk import Sdk
 
@@ -159,7 +159,7 @@ async def partitions_are_added_and_taken_away(sdk: Sdk) -> None:
     await sdk.send(client, stream, topic, ["in the last"], index=3)
     assert [found.id for found in (await client.get_topic(stream, topic)).partitions] == [0, 1, 2, 3]
     await client.delete_partitions(stream, topic, 2)
-    await refused(sdk, "partition missing", sdk.send(client, stream, topic, ["lost"], index=3))
+    await send_refused(sdk, "partition missing", sdk.send(client, stream, topic, ["lost"], index=3))
     await client.create_partitions(stream, topic, 2)
     assert await sdk.payloads(client, stream, topic, 3) == [], "a new partition is empty"
     await refused(sdk, "partition count", client.delete_partitions(stream, topic, 5))

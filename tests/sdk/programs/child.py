@@ -16,7 +16,7 @@ from tests.sdk.programs.catalogue import scenario_named, scenarios_of
 from tests.sdk.programs.sdk import Sdk
 from tests.sdk.programs.steps import Steps
 
-SCENARIO_PATIENCE = 60.0
+SCENARIO_PATIENCE = 30.0
 
 
 class Child:

@@ -70,40 +70,41 @@ async def a_member_can_be_iterated_over(sdk: Sdk) -> None:
     assert found == expected
 
 
-def committing_modes(sdk: Sdk) -> list[Any]:
+def modes_that_commit(sdk: Sdk) -> list[Any]:
+    """Every mode but the one in which the server commits while it answers a poll: of that the SDK keeps no account."""
     commit, when, after = sdk.iggy.AutoCommit, sdk.iggy.AutoCommitWhen, sdk.iggy.AutoCommitAfter
     moment = timedelta(milliseconds=50)
     return [
         commit.Interval(moment),
         commit.IntervalOrWhen(moment, when.ConsumingAllMessages()),
         commit.IntervalOrAfter(moment, after.ConsumingAllMessages()),
-        commit.When(when.PollingMessages()),
         commit.When(when.ConsumingAllMessages()),
         commit.When(when.ConsumingEachMessage()),
-        commit.When(when.ConsumingEveryNthMessage(2)),
+        commit.When(when.ConsumingEveryNthMessage(5)),
         commit.After(after.ConsumingAllMessages()),
         commit.After(after.ConsumingEachMessage()),
-        commit.After(after.ConsumingEveryNthMessage(2)),
+        commit.After(after.ConsumingEveryNthMessage(5)),
     ]
 
 
 @register.scenario()
 async def what_any_mode_of_auto_commit_stored_the_next_consumer_is_not_given_again(sdk: Sdk) -> None:
     client = await sdk.client()
+    on_the_server = sdk.iggy.AutoCommit.When(sdk.iggy.AutoCommitWhen.PollingMessages())
 
     async def try_mode(mode: Any) -> None:
         stream, topic = await sdk.topic(client)
         await sdk.send(client, stream, topic, [f"{number}" for number in range(6)])
         group = sdk.fresh_name("group")
         consumer = await sdk.group_consumer(client, group, stream, topic, batch_length=6, auto_commit=mode)
-        async with sdk.consuming(consumer) as received:
-            assert texts([await received.get() for _ in range(6)]) == [f"{number}" for number in range(6)]
+        assert texts(await sdk.consume(consumer, 6)) == [f"{number}" for number in range(6)]
+        if mode is not on_the_server:
             await until(lambda: consumer.get_last_stored_offset(sdk.partition(0)) == 5, f"{mode} has stored 5")
         await sdk.send(client, stream, topic, ["6"])
         successor = await sdk.group_consumer(client, group, stream, topic)
         assert texts(await sdk.consume(successor, 1)) == ["6"], f"after {mode}"
 
-    for mode in committing_modes(sdk):
+    for mode in (on_the_server, *modes_that_commit(sdk)):
         await try_mode(mode)
 
 
@@ -158,8 +159,8 @@ async def every_argument_of_consumer_group_is_taken(sdk: Sdk) -> None:
     group = sdk.fresh_name("group")
     arguments = {
         "partition_id": None,
-        "polling_strategy": sdk.iggy.PollingStrategy.Offset(3),
-        "batch_length": 10,
+        "polling_strategy": sdk.iggy.PollingStrategy.Next(),
+        "batch_length": 2,
         "auto_commit": sdk.iggy.AutoCommit.Disabled(),
         "create_consumer_group_if_not_exists": True,
         "auto_join_consumer_group": True,
@@ -171,7 +172,28 @@ async def every_argument_of_consumer_group_is_taken(sdk: Sdk) -> None:
     }
     consumer = await sdk.group_consumer(client, group, stream, topic, **arguments)
     # Nothing is committed and replay is allowed: the same two messages come again and again.
-    assert texts(await sdk.consume(consumer, 6)) == ["3", "4"] * 3
+    assert texts(await sdk.consume(consumer, 6)) == ["0", "1"] * 3
+
+
+@register.scenario()
+async def a_member_begins_where_its_strategy_says(sdk: Sdk) -> None:
+    client = await sdk.client()
+    stream, topic = await sdk.topic(client)
+    await sdk.send(client, stream, topic, ["0", "1", "2"])
+    await sdk.send(client, stream, topic, ["3", "4"])
+    strategy = sdk.iggy.PollingStrategy
+    time_of_the_last = (await sdk.poll(client, stream, topic, strategy.Last(), count=1))[0].timestamp()
+    for chosen, batch, expected in (
+        (strategy.First(), 2, ["0", "1"]),
+        (strategy.Offset(3), 10, ["3", "4"]),
+        (strategy.Last(), 2, ["3", "4"]),
+        (strategy.Timestamp(time_of_the_last), 10, ["3", "4"]),
+        (strategy.Next(), 10, ["0", "1", "2", "3", "4"]),
+    ):
+        consumer = await sdk.group_consumer(
+            client, sdk.fresh_name("group"), stream, topic, polling_strategy=chosen, batch_length=batch
+        )
+        assert texts(await sdk.consume(consumer, len(expected))) == expected, type(chosen).__name__
 
 
 @register.scenario()
@@ -179,10 +201,32 @@ async def a_group_that_is_missing_is_not_made_unless_asked_for(sdk: Sdk) -> None
     client = await sdk.client()
     stream, topic = await sdk.topic(client)
     missing = sdk.fresh_name("missing")
-    call = sdk.group_consumer(client, missing, stream, topic, create_consumer_group_if_not_exists=False)
-    await refused(sdk, "group missing", call)
-    call = sdk.group_consumer(client, missing, stream, missing, init_retries=1, init_retry_interval=MOMENT)
-    await refused(sdk, "topic name missing", call)
+
+    async def begin(topic: str, **arguments: Any) -> None:
+        await sdk.consume(await sdk.group_consumer(client, missing, stream, topic, **arguments), 1)
+
+    await refused(sdk, "group name missing", begin(topic, create_consumer_group_if_not_exists=False))
+    await refused(sdk, "topic name missing", begin(missing, init_retries=1, init_retry_interval=MOMENT))
+
+
+Queues = tuple["asyncio.Queue[Any]", "asyncio.Queue[Any]"]
+
+
+async def both_have_joined(sdk: Sdk, client: Any, stream: str, topic: str, queues: Queues) -> None:
+    """Send to all four partitions until both members have been given something; leave nothing in the queues."""
+
+    def given_count() -> int:
+        return sum(queue.qsize() for queue in queues)
+
+    for round_number in range(1, 100):
+        for index in range(4):
+            await sdk.send(client, stream, topic, ["early"], index=index)
+        await until(lambda goal=4 * round_number: given_count() >= goal, "all of them have come")  # type: ignore[misc]
+        if all(queue.qsize() for queue in queues):
+            break
+    for queue in queues:
+        while not queue.empty():
+            queue.get_nowait()
 
 
 @register.scenario()
@@ -193,6 +237,7 @@ async def two_members_share_the_partitions(sdk: Sdk) -> None:
     group = sdk.fresh_name("group")
     members = [await sdk.group_consumer(client, group, stream, topic) for client in clients]
     async with sdk.consuming(members[0]) as first, sdk.consuming(members[1]) as second:
+        await both_have_joined(sdk, clients[0], stream, topic, (first, second))
         for index in range(4):
             payloads = [f"{index} {number}" for number in range(10)]
             await sdk.send(clients[0], stream, topic, payloads, index=index)

@@ -4,7 +4,7 @@ import itertools
 import time
 from typing import Any
 
-from tests.sdk.programs.refusals import refused
+from tests.sdk.programs.refusals import refused, send_refused
 from tests.sdk.programs.scenarios import Register
 from tests.sdk.programs.sdk import Sdk
 
@@ -147,11 +147,11 @@ async def nothing_is_created_by_sending_or_polling(sdk: Sdk) -> None:
     stream, topic = await sdk.topic(client)
     missing = sdk.fresh_name("missing")
     first = sdk.iggy.PollingStrategy.First()
-    await refused(sdk, "stream missing", sdk.send(client, missing, topic, ["lost"]))
+    await send_refused(sdk, "stream missing", sdk.send(client, missing, topic, ["lost"]))
     await refused(sdk, "stream missing", sdk.poll(client, missing, topic, first))
-    await refused(sdk, "topic missing", sdk.send(client, stream, missing, ["lost"]))
+    await send_refused(sdk, "topic missing", sdk.send(client, stream, missing, ["lost"]))
     await refused(sdk, "topic missing", sdk.poll(client, stream, missing, first))
-    await refused(sdk, "partition missing", sdk.send(client, stream, topic, ["lost"], index=99))
+    await send_refused(sdk, "partition missing", sdk.send(client, stream, topic, ["lost"], index=99))
     await refused(sdk, "partition missing", sdk.poll(client, stream, topic, first, index=99))
     assert await client.get_stream(missing) is None
     assert await client.get_topic(stream, missing) is None

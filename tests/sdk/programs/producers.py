@@ -4,7 +4,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from tests.sdk.programs.refusals import refused
+from tests.sdk.programs.refusals import refused, send_refused
 from tests.sdk.programs.scenarios import Register
 from tests.sdk.programs.sdk import Sdk
 
@@ -46,7 +46,7 @@ async def every_partitioning_finds_its_partition(sdk: Sdk) -> None:
     assert [await partition_of(partitioning.balanced()) for _ in range(8)] == [0, 1, 2, 3] * 2
     for key, partition in KEY_PARTITIONS.items():
         assert await partition_of(partitioning.messages_key(key)) == partition
-    await refused(sdk, "partition missing", partition_of(partitioning.partition_id(4)))
+    await send_refused(sdk, "partition missing", partition_of(partitioning.partition_id(4)))
 
 
 @register.scenario(since="0.9")

@@ -24,8 +24,27 @@ WORDS = {
     "partition missing": ("PartitionNotFound", "Partition with ID"),
     "offset beyond the end": ("InvalidOffset", "Invalid offset"),
     "no stored offset": ("ConsumerOffsetNotFound", "onsumer offset"),
-    "group missing": ("ConsumerGroup", "onsumer group"),
+    "stream name missing": ("StreamNameNotFound", "Stream with name"),
+    "topic name missing": ("TopicNameNotFound", "Topic with name"),
+    "group missing": ("ConsumerGroupIdNotFound", "Consumer group with ID"),
+    "group name missing": ("ConsumerGroupNameNotFound", "Consumer group with name"),
+    "group name taken": ("ConsumerGroupNameAlreadyExists", "Consumer group with name"),
+    "not a member": ("ConsumerGroupMemberNotFound", "member"),
+    "partition count": ("InvalidPartitionsCount", "partitions count"),
+    "not found": ("ResourceNotFound", "Resource with key"),
+    "option": ("", "Unsupported option key"),
+    "option value": ("", "option value"),
+    "user name taken": ("UserAlreadyExists", "User already exists"),
+    "user inactive": ("UserInactive", ""),
+    "root cannot be deleted": ("CannotDeleteUser", "Cannot delete user"),
+    "root keeps its permissions": ("CannotChangePermissions", "permissions"),
+    "invalid command": ("InvalidCommand", "Invalid command"),
 }
+
+
+async def send_refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
+    """A send to something that is missing must fail. The server of 0.9 does not say what it is that is missing."""
+    await refused(sdk, what if sdk.is_classic else "not found", call)
 
 
 async def refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:

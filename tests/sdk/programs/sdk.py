@@ -127,14 +127,20 @@ class Sdk:
     # --- consumers ---
 
     async def group_consumer(self, client: Any, group: str, stream: str, topic: str, **arguments: Any) -> Any:
-        """A member of a consumer group that polls without a pause. Until 0.6 the call was not a coroutine."""
+        """A member of a consumer group that polls without a pause.
+
+        Until 0.6 the call was not a coroutine, and the group is looked for, made and joined when consuming begins.
+        """
         arguments = {"poll_interval": MOMENT, "polling_strategy": self.iggy.PollingStrategy.Next()} | arguments
         made = client.consumer_group(group, stream, topic, **arguments)
         return made if self.version < (0, 7) else await made
 
     @asynccontextmanager
     async def consuming(self, consumer: Any) -> AsyncIterator["asyncio.Queue[Any]"]:
-        """Inside the block, ``consume_messages`` runs, and what it is given lands in the queue."""
+        """Inside the block, ``consume_messages`` runs, and what it is given lands in the queue.
+
+        Meanwhile the consumer must not be asked for anything: it would wait for its own end.
+        """
         received: asyncio.Queue[Any] = asyncio.Queue()
         stop = asyncio.Event()
 
@@ -142,6 +148,7 @@ class Sdk:
             received.put_nowait(message)
 
         running = asyncio.ensure_future(consumer.consume_messages(take, stop))
+        running.add_done_callback(lambda _: received.put_nowait(None))  # nobody waits for a consumer that has failed
         try:
             yield received
         finally:
@@ -150,5 +157,8 @@ class Sdk:
 
     async def consume(self, consumer: Any, count: int) -> list[Any]:
         """The next messages of this consumer."""
+        messages: list[Any] = []
         async with self.consuming(consumer) as received:
-            return [await received.get() for _ in range(count)]
+            while len(messages) < count and (message := await received.get()) is not None:
+                messages.append(message)
+        return messages
