@@ -88,9 +88,10 @@ class Sdk:
     async def send(
         self, client: Any, stream: str | int, topic: str | int, payloads: Sequence[str | bytes], index: int = 0
     ) -> Any:
-        """Send to the partition with this index."""
+        """Send to the partition with this index; return the confirmation, or None if the release has none."""
         messages = [self.message(payload) for payload in payloads]
-        return await client.send_messages(stream, topic, self.partition(index), messages)
+        response = await client.send_messages(stream, topic, self.partition(index), messages)
+        return None if self.is_classic else response
 
     async def poll(
         self,
