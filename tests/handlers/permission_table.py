@@ -127,6 +127,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.WaitForMessages: POLL,
     c.GetPartitionBounds: POLL,
     c.GetSegments: GET_TOPIC,
+    c.WaitForArrivals: POLL,
 }
 
 

@@ -63,4 +63,5 @@ SAMPLES: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
     c.GetSegments("s", "t", 0),
+    c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
 )

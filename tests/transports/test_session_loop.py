@@ -318,6 +318,15 @@ async def test_a_wait_is_cut_short_when_the_client_is_gone() -> None:
     assert peer.replies_sent == 1
 
 
+async def test_a_wait_ends_when_the_client_asks_for_something_else() -> None:
+    peer = Peer()
+    peer.receive(frame(b"wait"))
+    peer.session.waiting = peer.gate
+    peer.receive(frame(b"next"))
+    assert peer.gate is not None
+    assert peer.gate.result() is False
+
+
 async def test_a_wait_is_cut_short_when_the_server_ends_the_connection() -> None:
     peer = Peer()
     peer.receive(frame(b"wait"))

@@ -164,6 +164,11 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
         case c.WaitForMessages():
             poll = payload_of(command.poll, Dialect.SDK_0_8)
             return poll + struct.pack("<QI", command.wait, command.size_max)
+        case c.WaitForArrivals():
+            # Our own commands count from 0 in every dialect.
+            head = w.consumer(command.consumer) + w.identifier(command.stream) + w.identifier(command.topic)
+            numbers = struct.pack("<QQI", command.generation, command.wait, len(command.positions))
+            return head + numbers + b"".join(struct.pack("<IQ", *position) for position in command.positions)
         case c.StoreConsumerOffset():
             return place(command) + struct.pack("<Q", command.offset)
         case c.GetConsumerOffset() | c.DeleteConsumerOffset():
@@ -380,6 +385,11 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     return r.SegmentList(partition_id, directory, rows)
 
 
+def _arrivals(cursor: Cursor) -> r.Arrivals:
+    generation, count = cursor.unpack("QI")
+    return r.Arrivals(generation, tuple(cursor.number("I") for _ in range(count)))
+
+
 def _option(cursor: Cursor) -> r.OptionDescription:
     key, kind = cursor.text8(), cursor.number("B")
     value = cursor.take(cursor.number("I"))
@@ -415,6 +425,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.Assignment: _assignment,
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
+    r.Arrivals: _arrivals,
 }
 
 

@@ -92,6 +92,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 20_000_000, 8 * 1024 * 1024),
     c.GetPartitionBounds("orders", 0),
     c.GetSegments(0, "topic", 1),
+    c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
+    c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (
@@ -188,5 +190,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
             [r.SegmentInfo(0, 4, 900, 4, 10, 11, True), r.SegmentInfo(4, 9, 500, 5, 12, 13, False)],
         ),
     ),
+    (c.WaitForArrivals(POLL.consumer, 0, 0, ((0, 0), (2, 7)), 2, 0), r.Arrivals(3, (0, 2))),
+    (c.WaitForArrivals(POLL.consumer, 0, 0, (), 0, 0), r.Arrivals(0, ())),
 )
 """Commands with what may answer them; polls are tested apart."""

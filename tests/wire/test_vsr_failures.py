@@ -70,6 +70,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.WaitForMessages: read(60001, b"\x01" + identifier(1) + PLACE + POLL_TAIL + bytes(12)),
     c.GetPartitionBounds: read(60002, PLACE),
     c.GetSegments: read(60003, PLACE + bytes(4)),
+    c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

@@ -43,6 +43,7 @@ def private_samples() -> list[bytes]:
         60001: f"{consumer}{place}0100000000000000000a0000000040420f000000000000001000",
         60002: "020173020174",
         60003: "02017302017400000000",
+        60004: f"{consumer}0201730201740000000000000000000000000000000001000000000000000000000000000000",
     }
     return [frame(2, bytes.fromhex(body), code=code) for code, body in bodies.items()]
 
@@ -152,7 +153,7 @@ def test_what_no_operation_means_is_an_answer() -> None:
 
 @given(
     st.sampled_from(sorted(Operation)),
-    st.one_of(st.sampled_from([*READERS_OF_CODES, 100, 60001, 60002, 60003]), st.integers(0, 2**32 - 1)),
+    st.one_of(st.sampled_from([*READERS_OF_CODES, 100, 60001, 60002, 60003, 60004]), st.integers(0, 2**32 - 1)),
     st.binary(max_size=400),
     st.booleans(),
 )

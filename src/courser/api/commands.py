@@ -404,6 +404,20 @@ class WaitForMessages(Command, frozen=True):
     """Bytes of the reply; at least one message is returned if there is one."""
 
 
+class WaitForArrivals(Command, frozen=True):
+    """Wait until one of several partitions has something to read: for consumers of more than one."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    positions: tuple[tuple[int, int], ...]
+    """Partition, and the offset that its reader wants next."""
+    generation: int
+    """Of the group's assignment that the member knows: a newer one ends the wait. 0 for single consumers."""
+    wait: int
+    """Microseconds, at most 20 seconds."""
+
+
 class GetPartitionBounds(Command, frozen=True):
     """First and next offset of every partition of a topic, with the topic's identity."""
 

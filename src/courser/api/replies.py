@@ -105,6 +105,14 @@ class Polled(Reply, frozen=True):
     size: int
 
 
+class Arrivals(Reply, frozen=True):
+    """Which partitions have something to read."""
+
+    generation: int
+    """Of the group's assignment; 0 for single consumers."""
+    partition_ids: tuple[int, ...]
+
+
 class StoredOffset(Reply, frozen=True):
     """How far a consumer got."""
 

@@ -74,6 +74,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(60001, c.WaitForMessages, r.Polled),
     CommandEntry(60002, c.GetPartitionBounds, r.TopicBounds),
     CommandEntry(60003, c.GetSegments, r.SegmentList),
+    CommandEntry(60004, c.WaitForArrivals, r.Arrivals),
 )
 
 PRIVATE_CODE_MIN = 60_000

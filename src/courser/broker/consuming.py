@@ -8,8 +8,8 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from courser.api.commands import PollMessages, WaitForMessages
-from courser.api.replies import Polled
+from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
+from courser.api.replies import Arrivals, Polled
 from courser.broker.groups import ConsumerGroups
 from courser.broker.lookup import find_group
 from courser.broker.partition import Partition
@@ -208,10 +208,33 @@ class Polls:
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
                 return _nothing(partition)
-            if partition.log.visible_end == seen_end:
-                await _wait_for_arrival(session, partition, remaining)
+            if partition.log.visible_end == seen_end and not await _wait_for_any(session, [partition], remaining):
+                return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def wait_for_arrivals(self, session: Session, topic: OpenTopic, command: WaitForArrivals) -> Arrivals:
+        """Wait until one of several partitions has something to read, or the member's partitions are others.
+
+        Raises:
+            CommandRejected: no such partition (3007), or no member of the group (5006).
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
+        places = [(topic.partition(partition_id), offset) for partition_id, offset in command.positions]
+        is_hurried = False
+        while True:
+            generation = self._generation(session, topic, command.consumer)
+            ready = [place for place, offset in places if place.log.visible_end > offset or place.is_deleted]
+            remaining = deadline - loop.time()
+            if ready or generation != command.generation or remaining <= 0 or is_hurried:
+                return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
+            is_hurried = not await _wait_for_any(session, [place for place, _ in places], remaining)
+
+    def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
+        if consumer.kind is not ConsumerKind.GROUP:
+            return 0
+        return self._groups.assignment(session, self.group_of(topic, consumer.identifier)).generation
 
     async def _read_strictly(
         self, session: Session, partition: Partition, key: ConsumerKey, poll: PollMessages, size_max: int
@@ -241,16 +264,26 @@ def _nothing(partition: Partition) -> Polled:
     return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
 
 
-async def _wait_for_arrival(session: Session, partition: Partition, seconds: float) -> None:
-    """Wait until there may be more to read. Raises ``CommandRejected`` if the connection goes meanwhile."""
-    session.waiting = arrival = partition.next_arrival()
+async def _wait_for_any(session: Session, partitions: list[Partition], seconds: float) -> bool:
+    """Wait until there may be more to read in one of them.
+
+    Returns False if the time is over, or if the client asks for something else meanwhile. Raises ``CommandRejected`` if
+    the connection goes.
+    """
+    session.waiting = woken = asyncio.get_running_loop().create_future()
+    arrivals = [partition.next_arrival() for partition in partitions]
+    for arrival in arrivals:
+        arrival.add_done_callback(lambda _: None if woken.done() else woken.set_result(True))
     try:
-        await asyncio.wait((arrival,), timeout=seconds)
-        if arrival.cancelled():
+        await asyncio.wait((woken,), timeout=seconds)
+        if woken.cancelled():
             raise CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed")
+        return woken.done() and woken.result()
     finally:
         session.waiting = None
-        arrival.cancel()
+        woken.cancel()
+        for arrival in arrivals:
+            arrival.cancel()
 
 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:

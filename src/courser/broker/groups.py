@@ -47,11 +47,12 @@ class _Group:
         """Deal the partitions anew, and count it."""
         self.generation += 1
         member_count = len(self.members)
-        for index, member in enumerate(self.members.values()):
+        for index, (session, member) in enumerate(self.members.items()):
             partitions = range(index, self.partition_count, member_count)
             if partitions != member.partitions:
                 member.partitions = partitions
                 member.turn = member.turn % len(partitions) if partitions else 0
+            session.wake()
 
 
 class ConsumerGroups:

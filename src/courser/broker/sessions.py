@@ -48,10 +48,21 @@ class Session:
         """Stream, topic and group ids of its memberships."""
         self.ended: CourserError | None = None
         """Why the server ended it, if it did: the answer to a request that comes after all."""
-        self.waiting: asyncio.Future[None] | None = None
-        """What a long poll waits for: cancelled when the connection goes. Nothing else of a request is cut short."""
+        self.waiting: asyncio.Future[bool] | None = None
+        """What a long poll waits for: True means "look again", False "answer now". Cancelled when the connection goes.
+        Nothing else of a request is cut short."""
         self.on_end: Callable[[CourserError], None] | None = None
         """Set by the transport: closes the connection once the reply under way is sent."""
+
+    def wake(self) -> None:
+        """Something that a long poll should know has happened."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(True)
+
+    def hurry(self) -> None:
+        """The client asks for something else: a long poll ends with what there is."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(False)
 
     def end(self, error: CourserError) -> None:
         """End the session from the server's side. May be repeated."""

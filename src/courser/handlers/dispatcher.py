@@ -60,6 +60,7 @@ HANDLERS: dict[type[c.Command], Handler] = {
     c.WaitForMessages: own.wait_for_messages,
     c.GetPartitionBounds: own.get_partition_bounds,
     c.GetSegments: own.get_segments,
+    c.WaitForArrivals: own.wait_for_arrivals,
 }
 
 

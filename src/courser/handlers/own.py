@@ -22,6 +22,14 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
     return polled
 
 
+async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:
+    """Which of several partitions have something to read, once one has."""
+    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
+    broker.polls.check_consumer(topic, command.consumer)
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    return await broker.polls.wait_for_arrivals(session, topic, command)
+
+
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
     """What can be read now."""
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)

@@ -185,6 +185,8 @@ class SessionLoop:
     def _control_flow(self) -> None:
         """Receive if there is room for more, and only then."""
         buffer = self._buffer
+        if self._is_busy and buffer.size:
+            self.session.hurry()
         must_pause = buffer.is_waiting or buffer.is_full
         if must_pause != self._is_paused:
             self._is_paused = must_pause

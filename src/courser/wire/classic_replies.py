@@ -97,6 +97,7 @@ REPLY_ENCODERS: dict[type[r.Reply], Callable[[Any, int], bytes]] = {
     r.Assignment: rows.assignment,
     r.TopicBounds: lambda reply, _: private_commands.bounds(reply),
     r.SegmentList: lambda reply, _: private_commands.segments(reply),
+    r.Arrivals: lambda reply, _: private_commands.arrivals(reply),
 }
 """By the type of the reply: its payload."""
 

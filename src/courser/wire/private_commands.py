@@ -10,8 +10,8 @@ from typing import Any
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.model.buffers import Buffer
-from courser.wire.reading import Reader
-from courser.wire.writing import identifier, text32, write_poll
+from courser.wire.reading import Malformed, Reader
+from courser.wire.writing import consumer, identifier, text32, write_poll
 
 POLLED = Struct("<IQI")
 """partition_id, current_offset, messages_count: what every poll reply begins with"""
@@ -24,6 +24,14 @@ _SEGMENT = Struct("<QQQQQQB")
 _U32 = Struct("<I")
 _WAIT = Struct("<QI")
 """wait, size_max"""
+_POSITION = Struct("<IQ")
+"""partition_id, offset"""
+_POSITIONS_HEAD = Struct("<QQI")
+"""generation, wait, number of positions"""
+_ARRIVALS = Struct("<QI")
+"""generation, number of partitions"""
+_POSITION_COUNT_MAX = 1000
+"""A topic has no more partitions."""
 
 
 def read_poll(reader: Reader) -> c.PollMessages:
@@ -46,10 +54,20 @@ def _get_segments(reader: Reader) -> c.GetSegments:
     return c.GetSegments(reader.identifier(), reader.identifier(), reader.u32())
 
 
+def _wait_for_arrivals(reader: Reader) -> c.WaitForArrivals:
+    who, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
+    generation, wait, count = _POSITIONS_HEAD.unpack(reader.take(_POSITIONS_HEAD.size))
+    if count > _POSITION_COUNT_MAX:
+        raise Malformed(f"a wait for {count} partitions, where {_POSITION_COUNT_MAX} are allowed")
+    positions = tuple(_POSITION.iter_unpack(reader.take(count * _POSITION.size)))
+    return c.WaitForArrivals(who, stream, topic, positions, generation, wait)
+
+
 PRIVATE_DECODERS: dict[int, Callable[[Reader], c.Command]] = {
     60001: _wait_for_messages,
     60002: _get_partition_bounds,
     60003: _get_segments,
+    60004: _wait_for_arrivals,
 }
 """By command code."""
 
@@ -87,6 +105,12 @@ def segments(reply: r.SegmentList) -> bytes:
     return b"".join(parts)
 
 
+def arrivals(reply: r.Arrivals) -> bytes:
+    """The partitions that have something to read."""
+    head = _ARRIVALS.pack(reply.generation, len(reply.partition_ids))
+    return head + b"".join(map(_U32.pack, reply.partition_ids))
+
+
 # --- the client's side --------------------------------------------------------------------------------
 
 
@@ -102,10 +126,19 @@ def _write_get_segments(command: c.GetSegments) -> bytes:
     return _write_topic(command) + _U32.pack(command.partition_id)
 
 
+def _write_wait_for_arrivals(command: c.WaitForArrivals) -> bytes:
+    head = _POSITIONS_HEAD.pack(command.generation, command.wait, len(command.positions))
+    positions = [_POSITION.pack(*position) for position in command.positions]
+    return b"".join(
+        (consumer(command.consumer), identifier(command.stream), identifier(command.topic), head, *positions)
+    )
+
+
 PRIVATE_WRITERS: dict[type[c.Command], Callable[[Any], bytes]] = {
     c.WaitForMessages: _write_wait,
     c.GetPartitionBounds: _write_topic,
     c.GetSegments: _write_get_segments,
+    c.WaitForArrivals: _write_wait_for_arrivals,
 }
 
 
@@ -124,3 +157,9 @@ def read_segments(reader: Reader) -> r.SegmentList:
         first, end, size, count, first_time, last_time, is_sealed = _SEGMENT.unpack(reader.take(_SEGMENT.size))
         rows.append(r.SegmentInfo(first, end, size, count, first_time, last_time, is_sealed != 0))
     return r.SegmentList(partition_id, directory, rows)
+
+
+def read_arrivals(reader: Reader) -> r.Arrivals:
+    """The way back of ``arrivals``."""
+    generation, count = _ARRIVALS.unpack(reader.take(_ARRIVALS.size))
+    return r.Arrivals(generation, tuple(reader.u32() for _ in range(count)))

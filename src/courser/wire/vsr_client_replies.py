@@ -207,5 +207,6 @@ DECODERS: dict[type[c.Command], Decoder] = {
     c.SyncConsumerGroup: _assignment,
     c.GetPartitionBounds: private_commands.read_bounds,
     c.GetSegments: private_commands.read_segments,
+    c.WaitForArrivals: private_commands.read_arrivals,
 }
 """By command; what is not here is answered without words."""

@@ -147,5 +147,6 @@ ENCODERS: dict[type[c.Command], Encoder] = {
     c.SyncConsumerGroup: rows.assignment,
     c.GetPartitionBounds: private_commands.bounds,
     c.GetSegments: private_commands.segments,
+    c.WaitForArrivals: private_commands.arrivals,
 }
 """By command; what is not here is answered without words, but for sends and polls, which have a way of their own."""

@@ -1,0 +1,113 @@
+"""Waits over several partitions, and what ends a wait early."""
+
+import asyncio
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.sessions import Session
+from courser.errors import ErrorCode
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer
+from courser.model.messaging import PollingKind
+from tests.handlers.messaging import add_topic, partition_of, send
+from tests.handlers.scenes import Scene
+
+SECOND = 1_000_000
+ALONE = Consumer(ConsumerKind.CONSUMER, 7)
+GROUP = Consumer(ConsumerKind.GROUP, "g")
+
+
+def wait(
+    *positions: tuple[int, int], seconds: int = 20, consumer: Consumer = ALONE, generation: int = 0
+) -> c.WaitForArrivals:
+    return c.WaitForArrivals(consumer, "s", "t", positions, generation, seconds * SECOND)
+
+
+async def begun(scene: Scene, session: Session, command: c.Command) -> "asyncio.Task[r.Reply | None]":
+    """A request that has begun to wait."""
+    task = asyncio.create_task(scene.ask(session, command))
+    async with asyncio.timeout(30):
+        while session.waiting is None:  # noqa: ASYNC110 - it is about to
+            await asyncio.sleep(0)
+    return task
+
+
+async def group_of_two(scene: Scene) -> tuple[Session, Session]:
+    await add_topic(scene, partition_count=2)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    first, second = scene.connect(0), scene.connect(0)
+    await scene.ask(first, c.JoinConsumerGroup("s", "t", "g"))
+    return first, second
+
+
+async def test_partitions_with_something_to_read_are_named_at_once(scene: Scene) -> None:
+    await add_topic(scene, partition_count=3)
+    await send(scene, "a", "b", to=0)
+    await send(scene, "a", to=2)
+    assert await scene.ask(scene.root, wait((0, 0), (1, 0), (2, 0))) == r.Arrivals(0, (0, 2))
+    assert await scene.ask(scene.root, wait((0, 1), (1, 0), (2, 1))) == r.Arrivals(0, (0,))
+
+
+async def test_the_next_message_in_any_of_them_ends_the_wait(scene: Scene) -> None:
+    await add_topic(scene, partition_count=3)
+    task = await begun(scene, scene.root, wait((0, 0), (1, 0), (2, 0)))
+    await send(scene, "at last", to=1)
+    assert await task == r.Arrivals(0, (1,))
+    assert scene.root.waiting is None
+    assert [partition_of(scene, number)._arrivals for number in range(3)] == [set(), set(), set()]
+
+
+async def test_nothing_arrives_in_time(scene: Scene) -> None:
+    await add_topic(scene)
+    assert await scene.ask(scene.root, wait((0, 0), seconds=0)) == r.Arrivals(0, ())
+
+
+async def test_another_request_ends_the_wait_with_nothing(scene: Scene) -> None:
+    await add_topic(scene)
+    task = await begun(scene, scene.root, wait((0, 0)))
+    scene.root.hurry()
+    assert await task == r.Arrivals(0, ())
+    poll = c.PollMessages(ALONE, "s", "t", 0, PollingKind.OFFSET, 0, 10, auto_commit=False)
+    task = await begun(scene, scene.root, c.WaitForMessages(poll, 20 * SECOND, 1000))
+    scene.root.hurry()
+    assert await task == r.Polled(0, 0, 0, (), 0)
+
+
+async def test_a_rebalance_ends_the_wait_of_a_member(scene: Scene) -> None:
+    first, second = await group_of_two(scene)
+    task = await begun(scene, first, wait((0, 0), (1, 0), consumer=GROUP, generation=1))
+    await scene.ask(second, c.JoinConsumerGroup("s", "t", "g"))
+    assert await task == r.Arrivals(2, ())
+
+
+async def test_a_member_that_missed_a_rebalance_is_told_at_once(scene: Scene) -> None:
+    first, second = await group_of_two(scene)
+    await scene.ask(second, c.JoinConsumerGroup("s", "t", "g"))
+    assert await scene.ask(first, wait((0, 0), consumer=GROUP, generation=1)) == r.Arrivals(2, ())
+
+
+async def test_a_long_poll_of_a_partition_that_becomes_anothers_is_refused_at_once(scene: Scene) -> None:
+    first, second = await group_of_two(scene)
+    poll = c.PollMessages(GROUP, "s", "t", 1, PollingKind.NEXT, 0, 10, auto_commit=False)
+    task = asyncio.create_task(scene.refusal(first, c.WaitForMessages(poll, 20 * SECOND, 1000)))
+    while first.waiting is None:  # noqa: ASYNC110 - it is about to
+        await asyncio.sleep(0)
+    await scene.ask(second, c.JoinConsumerGroup("s", "t", "g"))
+    assert await task is ErrorCode.PARTITION_NOT_OWNED
+
+
+async def test_who_is_no_member_may_not_wait_as_one(scene: Scene) -> None:
+    _, second = await group_of_two(scene)
+    assert await scene.refusal(second, wait((0, 0), consumer=GROUP)) is ErrorCode.GROUP_MEMBER_NOT_FOUND
+
+
+async def test_a_partition_that_is_not_there_cannot_be_waited_for(scene: Scene) -> None:
+    await add_topic(scene)
+    assert await scene.refusal(scene.root, wait((0, 0), (1, 0))) is ErrorCode.PARTITION_NOT_FOUND
+
+
+async def test_a_partition_that_is_deleted_ends_the_wait(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    task = await begun(scene, scene.root, wait((0, 0), (1, 0)))
+    await scene.ask(scene.connect(0), c.DeletePartitions("s", "t", 1))
+    assert await task == r.Arrivals(0, (1,))
