@@ -132,7 +132,7 @@ class Peer:
         self.memory = memory or RequestMemory(1 << 30)
         self.replies_sent = 0
         self.slow_work = SlowWork()
-        self.gate: asyncio.Future[None] | None = None
+        self.gate: asyncio.Future[Any] | None = None
         self.seen: list[bytes] = []
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 0
