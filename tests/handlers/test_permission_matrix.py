@@ -57,6 +57,8 @@ async def is_allowed(
 
     with monkeypatch.context() as patch:
         patch.setattr(subject, "permissions", held)
+        # As a command that changes them would.
+        scene.broker.catalog.version += 1
         patch.setattr(scene.broker.catalog, "submit", submit)
         patch.setattr(scene.broker.authentication, "_sleep", no_sleep)
         try:

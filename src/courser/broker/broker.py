@@ -25,6 +25,7 @@ from courser.broker.password_pool import PasswordPool
 from courser.broker.producing import Sends
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
+from courser.broker.routes import Routes
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.start_report import log_catalog, log_partitions
@@ -65,6 +66,7 @@ class Broker:
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.access = AccessControl(self.catalog.state)
+        self.routes = Routes(self.catalog, self.access)
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
         passwords = PasswordPool(Passwords(), pool)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)

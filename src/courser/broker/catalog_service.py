@@ -56,6 +56,8 @@ class CatalogService:
         self._pool = pool
         self._groups = groups
         self._retry_delay = retry_delay
+        self.version = 0
+        """Grows with every change of the state."""
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[bool]] = set()
@@ -126,6 +128,7 @@ class CatalogService:
             # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
             try:
                 created = self._store.commit(prepared)
+                self.version += 1
                 self._let_go(command)
                 await self._follow_patiently(command)
             except CourserError:

@@ -10,16 +10,22 @@ from courser.broker.sessions import Session
 
 async def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent:
     """Acknowledged when the topic's durability allows it."""
-    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
-    broker.access.require(session, Action.SEND_MESSAGES, topic.stream_id, topic.topic_id)
+    routes, stream, name = broker.routes, command.stream, command.topic
+    topic = routes.known(session, Action.SEND_MESSAGES, stream, name)
+    if topic is None:
+        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
+        topic = routes.allow(session, Action.SEND_MESSAGES, stream, name, found)
     return await broker.sends.append(topic, command)
 
 
 async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:
     """The reply refers to memory that is the session's until the reply is sent."""
-    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
-    broker.polls.check_consumer(topic, command.consumer)
-    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    routes, stream, name = broker.routes, command.stream, command.topic
+    topic = routes.known(session, Action.POLL_MESSAGES, stream, name)
+    if topic is None:
+        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
+        broker.polls.check_consumer(found, command.consumer)
+        topic = routes.allow(session, Action.POLL_MESSAGES, stream, name, found)
     return await broker.polls.poll(session, topic, command)
 
 
