@@ -53,6 +53,8 @@ class Orders:
     root: RootCredentials
     announce: Callable[[str], None]
     """Shows something to whoever started the server, and to nobody else: it never gets into a log."""
+    on_ready: Callable[[str], None] | None = None
+    """Told the address, ``host:port``, once connections are taken; in place of the sentence that is shown then."""
 
 
 class Server:
@@ -192,6 +194,9 @@ class Server:
         _log.info("listening transport=tcp address=%s tls=%s", address, tls)
         # Whoever started the server may have closed its output, and does not want to know.
         with contextlib.suppress(OSError):
+            if self._orders.on_ready is not None:
+                self._orders.on_ready(str(address))
+                return
             self._orders.announce(
                 f"Courser {__version__} listens on {address} (TCP, TLS {tls}). "
                 f"Connect with any Iggy SDK: iggy://USER:PASSWORD@{address}"

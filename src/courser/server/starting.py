@@ -45,8 +45,16 @@ def load_configuration(wishes: Wishes) -> Configuration:
     return load(wishes.path or configuration_path(environment), environment, wishes.settings)
 
 
-def serve(wishes: Wishes, *, announce: Callable[[str], None], stream: TextIO) -> bool:
+def serve(
+    wishes: Wishes,
+    *,
+    announce: Callable[[str], None],
+    stream: TextIO,
+    on_ready: Callable[[str], None] | None = None,
+) -> bool:
     """Run a server until a signal ends it. Logs go to ``stream``. Return whether the stop was clean.
+
+    ``on_ready`` is told the address in place of the usual sentence.
 
     Raises:
         CourserError: it could not be started; the message says why and what to do.
@@ -64,7 +72,7 @@ def serve(wishes: Wishes, *, announce: Callable[[str], None], stream: TextIO) ->
             _log.warning("%s", warning)
         if root.is_known_to_all:
             _log.warning("--with-default-root-credentials: anybody can log in as root; for development only")
-        server = Server(Orders(configuration, settings, root, announce), logs)
+        server = Server(Orders(configuration, settings, root, announce, on_ready), logs)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(server.run())
     finally:

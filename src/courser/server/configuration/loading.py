@@ -19,16 +19,24 @@ OUR_PREFIX = "COURSER_"
 IGGY_PREFIX = "IGGY_"
 _NO_SETTINGS = {
     "CI_BUILD",
+    "CONFIG_HOME",
     "CONFIG_PATH",
+    "CONNECTION_STRING",
     "CONNECTORS_CONFIG_PATH",
+    "CONTEXT",
     "DISPLAY_CONFIG",
     "ENV_PATH",
     "LOG",
     "MCP_CONFIG_PATH",
+    "PASSWORD",
+    "PURE",
     "ROOT_PASSWORD",
     "ROOT_USERNAME",
+    "TOKEN",
+    "URL",
+    "USERNAME",
 }
-"""Variables that others read, or that are read elsewhere here."""
+"""Variables that others read (clients, tests), or that are read elsewhere here."""
 _NO_SETTINGS_PREFIXES = ("TEST_", "CONNECTORS_SINK_", "CONNECTORS_SOURCE_")
 _FILE_SIZE_MAX = 1024 * 1024
 _SHOWN_LENGTH_MAX = 80
