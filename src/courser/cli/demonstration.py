@@ -13,7 +13,8 @@ import click
 from courser.cli.cells import Column, range_text
 from courser.cli.demonstration_engine import BATCH_COUNT, Owner, take_inventory
 from courser.cli.failures import Failure
-from courser.cli.output import Report, emit, output_option, write
+from courser.cli.output import Report, emit, output_option
+from courser.cli.terminal import write
 from courser.errors import CourserError
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.log_file import BatchRow, LogInspection

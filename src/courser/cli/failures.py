@@ -1,5 +1,6 @@
 """How a command fails: one sentence, one hint, one exit code."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import click
@@ -13,6 +14,10 @@ class ExitCode(IntEnum):
     USAGE = 2
     DAMAGE = 2
     """Of ``inspect verify``. The number of wrong usage too; that prints nothing to stdout."""
+    CANNOT_CONNECT = 3
+    NOT_ALLOWED = 4
+    """Not logged in, or not allowed to do it."""
+    NOT_FOUND = 5
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
     """Nobody reads the output any more (``| head``): as if SIGPIPE had ended the command."""
@@ -21,11 +26,10 @@ class ExitCode(IntEnum):
 class Failure(click.ClickException):
     """The command could not do its work."""
 
-    exit_code = ExitCode.FAILED
-
-    def __init__(self, message: str, hint: str) -> None:
+    def __init__(self, message: str, hint: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
         self.hint = hint
+        self.code = code
 
 
 class UnknownCommand(click.UsageError):
@@ -34,6 +38,15 @@ class UnknownCommand(click.UsageError):
     def __init__(self, message: str, hint: str, context: click.Context) -> None:
         super().__init__(message, context)
         self.hint = hint
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """What was perhaps meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 -- only mistakes pay for it
+
+    lowered = {name.lower(): name for name in known}
+    alike = get_close_matches(word.lower(), lowered, n=1)
+    return lowered[alike[0]] if alike else None
 
 
 class OutputClosed(Exception):

@@ -12,8 +12,9 @@ import click
 from courser.cli import presentation
 from courser.cli.cells import Column, size_text
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file, say
+from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file
 from courser.cli.output import Report, output_option
+from courser.cli.terminal import say
 from courser.inspect.findings import VerifySummary
 from courser.inspect.identity import identity_text, parse_identity
 from courser.inspect.index_file import IndexInspection

@@ -68,8 +68,3 @@ def emit_small(
             yield row
 
     emit_report(path, Report(columns, cells, rows(), is_alarming, inspection.head, lambda: counts), output)
-
-
-def say(text: str) -> None:
-    """Talk goes to stderr."""
-    click.echo(harmless(text), err=True)

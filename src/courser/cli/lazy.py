@@ -1,19 +1,19 @@
-"""Commands that are imported when they are called: help texts must not wait for numpy."""
+"""Commands that are imported when they are called: help texts and completion must not wait for numpy."""
 
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
-from courser.cli.failures import UnknownCommand
+from courser.cli.failures import UnknownCommand, closest
 
 
 class LazyGroup(click.Group):
     """A group that knows the names and summaries of its commands, and one module that has them.
 
     The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` names those that have the
-    rest, by command.
+    rest, by command; ``groups`` are groups themselves. ``aliases`` are short names.
     """
 
     def __init__(
@@ -24,31 +24,41 @@ class LazyGroup(click.Group):
         summaries: Mapping[str, str],
         other_modules: Mapping[str, str] | None = None,
         groups: Mapping[str, click.Command] | None = None,
+        aliases: Mapping[str, str] | None = None,
         description: str,
         epilog: str,
+        params: Sequence[click.Parameter] = (),
+        callback: Callable[..., object] | None = None,
     ) -> None:
         super().__init__(
-            name, help=description, epilog=epilog, context_settings={"help_option_names": ["-h", "--help"]}
+            name,
+            help=description,
+            epilog=epilog,
+            params=list(params),
+            callback=callback,
+            context_settings={"help_option_names": ["-h", "--help"]},
         )
+        self.summaries = dict(summaries)
+        self.aliases = dict(aliases or {})
         self._commands_module = commands_module
-        self._summaries = dict(summaries)
         self._other_modules = dict(other_modules or {})
         self._groups = dict(groups or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are helpful."""
         del ctx
-        return list(self._summaries)
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         del ctx
-        if cmd_name in self._groups:
-            return self._groups[cmd_name]
-        if cmd_name not in self._summaries:
+        name = self.aliases.get(cmd_name, cmd_name)
+        if name in self._groups:
+            return self._groups[name]
+        if name not in self.summaries:
             return None
-        module = import_module(self._other_modules.get(cmd_name, self._commands_module))
-        command = getattr(module, f"{cmd_name}_command")
+        module = import_module(self._other_modules.get(name, self._commands_module))
+        command = getattr(module, f"{name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -57,15 +67,27 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which one was perhaps meant."""
         name = args[0]
-        if name not in self._summaries and not name.startswith("-"):
-            alike = get_close_matches(name, self._summaries, n=1)
-            hint = f'did you mean "{alike[0]}"?' if alike else f"the commands are {', '.join(self._summaries)}"
+        if name not in self.summaries and name not in self.aliases and not name.startswith("-"):
+            alike = closest(name, self.summaries)
+            hint = f'did you mean "{alike}"?' if alike else f"the commands are {', '.join(self.summaries)}"
             shown = name if len(name) <= 40 else f"{name[:40]}..."
             raise UnknownCommand(f'there is no command "{shown}"', hint, ctx)
-        return super().resolve_command(ctx, args)
+        # The long name, also in messages: an alias is for typing.
+        return super().resolve_command(ctx, [self.aliases.get(name, name), *args[1:]])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, without importing a single command."""
+        found = [
+            CompletionItem(name, help=summary)
+            for name, summary in self.summaries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, without importing a single command."""
         del ctx
+        short = {name: alias for alias, name in self.aliases.items()}
+        rows = [(f"{name}, {short[name]}" if name in short else name, text) for name, text in self.summaries.items()]
         with formatter.section("Commands"):
-            formatter.write_dl(list(self._summaries.items()))
+            formatter.write_dl(rows)

@@ -1,4 +1,4 @@
-"""The command ``courser``: which commands there are, and what becomes of their errors."""
+"""The command ``courser``: runs one command, and says what becomes of its errors. ``tree`` has the commands."""
 
 import contextlib
 import os
@@ -7,76 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from courser import __version__
 from courser.cli.failures import ExitCode, Failure, OutputClosed
-from courser.cli.lazy import LazyGroup
-
-_EXIT_CODES = """\b
-Exit codes:
-  0    done
-  1    failed: the last line on stderr says what to try
-  2    wrong usage; damage found (inspect verify)
-  130  interrupted
-  141  nobody read the output to its end
-"""
-
-_INSPECT_EXAMPLES = """\b
-Examples:
-  courser inspect verify local_data
-  courser inspect log 00000000000000000000.log --messages --limit 10
-"""
-
-_INSPECT = LazyGroup(
-    "inspect",
-    commands_module="courser.cli.inspect_commands",
-    summaries={
-        "log": "Print the batches and messages of a segment's log.",
-        "index": "Print the blocks and entries of a segment's index.",
-        "ledger": "Print the records of a partition's ledger.",
-        "offsets": "Print the stored consumer offsets of a partition.",
-        "session": "Print how the last server left a data directory.",
-        "journal": "Print the commands in a metadata journal, secrets masked.",
-        "snapshot": "Print what a metadata snapshot holds, secrets masked.",
-        "descriptor": "Print what a stream's or topic's descriptor says.",
-        "verify": "Check every partition below a directory, and the metadata.",
-    },
-    other_modules=dict.fromkeys(("journal", "snapshot", "descriptor"), "courser.cli.metadata_commands"),
-    description="Look into files on disk. Reads only; safe beside a running server.",
-    epilog=_INSPECT_EXAMPLES,
-)
-
-_CONFIG_EXAMPLES = """\b
-Examples:
-  courser config show --config server.toml
-  courser config keys
-"""
-
-_CONFIG = LazyGroup(
-    "config",
-    commands_module="courser.cli.serve_commands",
-    summaries={
-        "show": "Print the effective configuration, secrets masked.",
-        "keys": "Print the reference of all keys.",
-    },
-    description="See what the server would be told. Starts nothing.",
-    epilog=_CONFIG_EXAMPLES,
-)
-
-root = LazyGroup(
-    "courser",
-    commands_module="courser.cli.demonstration",
-    summaries={
-        "serve": "Run the server.",
-        "config": _CONFIG.get_short_help_str(limit=100),
-        "demonstrate": "Show the log engine at work, in a temporary directory.",
-        "inspect": _INSPECT.get_short_help_str(limit=100),
-    },
-    other_modules={"serve": "courser.cli.serve_commands"},
-    groups={"config": _CONFIG, "inspect": _INSPECT},
-    description="Courser, a durable message streaming server.",
-    epilog=_EXIT_CODES,
-)
-click.version_option(__version__, prog_name="courser", message="%(prog)s %(version)s")(root)
+from courser.cli.tree import root
 
 
 def main() -> None:
@@ -96,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except click.ClickException as error:
         _explain(error)
-        return error.exit_code
+        return error.code if isinstance(error, Failure) else error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED

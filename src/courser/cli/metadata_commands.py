@@ -6,8 +6,9 @@ import click
 
 from courser.cli import metadata_presentation as presentation
 from courser.cli.cells import time_text
-from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file, say
+from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file
 from courser.cli.output import Report, output_option
+from courser.cli.terminal import say
 from courser.inspect.journal_file import JournalInspection
 from courser.inspect.metadata_files import DescriptorInspection, SnapshotHead, SnapshotInspection
 

@@ -1,32 +1,28 @@
-"""Rows to stdout: as a table for people, as JSON for programs. Every command that shows data goes through here."""
+"""Rows to stdout: as a table for people, as JSON or CSV for programs. Every command that shows data goes through here.
 
+``Report`` is for files, whose rows are of several kinds; ``records`` has what the server's answers need.
+"""
+
+import csv
 import json
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from courser.cli.cells import ABSENT, Column, harmless
-from courser.cli.failures import Failure, OutputClosed
+from courser.cli.cells import Column, harmless
+from courser.cli.tables import write_table
+from courser.cli.terminal import write
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-FORMATS = ("table", "json", "jsonl")
-_CHUNK_COUNT = 500
-"""Rows that share the widths of their columns: a table of a large file is shown while it is read."""
-_NARROW_WIDTH = 60
-"""Columns of a terminal below which a row is shown as lines instead."""
-_SENTENCE_WIDTH = 30
-"""Columns that a sentence needs to be readable."""
-_GAP = "  "
+FORMATS = ("table", "json", "jsonl", "csv")
 
 output_option = click.option(
     "-o",
@@ -35,7 +31,7 @@ output_option = click.option(
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="A table for people, one JSON document, or one JSON object per line.",
+    help="A table for people; for programs one JSON document, one JSON object per line, or CSV.",
 )
 
 
@@ -68,20 +64,10 @@ def emit(report: Report, output: str) -> None:
             _emit_json(report)
         case "jsonl":
             _emit_json_lines(report)
+        case "csv":
+            _emit_csv(report)
         case _:
-            _emit_table(report)
-
-
-def write(text: str) -> None:
-    """Write to stdout, telling a reader that went away from a full disk."""
-    try:
-        sys.stdout.write(text)
-    except BrokenPipeError as error:
-        raise OutputClosed from error
-    except OSError as error:
-        raise Failure(
-            f"cannot write the output: {error.strerror or error}", "make room, or write it elsewhere"
-        ) from error
+            write_table(report.columns, ((report.cells(row), report.is_alarming(row)) for row in report.rows))
 
 
 # --- JSON ---
@@ -141,75 +127,24 @@ def _emit_json_lines(report: Report) -> None:
         write(json.dumps({"kind": "summary", **summary}) + "\n")
 
 
-# --- tables ---
+# --- CSV ---
 
 
-def _emit_table(report: Report) -> None:
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns
-    rows = iter(report.rows)
-    widths: list[int] = []
-    while chunk := list(islice(rows, _CHUNK_COUNT)):
-        lines = [tuple(harmless(cell) for cell in report.cells(row)) for row in chunk]
-        alarms = [report.is_alarming(row) for row in chunk]
-        if not is_terminal:
-            is_first = not widths
-            widths = widths or _widths(report.columns, lines)
-            _write_plain(report.columns, lines, widths, with_titles=is_first)
-        elif width < _NARROW_WIDTH:
-            _write_narrow(report.columns, lines)
-        else:
-            # Rich takes a while to import: only a terminal pays for it.
-            from courser.cli.drawing import draw_table  # noqa: PLC0415
-
-            try:
-                draw_table(*_fitting(report.columns, lines, width), alarms)
-            except BrokenPipeError as error:
-                raise OutputClosed from error
+def _emit_csv(report: Report) -> None:
+    """The cells of the table, all columns: rows of several kinds have no other fields in common."""
+    write_csv_line([column.title.replace(" ", "_") for column in report.columns])
+    for row in report.rows:
+        write_csv_line(report.cells(row))
 
 
-def _widths(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> list[int]:
-    return [max(len(column.title), *map(len, cells)) for column, *cells in zip(columns, *lines, strict=True)]
+class _Stdout:
+    """Where the CSV writer writes."""
+
+    def write(self, text: str) -> None:
+        # Line ends within quotes belong to the data; anything else could steer a terminal.
+        write("\n".join(map(harmless, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
-def _write_plain(
-    columns: tuple[Column, ...], lines: list[tuple[str, ...]], widths: list[int], *, with_titles: bool
-) -> None:
-    """Aligned text without lines and colours: for pipes and files."""
-    titles = [tuple(column.title.upper() for column in columns)] if with_titles else []
-    for line in (*titles, *lines):
-        write(_GAP.join(_align(columns, line, widths)).rstrip() + "\n")
-
-
-def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]) -> Iterator[str]:
-    for column, cell, width in zip(columns, line, widths, strict=True):
-        yield cell.rjust(width) if column.is_number else cell.ljust(width)
-
-
-def _fitting(
-    columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
-) -> tuple[list[Column], list[tuple[str, ...]]]:
-    """The columns that a terminal has room for. Empty ones go first, then those that matter least."""
-    widths = _widths(columns, lines)
-    # The last column holds sentences, which may go over several lines.
-    widths[-1] = min(widths[-1], _SENTENCE_WIDTH)
-    kept = [
-        number
-        for number, column in enumerate(columns)
-        if not column.rank or any(line[number] not in ("", ABSENT) for line in lines)
-    ]
-    while sum(widths[number] + len(_GAP) for number in kept) - len(_GAP) > width:
-        least = max(kept, key=lambda number: columns[number].rank)
-        if not columns[least].rank:
-            break
-        kept.remove(least)
-    return [columns[number] for number in kept], [tuple(line[number] for number in kept) for line in lines]
-
-
-def _write_narrow(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> None:
-    """A line per value: no table fits into twenty columns."""
-    for line in lines:
-        for column, cell in zip(columns, line, strict=True):
-            if cell:
-                write(f"{column.title}: {cell}\n")
-        write("\n")
+def write_csv_line(values: Iterable[object]) -> None:
+    """One line, quoted where it must be."""
+    csv.writer(_Stdout(), lineterminator="\n").writerow(list(values))

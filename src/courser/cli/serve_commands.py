@@ -1,47 +1,26 @@
-"""``courser serve`` and ``courser config``."""
+"""``courser serve`` and ``courser dev``: the server in this process."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from courser.cli.cells import harmless
-from courser.cli.failures import Failure
-from courser.cli.output import write
-from courser.errors import AddressRefused, ConfigurationRefused, CourserError, StartRefused
-from courser.server.configuration.checks import check
-from courser.server.configuration.effective import to_toml
-from courser.server.configuration.reference import reference_markdown
-from courser.server.starting import Wishes, load_configuration, serve
+from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.output import output_option
+from courser.cli.records import Field, RecordWriter
+from courser.cli.terminal import flush, say, write
+from courser.client.contexts import Context, load_contexts
+from courser.errors import AddressRefused, ConfigurationRefused, CourserError, StartRefused, TargetRefused
+from courser.server.root_user import choose_root
+from courser.server.starting import Wishes, serve
 
-_config_option = click.option(
-    "-c",
-    "--config",
-    "path",
-    metavar="FILE",
-    type=click.Path(path_type=Path, readable=False),
-    help="A TOML file: server.toml, config.toml or any other. COURSER_CONFIG_PATH and IGGY_CONFIG_PATH name one too; "
-    "without any, built-in defaults hold.",
-)
-
-
-def _check_settings(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if not value.partition("=")[1]:
-            raise click.BadParameter(f'"{harmless(value)[:80]}" is not of the form key=value', context, parameter)
-    return values
-
-
-_set_option = click.option(
-    "-s",
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_check_settings,
-    help="One setting, such as tcp.address=127.0.0.1:0. Comes before file and environment; may be repeated.",
-)
+_DEV_CONTEXT = "dev"
+_DEV_LOG_LEVELS = "warn,courser.server.starting=error"
+"""Without the warning that everybody knows the password: that is what ``dev`` is for."""
 
 
 @click.command(
@@ -52,79 +31,138 @@ _set_option = click.option(
     "  courser serve --set tcp.address=127.0.0.1:0 --set system.path=data\n\n"
     "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage.",
 )
-@_config_option
-@_set_option
+@config_option
+@set_option
 @click.option(
     "--with-default-root-credentials",
     "use_default_root",
     is_flag=True,
     help="At the first start, make the root user iggy with the password iggy. For development only.",
 )
-def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_root: bool) -> int:
+@output_option
+def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_root: bool, output: str) -> int:
     """Run the server, until SIGTERM or Ctrl-C.
 
     At its first start it makes the root user: from COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD (or IGGY_...), else
     "iggy" with a password that is printed once. Logs go to stderr.
     """
     wishes = Wishes(environment=os.environ, path=path, settings=settings, use_default_root=use_default_root)
+    return _run(wishes, _announcer(output))
+
+
+@click.command(
+    "dev",
+    epilog="\b\nExamples:\n"
+    "  courser dev\n"
+    "  courser dev --data /tmp/try --port 0\n\n"
+    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage.",
+)
+@click.option(
+    "--data",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    default=Path("local_data"),
+    show_default=True,
+    help="Where the data is kept; it is still there at the next start.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Of TCP; 0 takes any free one."
+)
+@click.option("--verbose", is_flag=True, help="Show what the server logs, not only warnings.")
+@output_option
+def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
+    """Run a server for development: on this machine only, user iggy with the password iggy, nothing to configure.
+
+    Its address and login are saved as the context "dev" and selected: the other commands and courser.connect() then
+    find it by themselves. Ends with Ctrl-C.
+    """
+    settings = [f"tcp.address=127.0.0.1:{port}", f"system.path={data}"]
+    if not verbose:
+        settings.append(f"system.logging.level={_DEV_LOG_LEVELS}")
+    wishes = Wishes(environment=os.environ, settings=settings, use_default_root=True)
+
+    def on_ready(address: str) -> None:
+        facts = {"address": address, "data": str(data), **_save_context(address)}
+        _greet(facts, output)
+
+    return _run(wishes, _announcer(output), on_ready, busy_port_hint="courser dev --port 0 takes a free port")
+
+
+def _save_context(address: str) -> dict[str, str | None]:
+    """Make the server the one that other commands use; without that it still works."""
+    root = choose_root(os.environ, use_default=True)
+    context = Context(f"iggy://{address}", root.name, root.password)
     try:
-        is_clean = serve(wishes, announce=_announce, stream=sys.stderr)
+        load_contexts().with_context(_DEV_CONTEXT, context, select=True).save()
+    except TargetRefused as refusal:
+        say(f'warning: the context "{_DEV_CONTEXT}" cannot be saved: {refusal}')
+        return {"context": None, "username": root.name, "url": context.url}
+    return {"context": _DEV_CONTEXT, "username": root.name, "url": context.url}
+
+
+def _greet(facts: dict[str, str | None], output: str) -> None:
+    if output != "table":
+        writer = RecordWriter([Field(key) for key in facts], output)
+        writer.put(facts)
+        writer.close()
+        return
+    saved = f'context "{facts["context"]}" saved and selected' if facts["context"] else "no context saved"
+    # The password is no secret, unless the environment has set another one.
+    password = "iggy" if not os.environ.get("COURSER_ROOT_PASSWORD") else "as in COURSER_ROOT_PASSWORD"
+    lines = (
+        ("server", f"tcp {facts['address']}, on this machine only"),
+        ("login", f"{facts['username']} / {password}"),
+        ("data", f"{facts['data']}    {saved}"),
+        ("next", """echo '{"n":1}' | courser send demo/orders --create"""),
+        ("", "courser tail demo/orders --from earliest --follow"),
+        ("", "courser ls"),
+        ("end", "Ctrl-C"),
+    )
+    for name, text in lines:
+        write(f"{name:<8} {harmless(text)}\n")
+    flush()
+
+
+def _run(
+    wishes: Wishes,
+    announce: Callable[[str], None],
+    on_ready: Callable[[str], None] | None = None,
+    busy_port_hint: str | None = None,
+) -> int:
+    """The server's whole life, with every reason why it cannot begin."""
+    try:
+        is_clean = serve(wishes, announce=announce, stream=sys.stderr, on_ready=on_ready)
     except ConfigurationRefused as refusal:
-        raise _refused(refusal) from refusal
+        raise refused(refusal) from refusal
     except StartRefused as refusal:
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:
-        raise _cannot_start(refusal.reason, refusal.remedy) from refusal
+        raise _cannot_start(refusal.reason, busy_port_hint or refusal.remedy) from refusal
     except CourserError as error:
         raise _cannot_start(str(error), "see the log, and the kernel's for errors of the disk") from error
     except OSError as error:
         # Not to be taken for an error of the output.
         raise Failure(f"the server failed: {harmless(str(error))}", "see the log; a restart may help") from error
-    return 0 if is_clean else 1
+    return ExitCode.OK if is_clean else ExitCode.FAILED
 
 
 def _cannot_start(reason: str, remedy: str) -> Failure:
     return Failure(f"the server cannot start: {harmless(reason)}", harmless(remedy))
 
 
+def _announcer(output: str) -> Callable[[str], None]:
+    """Shows sentences; to programs as records of one field."""
+    if output == "table":
+        return _announce
+    writer = RecordWriter([Field("message")], "jsonl" if output == "json" else output)
+
+    def announce(text: str) -> None:
+        writer.put({"message": text})
+        sys.stdout.flush()
+
+    return announce
+
+
 def _announce(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-@click.command(
-    "show",
-    epilog="\b\nExamples:\n"
-    "  courser config show\n"
-    "  courser config show --config server.toml\n\n"
-    "Exit codes: 0 a server would start with it, 1 it would not, 2 wrong usage.",
-)
-@_config_option
-@_set_option
-def show_command(*, path: Path | None, settings: tuple[str, ...]) -> None:
-    """Print the effective configuration as TOML: defaults, file, environment and --set together, secrets masked.
-
-    A comment says where a value comes from, if it is not the default. Warnings go to stderr.
-    """
-    try:
-        configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-        write(to_toml(configuration, with_sources=True))
-        for warning in configuration.warnings:
-            click.echo(f"warning: {harmless(warning)}", err=True)
-        check(configuration)
-    except ConfigurationRefused as refusal:
-        raise _refused(refusal) from refusal
-
-
-@click.command(
-    "keys",
-    epilog="\b\nExample:\n  courser config keys\n\nExit codes: 0 printed, 2 wrong usage.",
-)
-def keys_command() -> None:
-    """Print the reference of all keys as Markdown: default, grammar, environment variable, other spellings."""
-    write(reference_markdown())
-
-
-def _refused(refusal: ConfigurationRefused) -> Failure:
-    problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
-    return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them")

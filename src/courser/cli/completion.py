@@ -1,0 +1,81 @@
+"""What the shell can complete with: names of streams, topics and groups from the server, contexts from the file.
+
+Nobody is told if the server cannot be reached: there is nothing to complete then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from click.shell_completion import CompletionItem
+
+from courser.cli.connecting import find_target
+from courser.cli.failures import Failure
+from courser.cli.naming import identifier
+from courser.client.client import Client, connect
+from courser.client.contexts import load_contexts
+from courser.client.targets import Target
+from courser.errors import CourserError, TargetRefused
+
+_PATIENCE = 1.5
+"""Seconds: somebody waits with a finger on the key."""
+_STREAMS_MAX = 50
+"""How many streams are asked for their topics."""
+
+
+def complete_place(depth: str, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    """Names for the next word of a place; ``before`` are the words of it that are there already."""
+    if not before:
+        names = _names(_streams if depth == "stream" else lambda client: _places(client, incomplete))
+    elif len(before) == 1 and depth != "stream":
+        names = _names(lambda client: _topics(client, before[0]))
+    else:
+        names = []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_user(incomplete: str) -> list[str]:
+    """Names of users."""
+
+    async def users(client: Client) -> list[str]:
+        return [user.name for user in await client.get_users()]
+
+    return [name for name in _names(users) if name.startswith(incomplete)]
+
+
+def context_names() -> list[str]:
+    """Names of contexts."""
+    try:
+        return sorted(load_contexts().saved)
+    except TargetRefused:
+        return []
+
+
+async def _streams(client: Client) -> list[str]:
+    return [stream.name for stream in await client.get_streams()]
+
+
+async def _topics(client: Client, stream: str) -> list[str]:
+    return [topic.name for topic in await client.get_topics(identifier(stream))]
+
+
+async def _places(client: Client, incomplete: str) -> list[str]:
+    """``stream/topic`` for all that begin so."""
+    wanted = incomplete.partition("/")[0] if "/" in incomplete else None
+    found = []
+    for stream in (await _streams(client))[:_STREAMS_MAX]:
+        if stream == wanted or (wanted is None and stream.startswith(incomplete)):
+            found += [f"{stream}/{topic}" for topic in await _topics(client, stream)] or [f"{stream}/"]
+    return found
+
+
+def _names(ask: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
+    async def converse(target: Target) -> list[str]:
+        async with asyncio.timeout(_PATIENCE), connect(target) as client:
+            return await ask(client)
+
+    try:
+        target = find_target(needs_login=False).target
+        return asyncio.run(converse(replace(target, reconnect=False)))
+    except (CourserError, Failure, TimeoutError):
+        return []

@@ -1,0 +1,113 @@
+"""``courser config``: what the server would be told. Starts nothing."""
+
+import os
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.output import output_option
+from courser.cli.records import Field, Record, emit_list, emit_thing
+from courser.cli.terminal import say, write
+from courser.errors import ConfigurationRefused
+from courser.server.configuration.checks import check
+from courser.server.configuration.effective import effective_lines, to_toml
+from courser.server.configuration.key_index import all_keys
+from courser.server.configuration.loading import FROM_DEFAULT, Configuration
+from courser.server.configuration.reference import reference_markdown
+from courser.server.starting import Wishes, load_configuration
+
+PROFILES = {
+    "production": "fsync in batches of 100 messages, a week of retention, checks on",
+    "balanced": "fsync in batches of 100 messages: for most applications",
+    "throughput": "no fsync: metrics and logs",
+    "durable": "fsync before each acknowledgement: nothing acknowledged is lost",
+}
+
+_SETTING_FIELDS = (Field("key"), Field("value"), Field("source"))
+_KEY_FIELDS = (Field("key"), Field("default"), Field("kind"), Field("status"), Field("description"))
+
+
+@click.command(
+    "show",
+    epilog="\b\nExamples:\n"
+    "  courser config show\n"
+    "  courser config show --config server.toml\n"
+    "  courser config show -o csv\n\n"
+    "Exit codes: 0 a server would start with it, 1 it would not, 2 wrong usage.",
+)
+@config_option
+@set_option
+@output_option
+def show_command(*, path: Path | None, settings: tuple[str, ...], output: str) -> None:
+    """Print the effective configuration as TOML: defaults, file, environment and --set together, secrets masked.
+
+    A comment says where a value comes from, if it is not the default. Warnings go to stderr.
+    """
+    try:
+        configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
+        if output == "table":
+            write(to_toml(configuration, with_sources=True))
+        else:
+            emit_list(_SETTING_FIELDS, _settings_of(configuration), output)
+        for warning in configuration.warnings:
+            say(f"warning: {warning}")
+        check(configuration)
+    except ConfigurationRefused as refusal:
+        raise refused(refusal) from refusal
+
+
+def _settings_of(configuration: Configuration) -> Iterator[Record]:
+    for line in effective_lines(configuration):
+        source = None if line.source == FROM_DEFAULT else line.source
+        yield {"key": f"{line.table}.{line.name}", "value": line.text or None, "source": source}
+
+
+@click.command(
+    "keys",
+    epilog="\b\nExamples:\n  courser config keys\n  courser config keys -o jsonl\n\n"
+    "Exit codes: 0 printed, 2 wrong usage.",
+)
+@output_option
+def keys_command(*, output: str) -> None:
+    """Print the reference of all keys as Markdown: default, grammar, environment variable, other spellings."""
+    if output == "table":
+        write(reference_markdown())
+        return
+    emit_list(
+        _KEY_FIELDS,
+        (
+            {
+                "key": key.path,
+                "default": key.kind.to_toml(key.default) if key.default is not None else None,
+                "kind": key.kind.name,
+                "status": key.status.value,
+                "description": key.description,
+                "spellings": list(key.spellings),
+            }
+            for key in all_keys().keys
+        ),
+        output,
+    )
+
+
+@click.command(
+    "example",
+    epilog="\b\nProfiles:\n"
+    + "".join(f"  {name:<11} {text}\n" for name, text in PROFILES.items())
+    + "\n\b\nExamples:\n"
+    "  courser config example production > server.toml\n"
+    "  courser config example durable -o json\n\n"
+    "Exit codes: 0 printed, 2 wrong usage.",
+)
+@click.argument("profile", metavar="PROFILE", type=click.Choice(tuple(PROFILES)))
+@output_option
+def example_command(*, profile: str, output: str) -> None:
+    """Print a configuration file for a purpose, to be changed as needed: a profile of settings that go together."""
+    text = resources.files("courser.cli").joinpath("examples", f"{profile}.toml").read_text("utf-8")
+    if output == "table":
+        write(text)
+        return
+    emit_thing((Field("profile"), Field("toml")), {"profile": profile, "toml": text}, output)

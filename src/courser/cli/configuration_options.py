@@ -1,0 +1,43 @@
+"""Options of the commands that read a server's configuration, and what they say if it makes no sense."""
+
+from pathlib import Path
+
+import click
+
+from courser.cli.cells import harmless
+from courser.cli.failures import Failure
+from courser.errors import ConfigurationRefused
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, readable=False),
+    help="A TOML file: server.toml, config.toml or any other. COURSER_CONFIG_PATH and IGGY_CONFIG_PATH name one too; "
+    "without any, built-in defaults hold.",
+)
+
+
+def _check_settings(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not value.partition("=")[1]:
+            raise click.BadParameter(f'"{harmless(value)[:80]}" is not of the form key=value', context, parameter)
+    return values
+
+
+set_option = click.option(
+    "-s",
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_check_settings,
+    help="One setting, such as tcp.address=127.0.0.1:0. Comes before file and environment; may be repeated.",
+)
+
+
+def refused(refusal: ConfigurationRefused) -> Failure:
+    """Every problem on a line of its own."""
+    problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
+    return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them")

@@ -1,0 +1,110 @@
+"""Between a command and the server: find out which one, connect, ask, and put what goes wrong into words."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from courser.cli.explaining import explain, explain_missing
+from courser.cli.failures import ExitCode, Failure, closest
+from courser.cli.naming import Place
+from courser.cli.server_options import ServerChoice, server_choice
+from courser.cli.terminal import ask_secret
+from courser.client.client import Client, connect
+from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Resolved, load_contexts, resolve_target
+from courser.client.targets import with_options
+from courser.errors import CourserError, NotFound, TargetRefused
+from courser.model.identifiers import Identifier
+
+_Answer = TypeVar("_Answer")
+Action = Callable[[Client], Awaitable[_Answer]]
+_NOTHING: Mapping[str, Identifier] = {}
+
+
+def ask_server(
+    action: Action[_Answer],
+    place: Place | None = None,
+    names: Mapping[str, Identifier] = _NOTHING,
+    *,
+    is_patient: bool = False,
+) -> _Answer:
+    """Connect, log in, and do something.
+
+    Args:
+        action: What to do.
+        place: What it is about: a message about something missing names the closest that is there.
+        names: Other things that it is about, by kind: group, user, token, client, consumer.
+        is_patient: Whether to connect again if the connection breaks.
+
+    Raises:
+        Failure: anything that can go wrong, in words.
+    """
+    resolved = find_target()
+    target = replace(resolved.target, reconnect=is_patient)
+
+    async def converse() -> _Answer:
+        async with connect(target) as client:
+            try:
+                return await action(client)
+            except NotFound as error:
+                raise await explain_missing(client, error, place, names) from error
+
+    try:
+        return asyncio.run(converse())
+    except CourserError as error:
+        raise explain(error, resolved) from error
+
+
+def find_target(*, needs_login: bool = True) -> Resolved:
+    """Which server, and as whom. A password that is missing is asked for, at a terminal."""
+    choice = server_choice()
+    try:
+        _check_context(choice)
+        resolved = resolve_target(choice.url, context=choice.context, options=login_options(choice))
+    except TargetRefused as refusal:
+        hint = "courser context show says where the address comes from"
+        raise Failure(refusal.reason, hint, ExitCode.USAGE) from refusal
+    target = resolved.target
+    if needs_login and target.token is None and target.password is None:
+        target = with_options(target, _ask_login(target.username))
+    return Resolved(target, resolved.source)
+
+
+def login_options(choice: ServerChoice) -> dict[str, object]:
+    """The login that the command line names, as options of a target."""
+    if choice.token is not None:
+        return {"token": choice.token, "username": None, "password": None}
+    if choice.user is not None:
+        return {"username": choice.user, "password": choice.password or _password_variable(), "token": None}
+    return {} if choice.password is None else {"password": choice.password}
+
+
+def _password_variable() -> str | None:
+    return os.environ.get("COURSER_PASSWORD") or os.environ.get("IGGY_PASSWORD")
+
+
+def _ask_login(username: str | None) -> dict[str, str]:
+    if username is None:
+        hint = "set COURSER_USERNAME and COURSER_PASSWORD, or COURSER_TOKEN; or save them: courser context create"
+        raise Failure("no user is named to log in with", hint, ExitCode.NOT_ALLOWED)
+    password = _password_variable() or ask_secret(f"the password of {username}", "set COURSER_PASSWORD")
+    return {"username": username, "password": password}
+
+
+def _check_context(choice: ServerChoice) -> None:
+    """A context that is not there is something that was not found, not something that makes no sense."""
+    if choice.url is not None:
+        return
+    name = choice.context
+    if name is None and not any(os.environ.get(variable) for variable in URL_VARIABLES):
+        name = os.environ.get(CONTEXT_VARIABLE)
+    if name and name not in (saved := load_contexts().saved):
+        raise missing_context(name, saved)
+
+
+def missing_context(name: str, saved: Mapping[str, object]) -> Failure:
+    """There is no such context."""
+    alike = closest(name, saved)
+    hint = f'did you mean "{alike}"?' if alike else "courser context list shows those that are saved"
+    return Failure(f'there is no context "{name}"', hint, ExitCode.NOT_FOUND)

@@ -1,0 +1,138 @@
+"""``courser doctor``: whether this machine suits a server, and what to do if it does not."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from courser.cli import machine_checks as checks
+from courser.cli import machine_facts as facts
+from courser.cli.cells import Column
+from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.failures import ExitCode
+from courser.cli.machine_checks import Diagnosis, State
+from courser.cli.output import Report, emit, output_option
+from courser.cli.terminal import say
+from courser.errors import AddressRefused, ConfigurationRefused
+from courser.records.frame_walk import is_compiled
+from courser.server.configuration import keys
+from courser.server.configuration.checks import warnings
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.loading import Configuration
+from courser.server.limits import check_address
+from courser.server.starting import Wishes, load_configuration
+from courser.storage.paths import LOCK
+
+_COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"))
+
+
+@click.command(
+    "doctor",
+    epilog="\b\nExamples:\n"
+    "  courser doctor\n"
+    "  courser doctor --data /var/lib/courser\n"
+    "  courser doctor --config server.toml -o json\n\n"
+    "Exit codes: 0 nothing is in the way (there may be warnings), 1 a problem was found, 2 wrong usage.",
+)
+@config_option
+@set_option
+@click.option(
+    "--data",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="Where the data is or will be, if it is not where the configuration says.",
+)
+@output_option
+def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
+    """Look at Python, the disk, limits and ports, as a server would meet them; say what to do about each finding.
+
+    Writes a small file beside the data and syncs it a few times; deletes it again. Safe beside a running server.
+    """
+    try:
+        configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
+    except ConfigurationRefused as refusal:
+        raise refused(refusal) from refusal
+    directory = data or configuration[keys.PATH]
+    findings = list(_examine(configuration, Path(directory)))
+    worst = [State.OK, State.WARNING, State.PROBLEM][max(_severity(finding) for finding in findings)]
+    emit(
+        Report(
+            columns=_COLUMNS,
+            cells=_cells,
+            rows=findings,
+            is_alarming=lambda row: isinstance(row, Diagnosis) and row.state is not State.OK,
+            head={"directory": str(directory)},
+            summary=lambda: {"state": worst},
+            names=("examined", "findings"),
+        ),
+        output,
+    )
+    if output == "table":
+        say(_CONCLUSIONS[worst])
+    return ExitCode.FAILED if worst is State.PROBLEM else ExitCode.OK
+
+
+_CONCLUSIONS = {
+    State.OK: "this machine suits a server",
+    State.WARNING: "a server works here; the warnings say what could be better",
+    State.PROBLEM: "something is in the way of a server: see the advice",
+}
+
+
+def _severity(finding: Diagnosis) -> int:
+    return list(State).index(finding.state)
+
+
+def _cells(row: object) -> tuple[str, ...]:
+    assert isinstance(row, Diagnosis)
+    return row.check, row.state.value, row.finding, row.advice
+
+
+def _examine(configuration: Configuration, directory: Path) -> Iterator[Diagnosis]:
+    version = tuple(sys.version_info[:3])
+    yield checks.check_python(version, platform.python_implementation(), is_64_bit=sys.maxsize > 2**32)
+    yield checks.check_compiled(is_compiled=is_compiled)
+    yield from _examine_disk(directory)
+    yield checks.check_file_limit(*facts.file_limits())
+    yield from checks.check_write_back(facts.kernel_number("vm/dirty_ratio"))
+    yield _examine_port(configuration[keys.TCP_ADDRESS])
+    for warning in (*configuration.warnings, *warnings(configuration)):
+        yield Diagnosis("configuration", State.WARNING, warning, "courser config show shows what holds, and why")
+
+
+def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
+    place = facts.nearest_directory(directory)
+    yield checks.check_directory(
+        str(directory),
+        exists=place == directory.absolute(),
+        is_writable=os.access(place, os.W_OK | os.X_OK),
+        is_in_use=facts.is_locked(directory / LOCK),
+    )
+    mount = facts.find_mount(place)
+    yield checks.check_file_system(mount)
+    yield from checks.check_mount_options(mount)
+    try:
+        yield checks.check_space(facts.measure_space(place))
+        yield checks.check_syncs(facts.measure_syncs(place))
+    except OSError as error:
+        reason = f"cannot be measured in {place}: {error.strerror or error}"
+        yield Diagnosis("fsync", State.PROBLEM, reason, "run as the user that the server runs as")
+
+
+def _examine_port(address: Address) -> Diagnosis:
+    host, port = address.host, address.port
+    if not port:
+        return checks.check_port("any free port", is_taken=False, refusal=None, remedy="", is_ours=False)
+    refusal, remedy = None, ""
+    try:
+        check_address(address)
+    except AddressRefused as error:
+        refusal, remedy = error.reason, error.remedy
+    # Whoever listens on all addresses answers on loopback.
+    reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    is_taken = refusal is not None and facts.listens(reached, port)
+    is_ours = is_taken and facts.answers_ping(reached, port)
+    return checks.check_port(str(address), is_taken=is_taken, refusal=refusal, remedy=remedy, is_ours=is_ours)

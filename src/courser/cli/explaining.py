@@ -1,0 +1,155 @@
+"""What went wrong between client and server, in words: one sentence, one hint, one exit code."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from courser.cli.cells import harmless
+from courser.cli.failures import ExitCode, Failure, closest
+from courser.cli.naming import Place
+from courser.client.client import Client
+from courser.client.contexts import Resolved
+from courser.errors import (
+    AlreadyExists,
+    AuthenticationFailed,
+    ConnectionFailed,
+    CourserError,
+    ErrorCode,
+    NotAllowed,
+    NotFound,
+    OffsetsUnavailable,
+    TimedOut,
+    Uncertain,
+)
+from courser.model.identifiers import Identifier
+
+_HINTS = {
+    ErrorCode.DISK_FULL: "make room on the server's disk, then try again",
+    ErrorCode.TOPIC_FULL: "raise the limit (courser topic update --max-topic-size), or purge the topic",
+    ErrorCode.PARTITION_READ_ONLY: "check the server's disk, then restart the server",
+    ErrorCode.METADATA_READ_ONLY: "check the server's disk, then restart the server",
+    ErrorCode.DAMAGED_DATA: "courser inspect verify, on the server's machine, shows what is damaged",
+    ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "send it in parts, or store it elsewhere and send where",
+    ErrorCode.SERVER_BUSY: "try again in a moment",
+}
+"""What to do about some failures of the server."""
+
+
+def explain(error: CourserError, resolved: Resolved) -> Failure:
+    """Anything that the client raises."""
+    text = harmless(str(error))
+    match error:
+        case Uncertain():
+            return Failure(text, "look whether it was done, then try again if not", ExitCode.CANNOT_CONNECT)
+        case TimedOut():
+            return Failure(text, "see whether the server is busy: courser stats", ExitCode.CANNOT_CONNECT)
+        case ConnectionFailed():
+            return Failure(text, _connect_hint(resolved), ExitCode.CANNOT_CONNECT)
+        case AuthenticationFailed():
+            return Failure(
+                f"login refused by {resolved.target.address}: {text}", _login_hint(resolved), ExitCode.NOT_ALLOWED
+            )
+        case NotAllowed():
+            hint = "somebody who may manage users can grant it: courser user permissions"
+            return Failure(f"not allowed: {text}", hint, ExitCode.NOT_ALLOWED)
+        case NotFound():
+            return Failure(text, "courser ls shows what is there", ExitCode.NOT_FOUND)
+        case AlreadyExists():
+            return Failure(text, "choose another name, or use the one that is there")
+        case OffsetsUnavailable():
+            return Failure(text, f"--from {error.end_offset} goes on behind them")
+    return Failure(text, _HINTS.get(error.code, "the server's log may say more"))
+
+
+def _connect_hint(resolved: Resolved) -> str:
+    if resolved.target.is_local:
+        return f"courser dev starts a server on this machine (the address is from {resolved.source})"
+    return f"check the address, which is from {resolved.source}, and that the server runs"
+
+
+def _login_hint(resolved: Resolved) -> str:
+    if resolved.target.token is not None:
+        return f"the token, from {resolved.source}, may have expired or been deleted: courser login makes another"
+    return (
+        f"user {resolved.target.username}, from {resolved.source}: check COURSER_USERNAME and COURSER_PASSWORD, "
+        "or courser context show"
+    )
+
+
+# --- things that are not there ------------------------------------------------------------------------
+
+
+async def explain_missing(
+    client: Client, error: NotFound, place: Place | None, names: Mapping[str, Identifier]
+) -> Failure:
+    """Look for what is missing: the stream, the topic, or one of the other names; and for what was perhaps meant."""
+    found: Failure | None = None
+    # Who may not list things gets the server's own words.
+    with suppress(CourserError):
+        found = await _missing_place(client, place) or await _missing_name(client, place, names)
+    return found or Failure(harmless(str(error)), "courser ls shows what is there", ExitCode.NOT_FOUND)
+
+
+async def _missing_place(client: Client, place: Place | None) -> Failure | None:
+    if place is None:
+        return None
+    streams = {stream.name: stream.stream_id for stream in await client.get_streams()}
+    if not _is_there(place.stream, streams):
+        return _missing("stream", place.stream, streams, "", "courser stream create makes one")
+    if place.topic is None:
+        return None
+    topics = {topic.name: topic.topic_id for topic in await client.get_topics(place.stream)}
+    if not _is_there(place.topic, topics):
+        where = f' in stream "{place.stream}"'
+        return _missing("topic", place.topic, topics, where, f"courser topic create {place.stream}/... makes one")
+    if place.partition_id is None:
+        return None
+    count = (await client.get_topic(*place.names)).topic.partition_count
+    if place.partition_id < count:
+        return None
+    hint = f"its partitions are 0 to {count - 1}" if count else f"courser partition create {place} 1 makes one"
+    return Failure(f'partition {place.partition_id} not found in topic "{place}"', hint, ExitCode.NOT_FOUND)
+
+
+async def _missing_name(client: Client, place: Place | None, names: Mapping[str, Identifier]) -> Failure | None:
+    for kind, name in names.items():
+        match kind:
+            case "group" if place is not None:
+                there = {group.name: group.group_id for group in await client.get_consumer_groups(*place.names)}
+                where = f' in topic "{place}"'
+                remedy = f"courser consumer-group create {place} {name} makes one"
+            case "user":
+                there = {user.name: user.user_id for user in await client.get_users()}
+                where, remedy = "", "courser user list shows them"
+            case "token":
+                there = {token.name: number for number, token in enumerate(await client.get_personal_access_tokens())}
+                where, remedy = "", "courser pat list shows them"
+            case "client":
+                return Failure(f"client {name} not found", "courser client list shows them", ExitCode.NOT_FOUND)
+            case "consumer":
+                sentence = (
+                    f'no offset is stored for "{name}" in partition {place.partition_id if place else "?"} of "{place}"'
+                )
+                return Failure(harmless(sentence), "it gets one with its first commit", ExitCode.NOT_FOUND)
+            case _:
+                continue
+        if not _is_there(name, there):
+            return _missing(kind, name, there, where, remedy)
+    return None
+
+
+def _is_there(name: Identifier, there: Mapping[str, int]) -> bool:
+    return name in there.values() if isinstance(name, int) else name in there
+
+
+def _missing(kind: str, name: Identifier, there: Mapping[str, int], where: str, remedy: str) -> Failure:
+    text = harmless(f'{kind} "{name}" not found{where}')
+    return Failure(text, harmless(_closest_hint(kind, name, there, remedy)), ExitCode.NOT_FOUND)
+
+
+def _closest_hint(kind: str, name: Identifier, there: Mapping[str, int], remedy: str) -> str:
+    if str(name) in there:
+        return f'a number is an id: the {kind} called "{name}" has id {there[str(name)]}'
+    alike = closest(str(name), there)
+    if alike is None:
+        return remedy
+    return f'did you mean "{alike}"?' + (f" {remedy}" if kind in ("stream", "topic") else "")

@@ -1,0 +1,96 @@
+"""``courser login`` and ``courser logout``: a token in place of a password in the saved context."""
+
+import platform
+from dataclasses import replace
+from zlib import crc32
+
+import click
+
+from courser.cli.connecting import ask_server, find_target
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.quantity_words import expiry_of
+from courser.cli.records import emit_deed
+from courser.cli.server_options import server_choice, server_command
+from courser.client.client import Client
+from courser.client.contexts import Context, Contexts, load_contexts
+from courser.errors import NotFound, TargetRefused
+from courser.model.quantities import format_duration, parse_expiry
+
+_USUAL_EXPIRY = "12 hours"
+_USUAL_CONTEXT = "default"
+
+
+@server_command("login", "courser login --user app", "courser login --context prod 30 days")
+@click.argument("expiry", metavar="[EXPIRY...]", nargs=-1)
+def login_command(*, expiry: tuple[str, ...], output: str) -> None:
+    """Log in once: a token is made and saved in the context, in place of the password.
+
+    It is good for 12 hours, or for EXPIRY. The password is that of the context, of COURSER_PASSWORD, or asked for at a
+    terminal. Without any context, one called "default" is made.
+    """
+    microseconds = expiry_of(expiry) or parse_expiry(_USUAL_EXPIRY)
+    assert microseconds is not None
+    resolved = find_target()
+    contexts, name = _context()
+    token_name = _token_name(name, contexts)
+
+    async def make_token(client: Client) -> str:
+        await _drop_token(client, token_name)
+        return await client.create_personal_access_token(token_name, microseconds)
+
+    token = ask_server(make_token)
+    saved = contexts.saved.get(name, Context(f"iggy://{resolved.target.address}"))
+    made = replace(saved, username=resolved.target.username, password=None, token=token)
+    _save(contexts.with_context(name, made))
+    sentence = f'logged in as {resolved.target.username}; context "{name}" holds a token'
+    record = {"context": name, "username": resolved.target.username, "token_name": token_name, "expiry": microseconds}
+    emit_deed(f"{sentence}, good for {format_duration(microseconds)}", record, output)
+
+
+@server_command("logout", "courser logout", "courser logout --context prod")
+def logout_command(*, output: str) -> None:
+    """Delete the token that login made, on the server and in the saved context."""
+    contexts, name = _context()
+    saved = contexts.saved.get(name)
+    if saved is None or saved.token is None:
+        hint = "courser context show says how commands log in"
+        raise Failure(f'context "{name}" holds no token', hint, ExitCode.NOT_FOUND)
+    token_name = _token_name(name, contexts)
+    ask_server(lambda client: _drop_token(client, token_name))
+    _save(contexts.with_context(name, replace(saved, token=None)))
+    emit_deed(
+        f'logged out; context "{name}" holds no token any more', {"context": name, "token_name": token_name}, output
+    )
+
+
+def _context() -> tuple[Contexts, str]:
+    """The saved contexts, and which one of them is meant."""
+    choice = server_choice()
+    if choice.url is not None:
+        hint = "courser context create saves an address; then login with --context"
+        raise Failure("a login is kept in a context, not for an address", hint, ExitCode.USAGE)
+    try:
+        contexts = load_contexts()
+    except TargetRefused as refusal:
+        raise Failure(refusal.reason, "mend the file, or delete it to begin anew") from refusal
+    return contexts, choice.context or contexts.current or _USUAL_CONTEXT
+
+
+def _token_name(context: str, contexts: Contexts) -> str:
+    """The same for each login with this context on this machine: the next login replaces the token."""
+    origin = crc32(f"{platform.node()} {contexts.path}".encode())
+    return f"cli-{origin:08x}-{context[:16]}"
+
+
+async def _drop_token(client: Client, name: str) -> None:
+    try:
+        await client.delete_personal_access_token(name)
+    except NotFound:
+        return
+
+
+def _save(contexts: Contexts) -> None:
+    try:
+        contexts.save()
+    except TargetRefused as refusal:
+        raise Failure(refusal.reason, "see that the directory can be written") from refusal

@@ -1,0 +1,111 @@
+"""``courser ls``: what is there, at a glance: streams with their topics and how far behind groups are, or one topic."""
+
+import asyncio
+
+import click
+
+from courser.api.replies import StreamInfo, TopicInfo
+from courser.cli.connecting import ask_server
+from courser.cli.lag import group_lags, max_lag
+from courser.cli.naming import Place, any_place_argument
+from courser.cli.records import Field, Part, Record, as_size, emit_list, emit_thing
+from courser.cli.server_options import server_command
+from courser.cli.topic_records import PARTITION_FIELDS, partition_records
+from courser.client.client import Client
+
+_TOPIC_FIELDS = (
+    Field("stream"),
+    Field("topic"),
+    Field("partition_count", "parts", is_number=True),
+    Field("message_count", "messages", is_number=True),
+    Field("size", text=as_size, is_number=True),
+    Field("group_count", "groups", is_number=True, rank=1),
+    Field("max_lag", is_number=True, rank=1),
+)
+_ONE_TOPIC_FIELDS = (
+    Field("stream"),
+    Field("topic"),
+    Field("message_count", "messages"),
+    Field("size", text=as_size),
+)
+_GROUP_FIELDS = (
+    Field("group"),
+    Field("members", is_number=True),
+    Field("partition_id", "partition", is_number=True),
+    Field("stored_offset", "stored", is_number=True),
+    Field("lag", is_number=True),
+)
+
+
+@server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
+@any_place_argument()
+@click.option("--names", is_flag=True, help="Only stream/topic, one a line: for scripts.")
+def ls_command(*, place: Place | None, names: bool, output: str) -> None:
+    """List all topics; with STREAM those of a stream; with STREAM/TOPIC its partitions and groups.
+
+    Lag is how many messages a group has not committed yet; of several groups, the one that is furthest behind counts.
+    """
+    if place is not None and place.topic is not None:
+        record = ask_server(lambda client: _one_topic(client, place), place)
+        emit_thing(
+            _ONE_TOPIC_FIELDS, record, output, [Part("partitions", PARTITION_FIELDS), Part("groups", _GROUP_FIELDS)]
+        )
+        return
+    topics = ask_server(lambda client: _topics(client, place, with_lag=not names), place)
+    empty = "nothing here yet: echo hello | courser send demo/orders --create"
+    if names:
+        emit_list(
+            (Field("name"),),
+            ({"name": f"{record['stream']}/{record['topic']}"} for record in topics if record["topic"] is not None),
+            output,
+            empty=empty,
+        )
+        return
+    emit_list(_TOPIC_FIELDS, topics, output, empty=empty)
+
+
+async def _topics(client: Client, place: Place | None, *, with_lag: bool) -> list[Record]:
+    if place is not None:
+        streams = [(await client.get_stream(place.stream)).stream]
+    else:
+        streams = await client.get_streams()
+    records: list[Record] = []
+    for stream in streams:
+        topics = await client.get_topics(stream.stream_id)
+        if not topics and place is None:
+            records.append({"stream": stream.name, "topic": None, "partition_count": None})
+        records += await asyncio.gather(*(_topic(client, stream, topic, with_lag=with_lag) for topic in topics))
+    return records
+
+
+async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_lag: bool) -> Record:
+    place = Place(stream.stream_id, topic.topic_id)
+    record: dict[str, object] = {
+        "stream": stream.name,
+        "topic": topic.name,
+        "partition_count": topic.partition_count,
+        "message_count": topic.message_count,
+        "size": topic.size,
+    }
+    if with_lag:
+        groups = await client.get_consumer_groups(*place.names)
+        record["group_count"] = len(groups)
+        record["max_lag"] = await max_lag(client, place, [group.group_id for group in groups])
+    return record
+
+
+async def _one_topic(client: Client, place: Place) -> Record:
+    details = await client.get_topic(*place.names)
+    bounds = await client.get_partition_bounds(*place.names)
+    rows: list[Record] = []
+    for group in await client.get_consumer_groups(*place.names):
+        lags = await group_lags(client, place, group.group_id)
+        rows += [{"group": group.name, "members": group.member_count, **lag} for lag in lags]
+    return {
+        "stream": place.stream,
+        "topic": details.topic.name,
+        "message_count": details.topic.message_count,
+        "size": details.topic.size,
+        "partitions": partition_records(details.partitions, bounds.partitions),
+        "groups": rows,
+    }

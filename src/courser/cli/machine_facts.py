@@ -1,0 +1,166 @@
+"""What ``courser doctor`` measures: the disk under a directory, its mount, limits of the process, ports. Linux only."""
+
+import contextlib
+import os
+import re
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_SYNC_COUNT = 30
+_SYNC_TIME_MAX = 3.0
+"""Seconds that measuring may take: a slow disk is known by then."""
+_SYNC_SIZE = 4096
+_PING = (4).to_bytes(4, "little") + (1).to_bytes(4, "little")
+_NOTHING = bytes(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Where a directory is mounted from."""
+
+    point: str
+    kind: str
+    """Of the file system: ext4, xfs, tmpfs..."""
+    source: str
+    options: tuple[str, ...]
+    """Those of the mount and those of the file system."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTimes:
+    """How long a small write and its fsync take, in seconds."""
+
+    median: float
+    longest: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Bytes of a file system."""
+
+    size: int
+    free: int
+    """To be had without being root."""
+
+    @property
+    def used_share(self) -> float:
+        """0 to 1."""
+        return 1 - self.free / self.size if self.size else 0.0
+
+
+def nearest_directory(path: Path) -> Path:
+    """The directory itself, or the closest one above it that exists already."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if place.is_dir())
+
+
+def find_mount(directory: Path, table: str | None = None) -> Mount | None:
+    """The mount that a directory is on; None where the kernel does not tell."""
+    if table is None:
+        try:
+            table = _MOUNTS.read_text(errors="surrogateescape")
+        except OSError:
+            return None
+    place = str(directory.resolve())
+    found: Mount | None = None
+    for mount in _mounts(table.splitlines()):
+        is_above = mount.point == "/" or place == mount.point or place.startswith(f"{mount.point}/")
+        # Of several mounts on the same point the last one is on top.
+        if is_above and (found is None or len(mount.point) >= len(found.point)):
+            found = mount
+    return found
+
+
+def _mounts(lines: Iterable[str]) -> Iterable[Mount]:
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        first, rest = before.split(), after.split()
+        if len(first) < 6 or len(rest) < 3:
+            continue
+        options = dict.fromkeys((*first[5].split(","), *rest[2].split(",")))
+        yield Mount(_unescape(first[4]), rest[0], _unescape(rest[1]), tuple(options))
+
+
+def _unescape(text: str) -> str:
+    """Blanks and the like are octal there."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def measure_syncs(directory: Path) -> SyncTimes:
+    """Append a little and fsync it, several times. Raises ``OSError``."""
+    times: list[float] = []
+    descriptor, name = tempfile.mkstemp(prefix=".courser-doctor-", dir=directory)
+    try:
+        block = b"\0" * _SYNC_SIZE
+        begin = time.perf_counter()
+        while len(times) < _SYNC_COUNT and (len(times) < 3 or time.perf_counter() - begin < _SYNC_TIME_MAX):
+            started = time.perf_counter()
+            os.write(descriptor, block)
+            os.fsync(descriptor)
+            times.append(time.perf_counter() - started)
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+    return SyncTimes(statistics.median(times), max(times), len(times))
+
+
+def measure_space(directory: Path) -> Space:
+    """Raises ``OSError``."""
+    figures = os.statvfs(directory)
+    return Space(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
+
+
+def file_limits() -> tuple[int, int]:
+    """How many files a process may open: as started, and at most."""
+    import resource  # noqa: PLC0415 -- not on every system
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    return (sys.maxsize if soft == unlimited else soft), (sys.maxsize if hard == unlimited else hard)
+
+
+def kernel_number(name: str) -> int | None:
+    """A setting below ``/proc/sys``; None if it is not there."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((Path("/proc/sys") / name).read_text())
+    return None
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def answers_ping(host: str, port: int) -> bool:
+    """Whether it is a server of ours, or any that understands the ping of Iggy 0.5 to 0.8."""
+    try:
+        with socket.create_connection((host, port), timeout=2) as connection:
+            # Length and code of a request without a body; status and length of the reply.
+            connection.sendall(_PING)
+            return connection.recv(8, socket.MSG_WAITALL) == _NOTHING
+    except OSError:
+        return False
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds a lock on the file, as the kernel lists them: taking it would disturb others."""
+    try:
+        figures = path.stat()
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return False
+    place = f"{os.major(figures.st_dev):02x}:{os.minor(figures.st_dev):02x}:{figures.st_ino}"
+    return any(f" {place} " in line for line in locks.splitlines())

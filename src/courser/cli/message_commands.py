@@ -1,0 +1,97 @@
+"""``courser message``: single requests about messages, as the Iggy CLI has them."""
+
+import click
+
+from courser.cli.connecting import ask_server
+from courser.cli.message_printing import MessagePrinter, Style
+from courser.cli.naming import PARTITION, Place, identifier, topic_argument
+from courser.cli.payloads import OUTPUT_KINDS
+from courser.cli.records import emit_deed
+from courser.cli.send_commands import send_command
+from courser.cli.server_options import server_command
+from courser.client.messages import PollingStrategy
+
+__all__ = ["flush_command", "poll_command", "send_command"]
+
+
+@server_command(
+    "poll",
+    "courser message poll demo/orders 0 --offset 0 --message-count 10",
+    "courser m p demo orders 0 --next --consumer my-app --auto-commit -o jsonl",
+)
+@topic_argument(PARTITION)
+@click.option(
+    "-m", "--message-count", type=click.IntRange(min=1), default=1, show_default=True, help="How many at most."
+)
+@click.option("--offset", type=click.IntRange(min=0), metavar="NUMBER", help="Begin at this offset.")
+@click.option("-f", "--first", is_flag=True, help="Begin at the oldest message.")
+@click.option("-l", "--last", is_flag=True, help="The newest messages.")
+@click.option("-n", "--next", "is_next", is_flag=True, help="Begin behind the stored offset of the consumer.")
+@click.option(
+    "-c", "--consumer", default="0", show_default=True, help="By name or number: under whose name offsets are stored."
+)
+@click.option("-a", "--auto-commit", is_flag=True, help="Store the offset of the last message.")
+@click.option("-s", "--show-headers", is_flag=True, help="Show headers too (JSON and CSV always have them).")
+@click.option(
+    "--as",
+    "payload_kind",
+    type=click.Choice(OUTPUT_KINDS),
+    default="auto",
+    show_default=True,
+    help="How payloads are shown.",
+)
+def poll_command(
+    *,
+    place: Place,
+    message_count: int,
+    offset: int | None,
+    first: bool,
+    last: bool,
+    is_next: bool,
+    consumer: str,
+    auto_commit: bool,
+    show_headers: bool,
+    payload_kind: str,
+    output: str,
+) -> None:
+    """Read messages of one partition with a single request. One of --offset, --first, --last and --next is needed."""
+    strategies = [
+        strategy
+        for strategy, is_wanted in (
+            (PollingStrategy.Offset(offset or 0), offset is not None),
+            (PollingStrategy.First(), first),
+            (PollingStrategy.Last(), last),
+            (PollingStrategy.Next(), is_next),
+        )
+        if is_wanted
+    ]
+    if len(strategies) != 1:
+        raise click.UsageError("give exactly one of --offset, --first, --last and --next")
+    messages = ask_server(
+        lambda client: client.poll_messages(
+            *place.names,
+            place.partition_id,
+            strategies[0],
+            message_count,
+            auto_commit=auto_commit,
+            consumer=identifier(consumer),
+        ),
+        place,
+    )
+    printer = MessagePrinter(Style(output, payload_kind, show_headers), with_partitions=False)
+    printer.put(messages)
+    printer.close()
+
+
+@server_command("flush", "courser message flush demo/orders 0 --fsync")
+@topic_argument(PARTITION)
+@click.option("-f", "--fsync", "is_synced", is_flag=True, help="Sync it: safe from a power cut then.")
+def flush_command(*, place: Place, is_synced: bool, output: str) -> None:
+    """Make what was sent to a partition safe from a power cut, with --fsync.
+
+    Without it there is nothing to do: messages are written to the file before they are acknowledged.
+    """
+    partition_id = place.partition_id or 0
+    ask_server(lambda client: client.flush_messages(*place.names, partition_id, fsync=is_synced), place)
+    record = {"stream": place.stream, "topic": place.topic, "partition_id": partition_id, "fsync": is_synced}
+    emit_deed(f'flushed partition {partition_id} of "{place}"', record, output)

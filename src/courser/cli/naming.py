@@ -1,0 +1,164 @@
+"""How the command line names things: ``stream/topic`` as one word or as two, numbers as ids.
+
+The arguments of a command are a row of words. The first one may hold two of them, with a slash in between, so that
+``topic get demo/orders`` and ``topic get demo orders`` mean the same. A word of digits is an id; everything else is a
+name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from courser.model.identifiers import Identifier
+
+_ID_MAX = 2**32 - 1
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def identifier(word: str) -> Identifier:
+    """A number if it can be an id, else a name."""
+    return int(word) if word.isascii() and word.isdigit() and int(word) <= _ID_MAX else word
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stream, a topic or a partition."""
+
+    stream: Identifier
+    topic: Identifier | None = None
+    partition_id: int | None = None
+
+    @property
+    def names(self) -> tuple[Identifier, Identifier]:
+        """Stream and topic."""
+        assert self.topic is not None, "a command that needs a topic asks for one"
+        return self.stream, self.topic
+
+    def __str__(self) -> str:
+        return f"{self.stream}" if self.topic is None else f"{self.stream}/{self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word that a command takes behind the place."""
+
+    name: str
+    kind: click.ParamType[Any] = click.STRING
+    is_required: bool = True
+    takes_all: bool = False
+    """Whether it takes all that are left, as a tuple."""
+    meaning: str = ""
+
+    @property
+    def metavar(self) -> str:
+        """In the usage line."""
+        text = self.name.removesuffix("_id").upper().replace("_", " ") + ("..." if self.takes_all else "")
+        return text if self.is_required else f"[{text}]"
+
+
+class PlaceArgument(click.Argument):
+    """The words of a command: a place, and what follows it. Each becomes an argument of the function."""
+
+    def __init__(self, depth: str, rest: Sequence[Word], *, is_optional: bool) -> None:
+        self.depth = depth
+        self.rest = tuple(rest)
+        self.is_place_optional = is_optional
+        place = {"stream": "STREAM", "topic": "STREAM/TOPIC", "any": "[STREAM[/TOPIC]]"}[depth]
+        super().__init__(
+            ["words"],
+            nargs=-1,
+            metavar=" ".join((place, *(word.metavar for word in rest))),
+            callback=self._understand,
+            expose_value=False,
+            shell_complete=self._complete,
+        )
+
+    def _understand(self, ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
+        del param
+        if ctx.resilient_parsing:
+            return
+        words = self._split(value)
+        count = {"stream": 1, "topic": 2, "any": min(len(words), 2)}[self.depth]
+        if len(words) < count or not all(words[:count]):
+            raise click.UsageError(f"missing {'STREAM' if not words else 'TOPIC'}", ctx)
+        names = [identifier(word) for word in words[:count]]
+        rest = _assign(self.rest, words[count:], ctx)
+        partition_id = rest.pop("partition_id", None)
+        assert partition_id is None or isinstance(partition_id, int)
+        topic = names[1] if count == 2 else None
+        ctx.params["place"] = Place(names[0], topic, partition_id) if names else None
+        ctx.params |= rest
+
+    def _split(self, words: Sequence[str]) -> list[str]:
+        if self.depth == "stream" or not words:
+            return list(words)
+        stream, slash, topic = words[0].partition("/")
+        return [stream, topic, *words[1:]] if slash else list(words)
+
+    def _complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del param
+        # Only completion needs a server.
+        from courser.cli.completion import complete_place  # noqa: PLC0415
+
+        before = self._split(ctx.params.get("words") or ())
+        return complete_place(self.depth, before, incomplete)
+
+
+def _assign(rest: Sequence[Word], words: Sequence[str], ctx: click.Context) -> dict[str, object]:
+    values: dict[str, object] = {}
+    left = list(words)
+    for word in rest:
+        if word.takes_all:
+            values[word.name] = tuple(_convert(word, text, ctx) for text in left)
+            left = []
+        elif left:
+            values[word.name] = _convert(word, left.pop(0), ctx)
+        elif word.is_required:
+            raise click.UsageError(f"missing {word.metavar}", ctx)
+        else:
+            values[word.name] = None
+    if left:
+        raise click.UsageError(f"unexpected word: {left[0]}", ctx)
+    return values
+
+
+def _convert(word: Word, text: str, ctx: click.Context) -> object:
+    try:
+        return word.kind.convert(text, None, ctx)
+    except click.BadParameter as error:
+        raise click.UsageError(f"{word.metavar.strip('[]')}: {error.message}", ctx) from None
+
+
+def _place_argument(depth: str, *rest: Word, is_optional: bool = False) -> Callable[[_Function], _Function]:
+    def add(function: _Function) -> _Function:
+        parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
+        parameters.append(PlaceArgument(depth, rest, is_optional=is_optional))
+        return function
+
+    return add
+
+
+def stream_argument(*rest: Word) -> Callable[[_Function], _Function]:
+    """``STREAM``, and more words behind it."""
+    return _place_argument("stream", *rest)
+
+
+def topic_argument(*rest: Word) -> Callable[[_Function], _Function]:
+    """``STREAM/TOPIC`` or ``STREAM TOPIC``, and more words behind it."""
+    return _place_argument("topic", *rest)
+
+
+def any_place_argument() -> Callable[[_Function], _Function]:
+    """Nothing, a stream, or a topic."""
+    return _place_argument("any", is_optional=True)
+
+
+PARTITION = Word("partition_id", click.IntRange(min=0))
+
+
+def sought(**names: Identifier | None) -> Mapping[str, Identifier]:
+    """Names that a command looks for besides its place: what a message about a missing one is made from."""
+    return {kind: name for kind, name in names.items() if name is not None}

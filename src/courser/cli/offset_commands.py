@@ -1,0 +1,107 @@
+"""``courser consumer-offset``: how far consumers and groups got."""
+
+import click
+
+from courser.cli.connecting import ask_server
+from courser.cli.naming import PARTITION, Place, Word, identifier, sought, topic_argument
+from courser.cli.records import Field, Record, emit_deed, emit_thing
+from courser.cli.server_options import server_command, yes_option
+from courser.cli.terminal import confirm
+from courser.client.client import Client
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer
+
+_KINDS = {"consumer": ConsumerKind.CONSUMER, "consumer-group": ConsumerKind.GROUP}
+_FIELDS = (
+    Field("consumer"),
+    Field("kind"),
+    Field("partition_id", "partition"),
+    Field("stored_offset"),
+    Field("current_offset"),
+    Field("lag"),
+)
+
+_consumer_argument = click.argument("consumer", metavar="CONSUMER")
+_kind_option = click.option(
+    "-k",
+    "--kind",
+    type=click.Choice(tuple(_KINDS)),
+    default="consumer",
+    show_default=True,
+    help="Whether CONSUMER is a single consumer or a group.",
+)
+
+
+def _consumer(name: str, kind: str) -> Consumer:
+    return Consumer(_KINDS[kind], identifier(name))
+
+
+@server_command(
+    "get",
+    "courser consumer-offset get my-app demo/orders 0",
+    "courser o g billing demo orders 0 --kind consumer-group -o json",
+)
+@_consumer_argument
+@topic_argument(PARTITION)
+@_kind_option
+def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
+    """Show which offset is stored for a consumer or a group."""
+
+    async def ask(client: Client) -> Record:
+        who = _consumer(consumer, kind)
+        found = await client.get_consumer_offset(*place.names, place.partition_id or 0, consumer=who)
+        return {
+            "consumer": consumer,
+            "kind": kind,
+            "partition_id": found.partition_id,
+            "stored_offset": found.stored_offset,
+            "current_offset": found.current_offset,
+            "lag": max(0, found.current_offset - found.stored_offset),
+        }
+
+    emit_thing(_FIELDS, ask_server(ask, place, _sought(consumer, kind)), output)
+
+
+@server_command(
+    "set",
+    "courser consumer-offset set my-app demo/orders 0 41",
+    "courser o s billing demo orders 0 41 -k consumer-group",
+)
+@_consumer_argument
+@topic_argument(PARTITION, Word("offset", click.IntRange(min=0)))
+@_kind_option
+def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: str) -> None:
+    """Store an offset: that of the last message that the consumer or group is done with."""
+    who, partition_id = _consumer(consumer, kind), place.partition_id or 0
+    ask_server(
+        lambda client: client.store_consumer_offset(*place.names, partition_id, offset, consumer=who),
+        place,
+        _sought(consumer, kind),
+    )
+    sentence = f'stored offset {offset} for {kind} "{consumer}" in partition {partition_id} of "{place}"'
+    emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "offset": offset}, output)
+
+
+@server_command("delete", "courser consumer-offset delete my-app demo/orders 0 --yes")
+@_consumer_argument
+@topic_argument(PARTITION)
+@_kind_option
+@yes_option
+def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool, output: str) -> None:
+    """Forget the stored offset: the consumer or group begins anew in this partition."""
+    who, partition_id = _consumer(consumer, kind), place.partition_id or 0
+    confirm(
+        f'forget how far {kind} "{consumer}" got in partition {partition_id} of "{place}"', is_confirmed=is_confirmed
+    )
+    ask_server(
+        lambda client: client.delete_consumer_offset(*place.names, partition_id, consumer=who),
+        place,
+        _sought(consumer, kind),
+    )
+    sentence = f'forgot the offset of {kind} "{consumer}" in partition {partition_id} of "{place}"'
+    emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "deleted": True}, output)
+
+
+def _sought(consumer: str, kind: str) -> dict[str, int | str]:
+    name = identifier(consumer)
+    return dict(sought(group=name if kind == "consumer-group" else None, consumer=name))

@@ -1,0 +1,127 @@
+"""Permissions as the Iggy CLI writes them: ``p_msg,s_msg`` everywhere, ``3:r_str#1:s_msg`` for a stream and its topics.
+
+Each permission has a long name, that of the SDKs, and a short one. Streams and topics are named by id here, as the
+server stores them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import click
+import msgspec
+
+from courser.cli.failures import closest
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+
+_Level = TypeVar("_Level", bound=GlobalPermissions | StreamPermissions | TopicPermissions)
+
+_SHORT: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
+    GlobalPermissions: {
+        "m_srv": "manage_servers",
+        "r_srv": "read_servers",
+        "m_usr": "manage_users",
+        "r_usr": "read_users",
+        "m_str": "manage_streams",
+        "r_str": "read_streams",
+        "m_top": "manage_topics",
+        "r_top": "read_topics",
+        "p_msg": "poll_messages",
+        "s_msg": "send_messages",
+    },
+    StreamPermissions: {
+        "m_str": "manage_stream",
+        "r_str": "read_stream",
+        "m_top": "manage_topics",
+        "r_top": "read_topics",
+        "p_msg": "poll_messages",
+        "s_msg": "send_messages",
+    },
+    TopicPermissions: {
+        "m_top": "manage_topic",
+        "r_top": "read_topic",
+        "p_msg": "poll_messages",
+        "s_msg": "send_messages",
+    },
+}
+
+
+def parse_permissions(everywhere: str | None, streams: Sequence[str]) -> Permissions | None:
+    """What the options say; None if they say nothing.
+
+    Raises:
+        click.UsageError: a word that is no permission, or no id.
+    """
+    if everywhere is None and not streams:
+        return None
+    return Permissions(
+        _level(GlobalPermissions, everywhere or ""),
+        dict(_stream(text) for text in streams),
+    )
+
+
+def _stream(text: str) -> tuple[int, StreamPermissions]:
+    first, *topics = text.split("#")
+    stream_id, words = _id_and_words("stream", first)
+    permissions = _level(StreamPermissions, words)
+    granted = {}
+    for topic in topics:
+        topic_id, topic_words = _id_and_words("topic", topic)
+        granted[topic_id] = _level(TopicPermissions, topic_words)
+    return stream_id, msgspec.structs.replace(permissions, topics=granted)
+
+
+def _id_and_words(kind: str, text: str) -> tuple[int, str]:
+    number, _, words = text.partition(":")
+    if not (number.isascii() and number.isdigit()):
+        raise click.UsageError(f'the id of a {kind} is a number, not "{number[:40]}" (courser ls -o json shows ids)')
+    return int(number), words
+
+
+def _level(kind: type[_Level], text: str) -> _Level:
+    short = _SHORT[kind]
+    granted = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name = short.get(word, word)
+        if name not in short.values():
+            alike = closest(word, [*short, *short.values()])
+            meant = f'; did you mean "{alike}"?' if alike else f": there are {', '.join(short.values())}"
+            raise click.UsageError(f'no permission is called "{word[:40]}"{meant}')
+        granted[name] = True
+    return msgspec.convert([granted.get(name, False) for name in short.values()], kind)
+
+
+def permission_names(level: msgspec.Struct) -> list[str]:
+    """What is granted."""
+    return [name for name in level.__struct_fields__ if getattr(level, name) is True]
+
+
+def permissions_record(permissions: Permissions | None) -> dict[str, object] | None:
+    """All permissions, as JSON shows them."""
+    if permissions is None:
+        return None
+    return {
+        "global": permission_names(permissions.everywhere),
+        "streams": {
+            str(stream_id): {
+                "permissions": permission_names(stream),
+                "topics": {str(topic_id): permission_names(topic) for topic_id, topic in stream.topics.items()},
+            }
+            for stream_id, stream in permissions.streams.items()
+        },
+    }
+
+
+def permission_rows(permissions: Permissions | None) -> list[dict[str, object]]:
+    """All permissions, a row for each place that has some."""
+    if permissions is None:
+        return []
+    rows: list[dict[str, object]] = [
+        {"where": "everywhere", "permissions": permission_names(permissions.everywhere)},
+    ]
+    for stream_id, stream in permissions.streams.items():
+        rows.append({"where": f"stream {stream_id}", "permissions": permission_names(stream)})
+        rows += [
+            {"where": f"stream {stream_id}, topic {topic_id}", "permissions": permission_names(topic)}
+            for topic_id, topic in stream.topics.items()
+        ]
+    return [row for row in rows if row["permissions"]]

@@ -1,0 +1,97 @@
+"""Sizes, durations and points in time as words of the command line."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from courser.client.messages import PollingStrategy, microseconds
+from courser.model.quantities import (
+    parse_byte_size,
+    parse_duration,
+    parse_expiry,
+    parse_max_topic_size,
+)
+
+
+class Quantity(click.ParamType[int | None]):
+    """A text that one of the parsers of the model takes."""
+
+    def __init__(self, name: str, parse: Callable[[str], int | None], *, default: int | None = None) -> None:
+        self.name = name
+        self._parse = parse
+        self._default = default
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or an error that says what was expected."""
+        if not isinstance(value, str):
+            return value
+        try:
+            number = self._parse(value)
+        except ValueError as error:
+            self.fail(f"expected {error}", param, ctx)
+        return self._default if number is None else number
+
+
+EXPIRY = Quantity("expiry", parse_expiry)
+"""``server_default`` is None: nothing is set."""
+DURATION = Quantity("duration", parse_duration)
+BYTE_SIZE = Quantity("size", parse_byte_size)
+TOPIC_SIZE = Quantity("size", parse_max_topic_size)
+COMPRESSION = click.Choice(("none", "gzip"))
+
+
+def expiry_of(words: tuple[str, ...]) -> int | None:
+    """Several words that are one duration: ``7 days``, ``1day 1hour``. None if there are none.
+
+    Raises:
+        click.UsageError: they are no duration.
+    """
+    text = " ".join(words)
+    try:
+        return parse_expiry(text) if text else None
+    except ValueError as error:
+        raise click.UsageError(f"EXPIRY: expected {error}", click.get_current_context(silent=True)) from None
+
+
+class StartingPoint(click.ParamType[PollingStrategy | str]):
+    """``earliest``, ``latest``, an offset, a time of day, a date, or how long ago."""
+
+    name = "start"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Where a poll begins; None is "at what comes next"."""
+        if not isinstance(value, str):
+            return value
+        word = value.strip()
+        if word == "earliest":
+            return PollingStrategy.First()
+        if word == "latest":
+            return LATEST
+        if word.isascii() and word.isdigit():
+            return PollingStrategy.Offset(int(word))
+        moment = parse_time(word)
+        if moment is None:
+            expected = "earliest, latest, an offset, a time (2026-01-31T12:00, 12:00) or how long ago (10m, 2h)"
+            self.fail(f'expected {expected}, not "{word[:60]}"', param, ctx)
+        return PollingStrategy.Timestamp(moment)
+
+
+LATEST = "latest"
+START = StartingPoint()
+
+
+def parse_time(text: str, now: int | None = None) -> int | None:
+    """Microseconds since 1970: an ISO date and time (local unless it has a zone), a time of today, or how long ago."""
+    present = time.time_ns() // 1000 if now is None else now
+    for candidate in (text, f"{datetime.fromtimestamp(present / 1_000_000).astimezone():%Y-%m-%d}T{text}"):
+        try:
+            return microseconds(datetime.fromisoformat(candidate))
+        except (ValueError, OverflowError):
+            continue
+    try:
+        return max(0, present - parse_duration(text.removesuffix("ago").strip()))
+    except ValueError:
+        return None

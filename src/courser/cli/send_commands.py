@@ -1,0 +1,234 @@
+"""``courser send``: messages from the command line or from a pipe into a topic."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import click
+
+from courser.api.replies import Sent
+from courser.cli.connecting import ask_server
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.naming import Place, Word, topic_argument
+from courser.cli.payloads import INPUT_KINDS, headers_of, payload_of
+from courser.cli.records import Field, RecordWriter
+from courser.cli.server_options import server_command
+from courser.cli.stdin_lines import lines_of
+from courser.cli.terminal import flush, say
+from courser.client.client import Client
+from courser.client.messages import AnyPartitioning, Headers, Partitioning, SendMessage
+from courser.errors import AlreadyExists, NotFound
+
+_BATCH_COUNT = 1000
+_BATCH_SIZE = 1024 * 1024
+"""Messages and bytes of one request, at most; a single message may be larger."""
+_FIELDS = (
+    Field("stream"),
+    Field("topic"),
+    Field("partition_id"),
+    Field("base_offset"),
+    Field("message_count"),
+)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Where to, how, and how much so far."""
+
+    place: Place
+    partitioning: AnyPartitioning
+    headers: Headers
+    key: str | None
+    payload_kind: str
+    partition_count: int | None
+    """Of a topic that is made if it is missing; None does not make it."""
+    writer: RecordWriter | None
+    count: int = 0
+    batches: list[Sent] = field(default_factory=list)
+    """The first ones, for the sentence at the end."""
+
+    @property
+    def is_created(self) -> bool:
+        return self.partition_count is not None
+
+
+@server_command(
+    "send",
+    "courser send demo/orders 'hello' 'world'",
+    """echo '{"n":1}' | courser send demo/orders --create""",
+    "courser send demo/orders --key customer-7 --header source=shop 'paid'",
+    "tail -f app.log | courser send logs/app",
+)
+@topic_argument(Word("messages", takes_all=True, is_required=False))
+@click.option("--create", "is_created", is_flag=True, help="Make the stream and the topic if they are missing.")
+@click.option(
+    "--partitions",
+    "partition_count",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Of a topic that --create makes.",
+)
+@click.option("-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition, and keep it.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="Send to this one. Otherwise the partitions take turns.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Goes with each message; also key:kind:value. May be repeated.",
+)
+@click.option(
+    "--as",
+    "payload_kind",
+    type=click.Choice(INPUT_KINDS),
+    default="text",
+    show_default=True,
+    help="What is given: text as it is, JSON that is checked, or hexadecimal digits.",
+)
+def send_command(
+    *,
+    place: Place,
+    messages: tuple[str, ...],
+    is_created: bool,
+    partition_count: int,
+    key: str | None,
+    partition: int | None,
+    headers: tuple[str, ...],
+    payload_kind: str,
+    output: str,
+) -> None:
+    """Send messages: those on the command line, or each line of stdin. Returns when they are acknowledged."""
+    if key is not None and partition is not None:
+        raise click.UsageError("--key and --partition exclude each other")
+    sending = _Sending(
+        Place(place.stream, place.topic, partition),
+        Partitioning.key(key) if key is not None else partition,
+        headers_of(headers),
+        key,
+        payload_kind,
+        partition_count if is_created else None,
+        None if output == "table" else RecordWriter(_FIELDS, output),
+    )
+    given = [word.encode(errors="surrogateescape") for word in messages]
+    if not given and sys.stdin.isatty():
+        say("type messages, one a line; Ctrl-D ends")
+    try:
+        ask_server(lambda client: _send_all(client, sending, given), sending.place)
+    except Failure as failure:
+        raise _with_create_hint(failure, sending) from failure
+    finally:
+        if sending.writer is not None:
+            sending.writer.close()
+        elif sending.count:
+            say(_sentence(sending))
+
+
+async def _send_all(client: Client, sending: _Sending, given: list[bytes]) -> None:
+    if given:
+        await _send(client, sending, given)
+        return
+    async for lines in _stdin():
+        for batch in _batches(lines):
+            await _send(client, sending, batch)
+    if not sending.count:
+        say("nothing to send: stdin was empty")
+
+
+async def _stdin() -> AsyncIterator[list[bytes]]:
+    try:
+        async for lines in lines_of(sys.stdin.fileno()):
+            yield lines
+    except OSError as error:
+        raise Failure(f"cannot read stdin: {error.strerror or error}", "give messages on the command line") from error
+
+
+def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) == _BATCH_COUNT or size + len(line) > _BATCH_SIZE):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line)
+    if batch:
+        yield batch
+
+
+async def _send(client: Client, sending: _Sending, payloads: list[bytes]) -> None:
+    first = sending.count + 1
+    messages = [
+        SendMessage(
+            payload_of(payload, sending.payload_kind, number),
+            headers=sending.headers or None,
+            key=sending.key,
+        )
+        for number, payload in enumerate(payloads, first)
+    ]
+    sent = await _send_or_create(client, sending, messages)
+    sending.count += len(messages)
+    if len(sending.batches) < 2:
+        sending.batches.append(sent)
+    if sending.writer is not None:
+        sending.writer.put(
+            {
+                "stream": sending.place.stream,
+                "topic": sending.place.topic,
+                "partition_id": sent.partition_id,
+                "base_offset": sent.base_offset,
+                "message_count": len(messages),
+            }
+        )
+        flush()
+
+
+async def _send_or_create(client: Client, sending: _Sending, messages: list[SendMessage]) -> Sent:
+    names = sending.place.names
+    try:
+        return await client.send_messages(*names, sending.partitioning, messages)
+    except NotFound:
+        if not sending.is_created or sending.count:
+            raise
+    await _create(client, sending)
+    return await client.send_messages(*names, sending.partitioning, messages)
+
+
+async def _create(client: Client, sending: _Sending) -> None:
+    """Make what is missing. Somebody else may do so at the same time."""
+    stream, topic = sending.place.names
+    if isinstance(stream, str):
+        with suppress(AlreadyExists):
+            await client.create_stream(stream)
+            say(f'created stream "{stream}"')
+    if isinstance(topic, str):
+        with suppress(AlreadyExists):
+            await client.create_topic(stream, topic, sending.partition_count or 1)
+            say(f'created topic "{stream}/{topic}"')
+
+
+def _with_create_hint(failure: Failure, sending: _Sending) -> Failure:
+    if failure.code is not ExitCode.NOT_FOUND or sending.is_created or sending.place.partition_id is not None:
+        return failure
+    meant = failure.hint.partition("?")
+    advice = "add --create to make it" if not meant[1] else "or add --create to make a new one"
+    return Failure(failure.message, f"{meant[0]}? {advice}" if meant[1] else advice, ExitCode.NOT_FOUND)
+
+
+def _sentence(sending: _Sending) -> str:
+    count = f"{sending.count} message" + ("s" if sending.count != 1 else "")
+    text = f"sent {count} to {sending.place}"
+    if len(sending.batches) != 1:
+        return text
+    sent = sending.batches[0]
+    last = sent.base_offset + sending.count - 1
+    offsets = f"offset {last}" if sending.count == 1 else f"offsets {sent.base_offset} to {last}"
+    return f"{text}, partition {sent.partition_id}, {offsets}"

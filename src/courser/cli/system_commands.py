@@ -1,0 +1,143 @@
+"""``courser ping``, ``stats``, ``options``, ``cluster`` and ``snapshot``: the server as a whole."""
+
+import time
+from pathlib import Path
+
+import click
+from msgspec.structs import asdict
+
+from courser.cli.cells import size_text
+from courser.cli.connecting import ask_server
+from courser.cli.failures import Failure
+from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.server_options import server_command
+from courser.client.client import Client
+from courser.model.quantities import format_duration
+
+_SNAPSHOT_COMPRESSIONS = ("stored", "deflated", "bzip2", "zstd", "lzma", "xz")
+_SNAPSHOT_KINDS = {
+    "filesystem_overview": "filesystem",
+    "process_list": "processes",
+    "resource_usage": "resources",
+    "test": "test",
+    "server_logs": "logs",
+    "server_config": "configuration",
+    "all": "all",
+}
+"""As the Iggy CLI calls them, and as the client does."""
+
+
+def _as_percent(value: object) -> str:
+    return f"{value:.1f} %" if isinstance(value, float) else "-"
+
+
+def _as_run_time(value: object) -> str:
+    seconds = value // 1_000_000 if isinstance(value, int) else 0
+    return format_duration(seconds * 1_000_000)
+
+
+_STATS_FIELDS = (
+    Field("server_version", "version"),
+    Field("hostname"),
+    Field("os_name", "system"),
+    Field("kernel_version", "kernel"),
+    Field("process_id"),
+    Field("start_time", "started", text=as_time),
+    Field("run_time", "running for", text=_as_run_time),
+    Field("cpu_usage", "processor", text=_as_percent),
+    Field("memory_usage", "memory", text=as_size),
+    Field("available_memory", text=as_size),
+    Field("free_disk_space", text=as_size),
+    Field("total_disk_space", text=as_size),
+    Field("read_bytes", "read", text=as_size),
+    Field("written_bytes", "written", text=as_size),
+    Field("stream_count", "streams"),
+    Field("topic_count", "topics"),
+    Field("partition_count", "partitions"),
+    Field("segment_count", "segments"),
+    Field("message_count", "messages"),
+    Field("messages_size", "size of messages", text=as_size),
+    Field("client_count", "clients"),
+    Field("group_count", "consumer groups"),
+)
+_PING_FIELDS = (Field("number", is_number=True), Field("milliseconds", is_number=True), Field("address"))
+_OPTION_FIELDS = (Field("key"), Field("default"), Field("description"))
+_NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", is_number=True))
+
+
+@server_command("ping", "courser ping", "courser ping --count 5 -o json")
+@click.option("-c", "--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many.")
+def ping_command(*, count: int, output: str) -> None:
+    """See whether the server answers, and how quickly."""
+
+    async def ask(client: Client) -> list[Record]:
+        records: list[Record] = []
+        for number in range(1, count + 1):
+            begin = time.perf_counter()
+            await client.ping()
+            milliseconds = round((time.perf_counter() - begin) * 1000, 3)
+            records.append({"number": number, "milliseconds": milliseconds, "address": client.target.address})
+        return records
+
+    emit_list(_PING_FIELDS, ask_server(ask), output)
+
+
+@server_command("stats", "courser stats", "courser stats -o json")
+def stats_command(*, output: str) -> None:
+    """Show figures about the server: version, memory, disk, how much it holds."""
+    emit_thing(_STATS_FIELDS, asdict(ask_server(lambda client: client.get_stats())), output)
+
+
+@server_command("options", "courser options", "courser options user -o json")
+@click.argument("scope", type=click.Choice(("topic", "stream", "user")), default="topic")
+def options_command(*, scope: str, output: str) -> None:
+    """List what can be set for a topic, a stream or a user, with the server's defaults."""
+    options = ask_server(lambda client: client.describe_options(scope))
+    emit_list(_OPTION_FIELDS, map(asdict, options), output, empty=f"a {scope} has no options")
+
+
+@server_command("cluster", "courser cluster", "courser cluster -o json")
+def cluster_command(*, output: str) -> None:
+    """List the servers of the cluster: there is one."""
+    metadata = ask_server(lambda client: client.get_cluster_metadata())
+    emit_list(_NODE_FIELDS, map(asdict, metadata.nodes), output)
+
+
+@server_command(
+    "snapshot", "courser snapshot", "courser snapshot --snapshot-types server_logs --out-dir /tmp --compression zstd"
+)
+@click.option(
+    "-c",
+    "--compression",
+    type=click.Choice(_SNAPSHOT_COMPRESSIONS),
+    default="deflated",
+    show_default=True,
+    help="Of the files in it.",
+)
+@click.option(
+    "-s",
+    "--snapshot-types",
+    "kinds",
+    type=click.Choice(tuple(_SNAPSHOT_KINDS)),
+    multiple=True,
+    help="What goes in; all if not given. May be repeated.",
+)
+@click.option(
+    "--out-dir",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Where the file goes; here if not given.",
+)
+def snapshot_command(*, compression: str, kinds: tuple[str, ...], out_dir: Path, output: str) -> None:
+    """Collect what helps to find a fault: logs, configuration, processes. Writes a ZIP file; secrets are masked."""
+    wanted = [_SNAPSHOT_KINDS[kind] for kind in kinds]
+    data = ask_server(lambda client: client.get_snapshot(*wanted, compression=compression))
+    path = out_dir / f"snapshot-{time.strftime('%Y%m%d-%H%M%S')}.zip"
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        hint = "--out-dir names a directory that you may write"
+        raise Failure(f"{path} cannot be written: {error.strerror or error}", hint) from error
+    emit_deed(f"wrote {path}, {size_text(len(data))}", {"path": str(path), "size": len(data)}, output)

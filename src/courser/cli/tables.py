@@ -1,0 +1,99 @@
+"""Lines of cells as a table: drawn on a terminal, plain in a pipe, line by line where nothing else fits."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from courser.cli.cells import ABSENT, Column, harmless
+from courser.cli.failures import OutputClosed
+from courser.cli.terminal import write
+
+_CHUNK_COUNT = 500
+"""Rows that share the widths of their columns: a table of a large file is shown while it is read."""
+_NARROW_WIDTH = 60
+"""Columns of a terminal below which a row is shown as lines instead."""
+_SENTENCE_WIDTH = 30
+"""Columns that a sentence needs to be readable."""
+_GAP = "  "
+
+
+def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...], bool]]) -> None:
+    """Write rows, each with whether it is to be seen at once."""
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
+    remaining = iter(rows)
+    widths: list[int] = []
+    while chunk := list(islice(remaining, _CHUNK_COUNT)):
+        lines = [tuple(harmless(cell) for cell in cells) for cells, _ in chunk]
+        if not is_terminal:
+            is_first = not widths
+            widths = widths or _widths(columns, lines)
+            _write_plain(columns, lines, widths, with_titles=is_first)
+        elif width < _NARROW_WIDTH:
+            _write_narrow(columns, lines)
+        else:
+            # Rich takes a while to import: only a terminal pays for it.
+            from courser.cli.drawing import draw_table  # noqa: PLC0415
+
+            try:
+                draw_table(*_fitting(columns, lines, width), [is_alarming for _, is_alarming in chunk])
+            except BrokenPipeError as error:
+                raise OutputClosed from error
+
+
+def write_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Write one thing: a line for each of its names and values."""
+    lines = [(name, harmless(value)) for name, value in facts]
+    width = max((len(name) for name, _ in lines), default=0)
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns < _NARROW_WIDTH:
+        width = 0
+    for name, value in lines:
+        write(f"{name.ljust(width)}{_GAP}{value}".rstrip() + "\n")
+
+
+def _widths(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> list[int]:
+    return [max(len(column.title), *map(len, cells)) for column, *cells in zip(columns, *lines, strict=True)]
+
+
+def _write_plain(
+    columns: tuple[Column, ...], lines: list[tuple[str, ...]], widths: list[int], *, with_titles: bool
+) -> None:
+    """Aligned text without lines and colours: for pipes and files."""
+    titles = [tuple(column.title.upper() for column in columns)] if with_titles else []
+    for line in (*titles, *lines):
+        write(_GAP.join(_align(columns, line, widths)).rstrip() + "\n")
+
+
+def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+    for column, cell, width in zip(columns, line, widths, strict=True):
+        yield cell.rjust(width) if column.is_number else cell.ljust(width)
+
+
+def _fitting(
+    columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """The columns that a terminal has room for. Empty ones go first, then those that matter least."""
+    widths = _widths(columns, lines)
+    # The last column holds sentences, which may go over several lines.
+    widths[-1] = min(widths[-1], _SENTENCE_WIDTH)
+    kept = [
+        number
+        for number, column in enumerate(columns)
+        if not column.rank or any(line[number] not in ("", ABSENT) for line in lines)
+    ]
+    while sum(widths[number] + len(_GAP) for number in kept) - len(_GAP) > width:
+        least = max(kept, key=lambda number: columns[number].rank)
+        if not columns[least].rank:
+            break
+        kept.remove(least)
+    return [columns[number] for number in kept], [tuple(line[number] for number in kept) for line in lines]
+
+
+def _write_narrow(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> None:
+    """A line per value: no table fits into twenty columns."""
+    for line in lines:
+        for column, cell in zip(columns, line, strict=True):
+            if cell:
+                write(f"{column.title}: {cell}\n")
+        write("\n")

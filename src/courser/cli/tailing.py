@@ -1,0 +1,225 @@
+"""Reading a topic from somewhere to its end, and on: what ``courser tail`` does besides printing.
+
+What is there when it begins is read first, all partitions merged by time. Then, if wanted, whatever arrives.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from courser.api.commands import WaitForArrivals
+from courser.api.replies import Arrivals, PartitionBounds
+from courser.cli.naming import Place
+from courser.cli.quantity_words import LATEST
+from courser.cli.terminal import say
+from courser.client.client import Client
+from courser.client.messages import Message, PollingStrategy
+from courser.errors import ErrorCode, NotAssigned, NotFound, OffsetsUnavailable
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer, Identifier
+from courser.model.messaging import PollingKind
+
+_POLL_COUNT = 1000
+_WAIT = 10.0
+"""Seconds of one long poll; then comes the next."""
+_NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is to be read."""
+
+    place: Place
+    start: PollingStrategy | str | None = None
+    """Where to begin; ``LATEST`` is at what comes next."""
+    last: int | None = None
+    """How many of the newest, in place of ``start``."""
+    is_followed: bool = False
+    """Whether to go on with what arrives."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """How far one partition was read."""
+
+    partition_id: int
+    position: int
+    """The offset that is wanted next."""
+    end: int
+    """The offset behind what was there at the beginning."""
+    waiting: deque[Message] = field(default_factory=deque)
+
+
+async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]:
+    """Messages, some at a time."""
+    readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
+    newest: deque[Message] = deque(maxlen=reading.last)
+    async for messages in _read_history(client, reading.place, readers):
+        if reading.last is None:
+            yield messages
+        else:
+            newest.extend(messages)
+    if newest:
+        yield list(newest)
+    if reading.is_followed:
+        async for messages in _follow(client, reading.place, readers):
+            yield messages
+
+
+async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
+    bounds = (await client.get_partition_bounds(*place.names)).partitions
+    if place.partition_id is None:
+        return bounds
+    chosen = [entry for entry in bounds if entry.partition_id == place.partition_id]
+    if not chosen:
+        raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"there is no partition {place.partition_id}")
+    return chosen
+
+
+async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _Reader:
+    first, end = bounds.first_offset, bounds.next_offset
+    position = first
+    start = reading.start
+    if reading.last is not None:
+        position = max(first, end - reading.last)
+    elif start == LATEST:
+        position = end
+    elif isinstance(start, PollingStrategy) and start.kind is PollingKind.OFFSET:
+        position = start.value
+    elif isinstance(start, PollingStrategy) and start.kind is PollingKind.TIMESTAMP:
+        position = await _offset_at(client, reading.place, bounds, start)
+    return _Reader(bounds.partition_id, position, end)
+
+
+async def _offset_at(client: Client, place: Place, bounds: PartitionBounds, start: PollingStrategy) -> int:
+    found = await client.poll_messages(
+        *place.names, bounds.partition_id, start, 1, auto_commit=False, consumer=_NOBODY, skip_missing=True
+    )
+    return found[0].offset if found else bounds.next_offset
+
+
+async def _poll(client: Client, place: Place, reader: _Reader, *, wait: float = 0.0) -> list[Message]:
+    """What comes next in a partition. What is gone or damaged is passed over, and said."""
+    while True:
+        try:
+            messages = await client.poll_messages(
+                *place.names,
+                reader.partition_id,
+                PollingStrategy.Offset(reader.position),
+                _POLL_COUNT,
+                auto_commit=False,
+                consumer=_NOBODY,
+                wait=wait,
+            )
+        except OffsetsUnavailable as gone:
+            say(f"partition {reader.partition_id}: {gone}")
+            reader.position = max(gone.end_offset, reader.position + 1)
+            continue
+        if messages:
+            reader.position = messages[-1].offset + 1
+        return messages
+
+
+# --- what is there ---
+
+
+async def _read_history(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+    """All partitions, merged by time, up to where they ended at the beginning."""
+    while True:
+        for reader in readers:
+            if not reader.waiting:
+                await _fill(client, place, reader)
+        active = [reader for reader in readers if reader.waiting]
+        if not active:
+            return
+        yield _merge(active)
+
+
+async def _fill(client: Client, place: Place, reader: _Reader) -> None:
+    if reader.position >= reader.end:
+        return
+    messages = await _poll(client, place, reader)
+    if not messages:
+        # Nothing but a gap up to the end.
+        reader.position = max(reader.position, reader.end)
+        return
+    reader.waiting.extend(messages)
+
+
+def _merge(readers: list[_Reader]) -> list[Message]:
+    """Everything that is certainly older than what was not read yet: until one partition has nothing left."""
+    if len(readers) == 1:
+        messages = list(readers[0].waiting)
+        readers[0].waiting.clear()
+        return messages
+    merged = []
+    while all(reader.waiting for reader in readers):
+        oldest = min(readers, key=lambda reader: (reader.waiting[0].timestamp, reader.partition_id))
+        merged.append(oldest.waiting.popleft())
+    return merged
+
+
+# --- what arrives ---
+
+
+async def _follow(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+    if len(readers) == 1:
+        while True:
+            if messages := await _poll(client, place, readers[0], wait=_WAIT):
+                yield messages
+    while True:
+        positions = {reader.partition_id: reader.position for reader in readers}
+        arrived = (await _wait_for(client, place, _NOBODY, positions, 0)).partition_ids
+        for reader in readers:
+            if reader.partition_id in arrived and (messages := await _poll(client, place, reader)):
+                yield messages
+
+
+async def _wait_for(
+    client: Client, place: Place, consumer: Consumer, positions: dict[int, int], generation: int
+) -> Arrivals:
+    command = WaitForArrivals(consumer, *place.names, tuple(positions.items()), generation, int(_WAIT * 1_000_000))
+    reply = await client.request(command)
+    assert isinstance(reply, Arrivals)
+    return reply
+
+
+# --- groups ---
+
+
+async def read_as_member(
+    client: Client, place: Place, group: Identifier, *, is_followed: bool
+) -> AsyncIterator[list[Message]]:
+    """Messages of the group's partitions that are this member's.
+
+    Those of a list are committed when the next list is asked for.
+    """
+    await client.join_consumer_group(*place.names, group)
+    consumer = Consumer(ConsumerKind.GROUP, group)
+    while True:
+        assignment = await client.sync_consumer_group(*place.names, group)
+        is_idle = True
+        for partition_id in assignment.partition_ids:
+            if place.partition_id not in (None, partition_id):
+                continue
+            try:
+                messages = await client.poll_messages(
+                    *place.names, partition_id, PollingStrategy.Next(), _POLL_COUNT, auto_commit=False, group=group
+                )
+                if messages:
+                    is_idle = False
+                    yield messages
+                    await client.store_consumer_offset(*place.names, partition_id, messages[-1].offset, group=group)
+            except NotAssigned:
+                # Another member has it by now; what was printed and not committed is printed there again.
+                break
+        if is_idle and not is_followed:
+            return
+        if is_idle:
+            bounds = (await client.get_partition_bounds(*place.names)).partitions
+            positions = {
+                entry.partition_id: entry.next_offset
+                for entry in bounds
+                if entry.partition_id in assignment.partition_ids
+            }
+            await _wait_for(client, place, consumer, positions, assignment.generation)

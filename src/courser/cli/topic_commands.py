@@ -1,0 +1,187 @@
+"""``courser topic``: make, look at, change, empty and remove topics."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from courser.cli.connecting import ask_server
+from courser.cli.naming import Place, Word, stream_argument, topic_argument
+from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, EXPIRY, TOPIC_SIZE, expiry_of
+from courser.cli.records import Part, Record, emit_deed, emit_list, emit_thing
+from courser.cli.server_options import server_command, yes_option
+from courser.cli.terminal import confirm
+from courser.cli.topic_records import (
+    PARTITION_FIELDS,
+    SETTING_FIELDS,
+    TOPIC_FIELDS,
+    partition_records,
+    topic_record,
+)
+from courser.client.administration import TopicSettings
+from courser.client.client import Client
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+@server_command("list", "courser topic list demo", "courser t l demo -o csv")
+@stream_argument()
+def list_command(*, place: Place, output: str) -> None:
+    """List the topics of a stream."""
+    topics = ask_server(lambda client: client.get_topics(place.stream), place)
+    empty = f"no topics yet: courser topic create {place}/NAME makes one"
+    emit_list(TOPIC_FIELDS, map(topic_record, topics), output, empty=empty)
+
+
+@server_command("get", "courser topic get demo/orders", "courser topic get demo orders -o json")
+@topic_argument()
+def get_command(*, place: Place, output: str) -> None:
+    """Show one topic: its settings and its partitions."""
+    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Part("partitions", PARTITION_FIELDS)])
+
+
+def _whole(place: Place) -> Record:
+    async def ask(client: Client) -> Record:
+        details = await client.get_topic(*place.names)
+        bounds = await client.get_partition_bounds(*place.names)
+        return {**topic_record(details.topic), "partitions": partition_records(details.partitions, bounds.partitions)}
+
+    return ask_server(ask, place)
+
+
+def _setting_options(function: _Function) -> _Function:
+    for option in reversed(
+        (
+            click.option(
+                "--max-topic-size", type=TOPIC_SIZE, metavar="SIZE", help='Of all partitions: "10 GiB", "unlimited".'
+            ),
+            click.option("--segment-size", type=BYTE_SIZE, metavar="SIZE", help='Of one segment file: "256 MiB".'),
+            click.option(
+                "--durability",
+                type=click.Choice(("replicated", "persisted")),
+                help="persisted: a send is acknowledged after its data is synced. replicated: as the server does.",
+            ),
+            click.option(
+                "--consumer-offset-durability",
+                type=click.Choice(("replicated", "persisted")),
+                help="The same for stored offsets.",
+            ),
+            click.option(
+                "--enforce-fsync/--no-enforce-fsync", default=None, help="Whether messages of this topic are synced."
+            ),
+            click.option(
+                "--messages-required-to-save",
+                type=click.IntRange(min=1),
+                metavar="COUNT",
+                help="With fsync: messages that a power cut may take.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+_CREATE_WORDS = (
+    Word("partitions", click.IntRange(0, 1000), is_required=False),
+    Word("compression", COMPRESSION, is_required=False),
+    Word("expiry", takes_all=True, is_required=False),
+)
+
+
+@server_command(
+    "create",
+    "courser topic create demo/orders",
+    "courser topic create demo/orders 3 none 7 days",
+    'courser topic create demo orders 3 --max-topic-size "10 GiB"',
+)
+@topic_argument(*_CREATE_WORDS)
+@click.option(
+    "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
+)
+@_setting_options
+def create_command(
+    *,
+    place: Place,
+    partitions: int | None,
+    compression: str | None,
+    expiry: tuple[str, ...],
+    expiry_option: int | None,
+    output: str,
+    **settings: object,
+) -> None:
+    """Make a topic, with one partition unless told otherwise. What is not set is as the server's defaults."""
+    name = str(place.topic)
+    wanted = _settings(settings, compression, expiry, expiry_option)
+    count = 1 if partitions is None else partitions
+    details = ask_server(lambda client: client.create_topic(place.stream, name, count, **wanted), Place(place.stream))
+    sentence = f'created topic "{place.stream}/{name}" with id {details.topic.topic_id} and {count} partitions'
+    emit_deed(sentence.replace(" 1 partitions", " 1 partition"), topic_record(details.topic), output)
+
+
+@server_command(
+    "update",
+    "courser topic update demo/orders --expiry 7d",
+    "courser topic update demo/orders invoices none 15days",
+)
+@topic_argument(
+    Word("new_name", is_required=False),
+    Word("compression", COMPRESSION, is_required=False),
+    Word("expiry", takes_all=True, is_required=False),
+)
+@click.option(
+    "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
+)
+@_setting_options
+def update_command(
+    *,
+    place: Place,
+    new_name: str | None,
+    compression: str | None,
+    expiry: tuple[str, ...],
+    expiry_option: int | None,
+    output: str,
+    **settings: object,
+) -> None:
+    """Change a topic's name or settings. What is not given stays as it is."""
+    wanted = _settings(settings, compression, expiry, expiry_option)
+    if new_name is None and not wanted:
+        raise click.UsageError("nothing to change: give a NEW NAME or an option")
+
+    async def ask(client: Client) -> Record:
+        await client.update_topic(*place.names, new_name, **wanted)
+        return topic_record((await client.get_topic(place.stream, new_name or place.topic)).topic)
+
+    emit_deed(f'changed topic "{place}"', ask_server(ask, place), output)
+
+
+def _settings(
+    options: dict[str, object], compression: str | None, expiry: tuple[str, ...], expiry_option: int | None
+) -> TopicSettings:
+    settings = TopicSettings()
+    given = {name: value for name, value in options.items() if value is not None}
+    settings.update(given)  # type: ignore[typeddict-item]  # the options are named after its keys
+    if compression is not None:
+        settings["compression_algorithm"] = compression
+    if expiry_option is not None or expiry:
+        settings["message_expiry"] = expiry_option if expiry_option is not None else expiry_of(expiry)
+    return settings
+
+
+@server_command("delete", "courser topic delete demo/orders --yes")
+@topic_argument()
+@yes_option
+def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+    """Remove a topic with all its messages. There is no way back."""
+    confirm(f'delete topic "{place}" with all its messages', is_confirmed=is_confirmed)
+    ask_server(lambda client: client.delete_topic(*place.names), place)
+    emit_deed(f'deleted topic "{place}"', {"stream": place.stream, "topic": place.topic, "deleted": True}, output)
+
+
+@server_command("purge", "courser topic purge demo/orders --yes")
+@topic_argument()
+@yes_option
+def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+    """Remove all messages of a topic, and the offsets that were stored for it. Offsets are not used again."""
+    confirm(f'delete all messages of topic "{place}"', is_confirmed=is_confirmed)
+    ask_server(lambda client: client.purge_topic(*place.names), place)
+    emit_deed(f'purged topic "{place}"', {"stream": place.stream, "topic": place.topic, "purged": True}, output)

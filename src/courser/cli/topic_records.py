@@ -1,0 +1,96 @@
+"""Topics and partitions as records: what several commands show of them."""
+
+from msgspec.structs import asdict
+
+from courser.api.replies import PartitionBounds, PartitionInfo, TopicInfo
+from courser.cli.cells import ABSENT
+from courser.cli.records import Field, Record, as_size, as_time
+from courser.model.quantities import format_byte_size, format_duration
+from courser.model.topic_options import NEVER
+
+_COMPRESSIONS = {1: "none", 2: "gzip"}
+
+
+def as_expiry(value: object) -> str:
+    """How long messages are kept."""
+    return format_duration(value) if isinstance(value, int) else "never"
+
+
+def as_limit(value: object) -> str:
+    """How large a topic may get."""
+    return format_byte_size(value) if isinstance(value, int) else "unlimited"
+
+
+def as_exact_size(value: object) -> str:
+    """Bytes as a setting has them."""
+    return format_byte_size(value) if isinstance(value, int) else ABSENT
+
+
+TOPIC_FIELDS = (
+    Field("topic_id", "id", is_number=True),
+    Field("name"),
+    Field("partition_count", "partitions", is_number=True),
+    Field("message_count", "messages", is_number=True),
+    Field("size", text=as_size, is_number=True),
+    Field("message_expiry", "expiry", text=as_expiry, rank=2),
+    Field("max_topic_size", "limit", text=as_limit, rank=3),
+    Field("created_at", "created", text=as_time, rank=4),
+)
+SETTING_FIELDS = (
+    Field("segment_size", text=as_exact_size),
+    Field("enforce_fsync"),
+    Field("messages_required_to_save"),
+    Field("size_of_messages_required_to_save", text=as_exact_size),
+    Field("durability"),
+    Field("consumer_offset_durability"),
+    Field("compression_algorithm"),
+)
+PARTITION_FIELDS = (
+    Field("partition_id", "partition", is_number=True),
+    Field("first_offset", "first", is_number=True),
+    Field("next_offset", "next", is_number=True),
+    Field("message_count", "messages", is_number=True),
+    Field("size", text=as_size, is_number=True),
+    Field("segment_count", "segments", is_number=True, rank=1),
+    Field("created_at", "created", text=as_time, rank=2),
+)
+
+
+def topic_record(topic: TopicInfo) -> Record:
+    """A topic with the settings that hold for it; no expiry and no limit are None."""
+    settings = asdict(topic.effective)
+    for name in ("message_expiry", "max_topic_size"):
+        settings[name] = None if settings[name] == NEVER else settings[name]
+    settings["compression_algorithm"] = _COMPRESSIONS.get(settings.pop("compression"))
+    own = {
+        "topic_id": topic.topic_id,
+        "name": topic.name,
+        "created_at": topic.created_at,
+        "partition_count": topic.partition_count,
+        "message_count": topic.message_count,
+        "size": topic.size,
+    }
+    return {**own, **settings, "set_for_this_topic": _set_names(topic)}
+
+
+def _set_names(topic: TopicInfo) -> list[str]:
+    return [name for name, value in asdict(topic.options).items() if value is not None]
+
+
+def partition_records(partitions: list[PartitionInfo], bounds: list[PartitionBounds]) -> list[Record]:
+    """Partitions with the offsets that they hold now: ``[first_offset, next_offset)``."""
+    bounds_of = {entry.partition_id: entry for entry in bounds}
+    records: list[Record] = []
+    for partition in partitions:
+        held = bounds_of.get(partition.partition_id)
+        record = {
+            "partition_id": partition.partition_id,
+            "first_offset": None if held is None else held.first_offset,
+            "next_offset": None if held is None else held.next_offset,
+            "message_count": partition.message_count,
+            "size": partition.size,
+            "segment_count": partition.segment_count,
+            "created_at": partition.created_at,
+        }
+        records.append(record)
+    return records

@@ -1,0 +1,187 @@
+"""``courser user``: accounts, their passwords and their permissions."""
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+from msgspec.structs import asdict
+
+from courser.api.replies import UserInfo
+from courser.cli.connecting import ask_server
+from courser.cli.naming import identifier, sought
+from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
+from courser.cli.records import Field, Part, Record, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.server_options import server_command, yes_option
+from courser.cli.terminal import ask_secret, confirm
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+_NEW_PASSWORD_VARIABLE = "COURSER_NEW_PASSWORD"
+_STATES = {"active": True, "inactive": False}
+_FIELDS = (
+    Field("user_id", "id", is_number=True),
+    Field("name"),
+    Field("status"),
+    Field("created_at", "created", text=as_time, rank=1),
+)
+_PERMISSION_FIELDS = (Field("where"), Field("permissions"))
+
+
+def _complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del ctx, param
+    from courser.cli.completion import complete_user  # noqa: PLC0415 -- only completion needs it
+
+    return complete_user(incomplete)
+
+
+_user_argument = click.argument("user", metavar="USER", shell_complete=_complete_user)
+
+
+def _permission_options(function: _Function) -> _Function:
+    everywhere = click.option(
+        "-g",
+        "--global-permissions",
+        "everywhere",
+        metavar="LIST",
+        help="Of all streams, with commas: manage_servers, read_servers, manage_users, read_users, manage_streams, "
+        "read_streams, manage_topics, read_topics, poll_messages, send_messages; or m_srv, r_srv, m_usr ...",
+    )
+    streams = click.option(
+        "-s",
+        "--stream-permissions",
+        "streams",
+        metavar="STREAM:LIST#TOPIC:LIST",
+        multiple=True,
+        help="Of one stream and of its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
+    )
+    return everywhere(streams(function))
+
+
+def _record(user: UserInfo) -> Record:
+    record = asdict(user)
+    return {**record, "status": "active" if record.pop("is_active") else "inactive"}
+
+
+@server_command("list", "courser user list", "courser u l -o json")
+def list_command(*, output: str) -> None:
+    """List all users."""
+    emit_list(_FIELDS, map(_record, ask_server(lambda client: client.get_users())), output)
+
+
+@server_command("get", "courser user get iggy", "courser u g 0 -o json")
+@_user_argument
+def get_command(*, user: str, output: str) -> None:
+    """Show one user and what it may do."""
+    name = identifier(user)
+    details = ask_server(lambda client: client.get_user(name), names=sought(user=name))
+    record = _record(details.user)
+    if output == "table":
+        record = {**record, "rows": permission_rows(details.permissions)}
+        emit_thing(_FIELDS, record, output, [Part("rows", _PERMISSION_FIELDS)])
+        return
+    emit_thing(_FIELDS, {**record, "permissions": permissions_record(details.permissions)}, output)
+
+
+@server_command(
+    "create",
+    "courser user create reader -g p_msg,r_top",
+    "courser user create writer --user-status inactive -s 0#1:s_msg",
+)
+@click.argument("name")
+@click.argument("new_password", metavar="[PASSWORD]", required=False)
+@click.option(
+    "--user-status",
+    type=click.Choice(tuple(_STATES)),
+    default="active",
+    show_default=True,
+    help="Who is inactive cannot do anything.",
+)
+@_permission_options
+def create_command(
+    *,
+    name: str,
+    new_password: str | None,
+    user_status: str,
+    everywhere: str | None,
+    streams: tuple[str, ...],
+    output: str,
+) -> None:
+    """Make an account. A password that is not given is taken from COURSER_NEW_PASSWORD, or asked for at a terminal."""
+    permissions = parse_permissions(everywhere, streams)
+    secret = new_password or _new_password(name)
+    details = ask_server(
+        lambda client: client.create_user(name, secret, permissions=permissions, is_active=_STATES[user_status])
+    )
+    emit_deed(f'created user "{name}" with id {details.user.user_id}', _record(details.user), output)
+
+
+def _new_password(name: str) -> str:
+    variable = os.environ.get(_NEW_PASSWORD_VARIABLE)
+    return variable or ask_secret(f"the new password of {name}", f"set {_NEW_PASSWORD_VARIABLE}", is_new=True)
+
+
+@server_command("delete", "courser user delete reader --yes")
+@_user_argument
+@yes_option
+def delete_command(*, user: str, is_confirmed: bool, output: str) -> None:
+    """Remove an account and its tokens. Its connections are closed."""
+    confirm(f'delete user "{user}"', is_confirmed=is_confirmed)
+    name = identifier(user)
+    ask_server(lambda client: client.delete_user(name), names=sought(user=name))
+    emit_deed(f'deleted user "{user}"', {"user": name, "deleted": True}, output)
+
+
+@server_command("name", "courser user name reader auditor")
+@_user_argument
+@click.argument("new_name")
+def name_command(*, user: str, new_name: str, output: str) -> None:
+    """Give a user another name."""
+    name = identifier(user)
+    ask_server(lambda client: client.update_user(name, username=new_name), names=sought(user=name))
+    emit_deed(f'user "{user}" is called "{new_name}" now', {"user": name, "name": new_name}, output)
+
+
+@server_command("status", "courser user status reader inactive")
+@_user_argument
+@click.argument("status", type=click.Choice(tuple(_STATES)))
+def status_command(*, user: str, status: str, output: str) -> None:
+    """Make a user active or inactive. Who is inactive cannot do anything, also on connections that are open."""
+    name = identifier(user)
+    ask_server(lambda client: client.update_user(name, is_active=_STATES[status]), names=sought(user=name))
+    emit_deed(f'user "{user}" is {status} now', {"user": name, "status": status}, output)
+
+
+@server_command(
+    "password", "courser user password reader", "COURSER_NEW_PASSWORD=... courser user password reader old-one"
+)
+@_user_argument
+@click.argument("current_password", metavar="[CURRENT]", required=False)
+@click.argument("new_password", metavar="[NEW]", required=False)
+def password_command(*, user: str, current_password: str | None, new_password: str | None, output: str) -> None:
+    """Change a password, knowing the present one. What is not given is asked for at a terminal.
+
+    Connections that logged in with the old password are closed.
+    """
+    name = identifier(user)
+    present = current_password or ask_secret(f"the present password of {user}", "give it as CURRENT")
+    secret = new_password or _new_password(user)
+    ask_server(lambda client: client.change_password(name, present, secret), names=sought(user=name))
+    emit_deed(f'changed the password of user "{user}"', {"user": name, "changed": True}, output)
+
+
+@server_command(
+    "permissions",
+    "courser user permissions reader -g p_msg,r_top",
+    "courser user permissions reader -s 0:r_str#1:s_msg",
+    "courser user permissions reader",
+)
+@_user_argument
+@_permission_options
+def permissions_command(*, user: str, everywhere: str | None, streams: tuple[str, ...], output: str) -> None:
+    """Replace all permissions of a user; without options none are left."""
+    name = identifier(user)
+    permissions = parse_permissions(everywhere, streams)
+    ask_server(lambda client: client.update_permissions(name, permissions), names=sought(user=name))
+    record = {"user": name, "permissions": permissions_record(permissions)}
+    emit_deed(f'changed the permissions of user "{user}"', record, output)
