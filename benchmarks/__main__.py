@@ -16,6 +16,7 @@ from benchmarks import (
     metadata,
     reading,
     rolling,
+    serving,
     starting,
     sustained,
     transcoding,
@@ -34,6 +35,7 @@ CASES = (
     Case("sustained", "sends over many gigabytes", sustained.run),
     Case("memory", "indexes, open partitions, small batches", memory.run),
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
+    Case("serving", "the server over TCP beside a bare server", serving.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 

@@ -13,17 +13,16 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.samples import ORIGIN, Shape
-from benchmarks.wire_client import BareClient, ClassicClient, SampleBatch, VsrClient, WireClient
+from benchmarks.wire_client import BareClient, ClassicClient, SampleBatch, VsrClient
 from courser.records.batch import NewMessage, build_batch, encode_batch
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CONNECTION_COUNT = 64
 SYNC_CONNECTION_COUNT = 16
@@ -39,8 +38,9 @@ class Running:
     process_id: int
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Of all threads that live now, to the nanosecond: the usual counters know only ticks."""
+        tasks = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def memory(self) -> float:
         """MiB that are resident."""
@@ -51,7 +51,7 @@ class Running:
 def courser(directory: Path) -> Iterator[Running]:
     """A server on embedded defaults."""
     data = directory / "data"
-    command = [sys.executable, "-m", "courser.cli.main", "serve", "--with-default-root-credentials"]
+    command = [str(Path(sys.executable).with_name("courser")), "serve", "--with-default-root-credentials"]
     settings = {"COURSER_SYSTEM_PATH": str(data), "COURSER_TCP_ADDRESS": "127.0.0.1:0", "COURSER_LOG": "warning"}
     process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL)
     try:
@@ -76,13 +76,12 @@ def _port_of(data: Path, process: "subprocess.Popen[bytes]") -> int:
 def bare(directory: Path, *, syncs: bool = False) -> Iterator[Running]:
     """The server that only does the I/O."""
     command = [sys.executable, "-m", "benchmarks.bare_server", str(directory), *(["--sync"] if syncs else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Running(int(process.stdout.readline()), process.pid)
-    finally:
-        process.kill()
-        process.wait(60)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Running(int(process.stdout.readline()), process.pid)
+        finally:
+            process.kill()
 
 
 def sample(shape: Shape, count: int) -> SampleBatch:
@@ -127,8 +126,7 @@ class Transfer:
 
 def _courser_transfer(bench: Bench, wire: type[VsrClient] | type[ClassicClient], batch: SampleBatch) -> Transfer:
     size = bench.scale.append_size
-    with bench.fresh_directory(size) as path, courser(path) as server:
-        client: WireClient = wire(server.port)
+    with bench.fresh_directory(size) as path, courser(path) as server, closing(wire(server.port)) as client:
         client.create_topic("topic", 1)
         request = client.make_send("topic", 0, batch)
         sent = _send_speed(lambda: client.send(request), batch, size)
@@ -143,8 +141,7 @@ def _courser_transfer(bench: Bench, wire: type[VsrClient] | type[ClassicClient],
 
 def _bare_transfer(bench: Bench, batch: SampleBatch) -> Transfer:
     size = bench.scale.append_size
-    with bench.fresh_directory(size) as path, bare(path) as server:
-        client = BareClient(server.port)
+    with bench.fresh_directory(size) as path, bare(path) as server, closing(BareClient(server.port)) as client:
         request = client.make_send(batch)
         sent = _send_speed(lambda: client.send(request), batch, size)
         begin = time.perf_counter()
@@ -219,16 +216,16 @@ def _run_singles(server: Running, sends: Sequence[Callable[[], None]], count: in
 
 
 def _courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
-    with bench.fresh_directory() as path, courser(path) as server:
-        clients = [VsrClient(server.port) for _ in range(connections)]
+    with bench.fresh_directory() as path, courser(path) as server, ExitStack() as stack:
+        clients = [stack.enter_context(closing(VsrClient(server.port))) for _ in range(connections)]
         clients[0].create_topic("topic", 1, is_synced=is_synced)
         request = clients[0].make_send("topic", 0, batch)
         return _run_singles(server, [_sender(client, request) for client in clients], count)
 
 
 def _bare_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
-    with bench.fresh_directory() as path, bare(path, syncs=is_synced) as server:
-        clients = [BareClient(server.port) for _ in range(connections)]
+    with bench.fresh_directory() as path, bare(path, syncs=is_synced) as server, ExitStack() as stack:
+        clients = [stack.enter_context(closing(BareClient(server.port))) for _ in range(connections)]
         request = clients[0].make_send(batch)
         return _run_singles(server, [_sender(client, request) for client in clients], count)
 
