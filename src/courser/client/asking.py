@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.errors import TargetRefused
 from courser.model.identifiers import Identifier
@@ -14,8 +15,9 @@ Answer = TypeVar("Answer", bound=Reply)
 class Asking:
     """Anything that talks over one link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, encryptor: Encryptor | None = None) -> None:
         self._link = link
+        self._encryptor = encryptor
 
     async def _ask(self, command: Command, kind: type[Answer]) -> Answer:
         reply = await self._link.request(command)

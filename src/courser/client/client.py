@@ -1,18 +1,50 @@
 """The client: one login, every command of the server as a method, producers and consumers."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
 from courser.client.administration import Administration
+from courser.client.asking import place_of
 from courser.client.connection import open_connection
+from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
+from courser.client.encryption import Encryptor
 from courser.client.link import Dial, Link
+from courser.client.messages import AnyPartitioning
 from courser.client.messaging import Messaging
+from courser.client.producer import Producer, ProducerSettings
+from courser.client.starting import Start
 from courser.client.targets import Target
+from courser.model.identifiers import Identifier
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The fields of ``ProducerSettings``."""
+
+    batch_count: int
+    batch_size: int
+    linger: float
+    buffer_size: int
+    max_in_flight: int
+    resend: bool
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The fields of ``ConsumerSettings``."""
+
+    batch_count: int
+    batch_size: int
+    wait: float
+    commit: Literal["auto", "manual"]
+    commit_interval: float
+    sync_interval: float
+    on_gap: Literal["raise", "skip"]
+    stop_at_end: bool
+    create_group: bool
 
 
 class Client(Administration, Accounts, Messaging):
@@ -20,6 +52,12 @@ class Client(Administration, Accounts, Messaging):
 
     Methods may be called from several tasks at once; requests are carried out in the order in which they were made.
     """
+
+    def __init__(self, target: Target, dial: Dial = open_connection) -> None:
+        super().__init__(Link(target, dial), Encryptor(target.encryption_key) if target.encryption_key else None)
+        self._dial = dial
+        self._consumers: set[Consumer] = set()
+        self._producers: set[Producer] = set()
 
     @property
     def target(self) -> Target:
@@ -40,9 +78,82 @@ class Client(Administration, Accounts, Messaging):
         """Send any command of ``courser.api.commands`` and return its reply as it is."""
         return await self._link.request(command)
 
-    async def close(self) -> None:
-        """Close the connection. May be repeated."""
-        await self._link.close()
+    def producer(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        *,
+        partitioning: AnyPartitioning = None,
+        **options: Unpack[ProducerOptions],
+    ) -> Producer:
+        """A producer for one topic; use it in ``async with``. Options are the fields of ``ProducerSettings``.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            partitioning: For messages without a key or partition of their own; None takes the partitions in turn.
+            options: Bounds of batches and of memory.
+        """
+        settings = ProducerSettings(**options)
+        producer = Producer(
+            self._link,
+            *place_of(stream, topic),
+            partitioning=partitioning,
+            settings=settings,
+            encryptor=self._encryptor,
+        )
+        self._producers = {other for other in self._producers if not other.is_closed} | {producer}
+        return producer
+
+    def consumer(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        *,
+        group: Identifier | None = None,
+        name: Identifier | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Start | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:
+        """A consumer of one topic, on a connection of its own. Options are the fields of ``ConsumerSettings``.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            group: Share the partitions with the other members of this group.
+            name: Read alone, and store offsets under this name.
+            partitions: Which ones; by default all. Not with a group.
+            start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default behind
+                the stored offset, and at the first message if there is none. In a group a stored offset always wins.
+            options: How to read and commit.
+        """
+        consumer = Consumer(
+            Link(self._link.login_target(), self._dial),
+            *place_of(stream, topic),
+            group=group,
+            name=name,
+            partitions=partitions,
+            start=start,
+            settings=ConsumerSettings(**options),
+            encryptor=self._encryptor,
+        )
+        self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
+        return consumer
+
+    async def close(self, *, failed: bool = False) -> None:
+        """Close the connection, and all producers and consumers. May be repeated.
+
+        Consumers leave their groups. The messages that they read last count as done, unless ``failed``.
+        Producers that were not closed before lose what is not sent.
+        """
+        try:
+            for consumer in self._consumers:
+                await consumer.close(failed=failed)
+            for producer in self._producers:
+                producer.abandon()
+        finally:
+            await self._link.close()
 
     async def __aenter__(self) -> Self:
         if not self._link.is_connected:
@@ -52,14 +163,14 @@ class Client(Administration, Accounts, Messaging):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(failed=kind is not None)
 
 
 class Connecting:
     """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``."""
 
     def __init__(self, target: Target, dial: Dial) -> None:
-        self._client = Client(Link(target, dial))
+        self._client = Client(target, dial)
 
     def __await__(self) -> Generator[object, None, Client]:
         return self._client.__aenter__().__await__()
@@ -70,7 +181,7 @@ class Connecting:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.close()
+        await self._client.close(failed=kind is not None)
 
 
 def connect(

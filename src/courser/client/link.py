@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from courser import __version__
 from courser.api import commands as c
@@ -53,6 +54,8 @@ class Link:
         """Who is logged in."""
         self.connection_count = 0
         """How many connections there have been."""
+        self.gave_up = False
+        """Whether the last attempts to connect were given up."""
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -84,14 +87,30 @@ class Link:
         return self._is_closed
 
     @property
+    def current(self) -> Connection | None:
+        """The connection, if there is one right now."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_open() else None
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is a connection right now."""
-        return self._connection is not None and self._connection.is_open()
+        return self.current is not None
+
+    def login_target(self) -> Target:
+        """The target, with the login that holds now: for further connections of the same user."""
+        match self._login:
+            case c.LoginUser(name=name, password=password):
+                return replace(self.target, username=name, password=password, token=None)
+            case c.LoginWithToken(token=token):
+                return replace(self.target, username=None, password=None, token=token)
+            case _:
+                return replace(self.target, username=None, password=None, token=None)
 
     # --- requests -------------------------------------------------------------------------------------
 
-    async def request(self, command: c.Command) -> Reply | None:
-        """Ask the server.
+    async def request(self, command: c.Command, *, patient: bool = False) -> Reply | None:
+        """Ask the server. ``patient``: wait for a connection for as long as it takes.
 
         Raises:
             CourserError: the server refused it, or failed.
@@ -99,7 +118,7 @@ class Link:
             Uncertain: the answer was lost, and the command is none that can be repeated without harm.
         """
         while True:
-            connection = await self.connection()
+            connection = await self.connection(patient=patient)
             await connection.drained()
             if not connection.is_open():
                 # Nothing was sent yet.
@@ -136,11 +155,12 @@ class Link:
 
     # --- connections ----------------------------------------------------------------------------------
 
-    async def connection(self) -> Connection:
+    async def connection(self, *, patient: bool = False) -> Connection:
         """A connection that works, once there is one.
 
         Raises:
-            ConnectionFailed: not in time.
+            ConnectionFailed: not in time, or all attempts failed.
+            AuthenticationFailed: the login is refused now.
             ClientClosed: it was closed.
         """
         if self._is_closed:
@@ -156,7 +176,7 @@ class Link:
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect_again(), name="courser-reconnect")
         try:
-            async with asyncio.timeout(self.target.request_timeout):
+            async with asyncio.timeout(None if patient else self.target.request_timeout):
                 return await asyncio.shield(self._connecting)
         except TimeoutError:
             reason = f"no connection within {self.target.request_timeout:g} seconds"
@@ -174,9 +194,11 @@ class Link:
             except CourserError as error:
                 attempts = self.target.reconnect_attempts
                 if attempts is not None and attempt >= attempts:
+                    self.gave_up = True
                     raise
                 _log.info("no connection to %s, attempt %d: %s", self.target.address, attempt, error)
             else:
+                self.gave_up = False
                 _log.info("connected to %s again", self.target.address)
                 return connection
             # Not all clients of a server that comes back at the same moment.

@@ -10,7 +10,6 @@ import msgspec
 from courser.model.buffers import Buffer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
-from courser.records.batch import NewMessage
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 
 KEY_HEADER = b"courser.key"
@@ -189,16 +188,6 @@ class SendMessage(msgspec.Struct, frozen=True):
     """Kept with the message, as a header of Courser's own."""
     timestamp: int | None = None
     """When it was made, in microseconds since 1970; None is now."""
-
-    def as_new(self, draw_id: int, now: int) -> NewMessage:
-        """As the bytes of a batch need it."""
-        key = None if self.key is None else key_bytes(self.key)
-        return NewMessage(
-            payload_bytes(self.payload),
-            draw_id if self.id is None else self.id,
-            now if self.timestamp is None else self.timestamp,
-            write_headers(self.headers, key),
-        )
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -1,30 +1,34 @@
 """Sends, polls and stored offsets: one request each. Producers and consumers are built on the same commands."""
 
-import os
-import time
 from collections.abc import Iterable
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
+from courser.client.batches import PolledBatches
+from courser.client.encryption import Encryptor
 from courser.client.messages import (
     AnyPartitioning,
     Message,
     Payload,
     PollingStrategy,
     SendMessage,
+    key_bytes,
     outgoing,
     partitioning_of,
+    payload_bytes,
+    write_headers,
 )
+from courser.client.outbox import Outbox
 from courser.client.polling import messages_of
+from courser.errors import OffsetsUnavailable
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
-from courser.records.batch import Batch, build_batch
+from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 4 * 1024 * 1024
 """Bytes of one answer, unless told otherwise."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
-_ID_SIZE = 16
 
 
 def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None) -> Consumer:
@@ -36,16 +40,18 @@ def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None
     return _DEFAULT_CONSUMER if consumer is None else Consumer(ConsumerKind.CONSUMER, consumer)
 
 
-def make_batch(messages: list[SendMessage]) -> Batch:
-    """Messages as one batch, with a time and an id each."""
-    now = time.time_ns() // 1000
-    ids = os.urandom(_ID_SIZE * len(messages))
-    return build_batch(
-        [
-            message.as_new(int.from_bytes(ids[number * _ID_SIZE : (number + 1) * _ID_SIZE], "little"), now)
-            for number, message in enumerate(messages)
-        ]
-    )
+def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None) -> Batch:
+    """Messages as one batch, with a time and an id each.
+
+    Raises:
+        InvalidBatch: there are none, or a header or time that cannot be.
+    """
+    outbox = Outbox()
+    for message in messages:
+        outbox.add(payload_bytes(message.payload))
+        key = None if message.key is None else key_bytes(message.key)
+        outbox.add_details(write_headers(message.headers, key), message.id, message.timestamp)
+    return outbox.pack(encryptor)
 
 
 class Messaging(Asking):
@@ -66,7 +72,7 @@ class Messaging(Asking):
             partitioning: The number of a partition, or a ``Partitioning``; None takes the partitions in turn.
             messages: Bytes, text, whatever JSON has a word for, or ``SendMessage``; one, or several in a list.
         """
-        batch = make_batch(outgoing(messages))
+        batch = make_batch(outgoing(messages), self._encryptor)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
 
     async def poll_messages(
@@ -101,21 +107,80 @@ class Messaging(Asking):
             size_max: Bytes of the answer; one message is returned if there is one, however large.
             skip_missing: Pass over messages that are gone or damaged, instead of raising ``OffsetsUnavailable``.
         """
-        place = place_of(stream, topic)
+        polled = await self._poll(
+            place_of(stream, topic),
+            partition_id,
+            polling_strategy or PollingStrategy.Next(),
+            count,
+            auto_commit=auto_commit,
+            reader=(consumer, group),
+            wait=wait,
+            size_max=size_max,
+            skip_missing=skip_missing,
+        )
+        return messages_of(polled, self._encryptor)
+
+    async def poll_batches(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        partition_id: int | None = None,
+        polling_strategy: PollingStrategy | None = None,
+        count: int = 2**32 - 1,
+        *,
+        auto_commit: bool = False,
+        consumer: Identifier | Consumer | None = None,
+        group: Identifier | None = None,
+        wait: float = 0.0,
+        size_max: int = POLL_SIZE_MAX,
+        skip_missing: bool = False,
+    ) -> PolledBatches:
+        """Read messages of one partition as whole batches: buffers and columns, no object per message.
+
+        As ``poll_messages``, but for the defaults: as many messages as fit into the answer, and no commit. Encrypted
+        payloads stay as they are.
+        """
+        return PolledBatches(
+            await self._poll(
+                place_of(stream, topic),
+                partition_id,
+                polling_strategy or PollingStrategy.Next(),
+                count,
+                auto_commit=auto_commit,
+                reader=(consumer, group),
+                wait=wait,
+                size_max=size_max,
+                skip_missing=skip_missing,
+            )
+        )
+
+    async def _poll(
+        self,
+        place: tuple[Identifier, Identifier],
+        partition_id: int | None,
+        strategy: PollingStrategy,
+        count: int,
+        *,
+        auto_commit: bool,
+        reader: tuple[Identifier | Consumer | None, Identifier | None],
+        wait: float,
+        size_max: int,
+        skip_missing: bool,
+    ) -> r.Polled:
+        consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
             group = joined[0] if len(joined) == 1 else None
-        strategy = polling_strategy or PollingStrategy.Next()
-        command = c.PollMessages(
-            consumer_of(consumer, group), *place, partition_id, strategy.kind, strategy.value, count, auto_commit
-        )
-        polled = await self._poll(command, wait, size_max, skip_missing=skip_missing)
-        return messages_of(polled)
-
-    async def _poll(self, command: c.PollMessages, wait: float, size_max: int, *, skip_missing: bool) -> r.Polled:
+        who = consumer_of(consumer, group)
+        poll = c.PollMessages(who, *place, partition_id, strategy.kind, strategy.value, count, auto_commit)
         if skip_missing and not wait:
-            return await self._ask(command, r.Polled)
-        return await self._ask(c.WaitForMessages(command, int(wait * 1_000_000), size_max), r.Polled)
+            return await self._ask(poll, r.Polled)
+        try:
+            return await self._ask(c.WaitForMessages(poll, int(wait * 1_000_000), size_max), r.Polled)
+        except OffsetsUnavailable:
+            if not skip_missing:
+                raise
+            return await self._ask(poll, r.Polled)
 
     # --- stored offsets -------------------------------------------------------------------------------
 

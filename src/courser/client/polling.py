@@ -1,12 +1,14 @@
 """Replies of polls into messages: one object each, for programs that want to look at every message."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from courser.api.replies import Polled
+from courser.client.encryption import Encryptor
 from courser.client.messages import Message
 from courser.records import layout
 
-Decrypt = Callable[[bytes], bytes]
+Fields = tuple[bytes, int, int, int, int, int, bytes]
+"""As ``Message`` has them."""
 
 _unpack_header = layout.WIRE_HEADER.unpack_from
 _unpack_frame = layout.FRAME_HEADER.unpack_from
@@ -14,12 +16,18 @@ _HEADER_SIZE = layout.BATCH_HEADER_SIZE
 _FRAME_SIZE = layout.FRAME_HEADER_SIZE
 
 
-def messages_of(polled: Polled, decrypt: Decrypt | None = None) -> list[Message]:
-    """All messages of a reply, in order."""
-    return [message for piece in polled.pieces for message in _messages_in(piece, decrypt)]
+def messages_of(polled: Polled, encryptor: Encryptor | None = None) -> list[Message]:
+    """All messages of a reply, in order. Raises ``DecryptionFailed``."""
+    return [Message(*fields) for fields in fields_of(polled, encryptor)]
 
 
-def _messages_in(records: memoryview, decrypt: Decrypt | None) -> Iterator[Message]:
+def fields_of(polled: Polled, encryptor: Encryptor | None = None) -> Iterator[Fields]:
+    """What messages are made of. Raises ``DecryptionFailed``."""
+    for piece in polled.pieces:
+        yield from _fields_in(piece) if encryptor is None else _decrypted(_fields_in(piece), encryptor)
+
+
+def _fields_in(records: memoryview) -> Iterator[Fields]:
     """The messages of batch records behind one another."""
     start, size = 0, len(records)
     while start < size:
@@ -29,21 +37,21 @@ def _messages_in(records: memoryview, decrypt: Decrypt | None) -> Iterator[Messa
             _, message_id, offset_delta, time_delta, headers_length, payload_length, _ = _unpack_frame(
                 records, position
             )
-            position += _FRAME_SIZE
-            payload = bytes(records[position : position + payload_length])
-            position += payload_length
-            headers = bytes(records[position : position + headers_length]) if headers_length else b""
-            position += headers_length
-            if decrypt is not None:
-                payload = decrypt(payload)
-                headers = decrypt(headers) if headers else headers
-            yield Message(
-                payload,
+            payload_start = position + _FRAME_SIZE
+            payload_end = payload_start + payload_length
+            position = payload_end + headers_length
+            yield (
+                bytes(records[payload_start:payload_end]),
                 base_offset + offset_delta,
                 partition_id,
                 timestamp,
                 origin + time_delta,
                 int.from_bytes(message_id, "little"),
-                headers,
+                bytes(records[payload_end:position]) if headers_length else b"",
             )
         start += length
+
+
+def _decrypted(rows: Iterator[Fields], encryptor: Encryptor) -> Iterator[Fields]:
+    for payload, *others, headers in rows:
+        yield (encryptor.decrypt(payload), *others, encryptor.decrypt_headers(headers))  # type: ignore[misc]

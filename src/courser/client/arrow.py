@@ -1,0 +1,105 @@
+"""Batches as Arrow tables, straight from their bytes. Only this module knows pyarrow, which not everybody has."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+from numpy.typing import NDArray
+
+from courser.client.batch_view import BatchView
+from courser.client.messages import KEY_HEADER
+from courser.records.user_headers import is_typed, iterate_user_headers
+
+_OFFSET_MAX = 2**63 - 1
+_DATA_SIZE_MAX = 2**31 - 1
+"""Bytes of a binary column in one piece: its positions have 32 bits."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", _TIME, nullable=False),
+        pa.field("origin_timestamp", _TIME, nullable=False),
+        pa.field("id", pa.binary(16), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""The columns of every table."""
+HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
+"""One more, if it is asked for."""
+
+
+def table_of(views: Sequence[BatchView], *, headers: bool = False) -> Any:
+    """A ``pyarrow.Table`` with a row per message: a record batch per batch, nothing copied that need not be.
+
+    Raises:
+        OverflowError: an offset that a signed number of 64 bits cannot hold.
+    """
+    schema = SCHEMA.append(HEADERS) if headers else SCHEMA
+    return pa.Table.from_batches([_record_batch(view, schema, headers=headers) for view in views], schema)
+
+
+def _record_batch(view: BatchView, schema: Any, *, headers: bool) -> Any:
+    if view.next_offset > _OFFSET_MAX:
+        raise OverflowError(f"offset {view.next_offset} has more than 63 bits")
+    count = view.count
+    columns = [
+        _numbers(pa.int32(), np.full(count, view.partition_id, np.int32)),
+        _numbers(pa.int64(), view.offsets().view(np.int64)),
+        _numbers(_TIME, np.full(count, view.timestamp, np.int64)),
+        _numbers(_TIME, view.origin_timestamps().view(np.int64)),
+        pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(view.ids())]),
+        _keys(view),
+        _binary(*view.payloads()),
+    ]
+    if headers:
+        columns.append(_headers(view))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _numbers(kind: Any, values: NDArray[Any]) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _binary(ends: NDArray[np.int64], data: memoryview) -> Any:
+    assert int(ends[-1]) <= _DATA_SIZE_MAX, "a batch is smaller than that"
+    return pa.Array.from_buffers(
+        pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    )
+
+
+def _blocks(view: BatchView) -> list[bytes]:
+    """The headers of every message, one object each: most batches have none."""
+    ends, data = view.header_blocks()
+    positions = ends.tolist()
+    return [bytes(data[start:end]) for start, end in pairwise(positions)]
+
+
+def _keys(view: BatchView) -> Any:
+    if not view.header_lengths().any():
+        return pa.nulls(view.count, pa.binary())
+    return pa.array([_key_in(block) for block in _blocks(view)], pa.binary())
+
+
+def _key_in(block: bytes) -> bytes | None:
+    if KEY_HEADER in block and is_typed(block):
+        for entry in iterate_user_headers(block):
+            if entry.key == KEY_HEADER:
+                return entry.value
+    return None
+
+
+def _headers(view: BatchView) -> Any:
+    rows = [_pairs_in(block) for block in _blocks(view)]
+    return pa.array(rows, HEADERS.type)
+
+
+def _pairs_in(block: bytes) -> list[tuple[str, bytes]] | None:
+    """Names and raw values; None if there are no headers, or none that can be read."""
+    if not block or not is_typed(block):
+        return None
+    return [(entry.key.decode(errors="replace"), entry.value) for entry in iterate_user_headers(block)]

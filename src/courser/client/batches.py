@@ -1,0 +1,49 @@
+"""Whole batches as they came: for programs that move many messages, such as bulk reads, Arrow tables, Spark."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from courser.api.replies import Polled
+from courser.client.batch_view import BatchView, batches_of
+from courser.client.messages import Message
+from courser.client.polling import messages_of
+
+
+class PolledBatches:
+    """What a bulk poll returned."""
+
+    def __init__(self, polled: Polled) -> None:
+        self._polled = polled
+        self.partition_id = polled.partition_id
+        self.current_offset = polled.current_offset
+        """Of the newest message of the partition."""
+        self.message_count = polled.message_count
+        self.size = polled.size
+        """Bytes of all batches."""
+
+    @cached_property
+    def views(self) -> list[BatchView]:
+        """The batches."""
+        return list(batches_of(self._polled))
+
+    def __iter__(self) -> Iterator[BatchView]:
+        return iter(self.views)
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next poll goes on; None if there was nothing."""
+        return self.views[-1].next_offset if self.views else None
+
+    def messages(self) -> list[Message]:
+        """One object per message, after all."""
+        return messages_of(self._polled)
+
+    def to_arrow(self, *, headers: bool = False) -> Any:
+        """A ``pyarrow.Table`` with a row per message. Needs ``pyarrow``: install ``courser[arrow]``."""
+        from courser.client.arrow import table_of  # noqa: PLC0415 - pyarrow is large, and not everybody has it
+
+        return table_of(self.views, headers=headers)

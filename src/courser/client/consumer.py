@@ -1,0 +1,470 @@
+"""The consumer: messages of a topic one after another, from all partitions that are its own.
+
+It has a connection of its own, because a group counts connections, and because its waits must not hold others up. The
+position in each partition is kept here; the server keeps what was committed. After a reconnect, or when the group deals
+the partitions anew, reading goes on where it was, or where the partition's last owner committed.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.client.encryption import Encryptor
+from courser.client.link import Link
+from courser.client.messages import Message
+from courser.client.polling import fields_of
+from courser.client.starting import Start, StartingPoint
+from courser.errors import (
+    AlreadyExists,
+    ClientClosed,
+    CourserError,
+    ErrorCode,
+    NotAssigned,
+    NotFound,
+    OffsetsUnavailable,
+)
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer as Reader
+from courser.model.identifiers import Identifier
+from courser.model.messaging import PollingKind
+
+_log = logging.getLogger(__name__)
+_NOBODY = Reader(ConsumerKind.CONSUMER, 0)
+
+Committer: TypeAlias = Callable[["ConsumedMessage"], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer reads."""
+
+    batch_count: int = 1000
+    """Messages of one poll."""
+    batch_size: int = 1024 * 1024
+    """Bytes of one poll; a single message may have more. At most two polls are held in memory."""
+    wait: float = 20.0
+    """Seconds that one request waits for messages, at most 20. Arrivals end it."""
+    commit: Literal["auto", "manual"] = "auto"
+    """``auto``: a message is committed after the body of the loop is done with it, together with others."""
+    commit_interval: float = 1.0
+    """Seconds between automatic commits; also when nothing is left to read, and at the end."""
+    sync_interval: float = 1.0
+    """Seconds after which a busy member asks which partitions are its own."""
+    on_gap: Literal["raise", "skip"] = "raise"
+    """What to do about messages that are gone or damaged."""
+    stop_at_end: bool = False
+    """Whether the iteration ends when nothing is left to read, instead of waiting for more."""
+    create_group: bool = True
+    """Whether a group that is not there is made."""
+
+    def __post_init__(self) -> None:
+        if min(self.batch_count, self.batch_size) < 1 or not 0 <= self.wait <= 20:
+            raise ValueError("a consumer's batch_count and batch_size are at least 1, its wait 0 to 20 seconds")
+        if self.commit not in ("auto", "manual") or self.on_gap not in ("raise", "skip"):
+            raise ValueError('a consumer\'s commit is "auto" or "manual", its on_gap "raise" or "skip"')
+
+
+class ConsumedMessage(Message, frozen=True):
+    """A message that a consumer read."""
+
+    committer: Committer | None = None
+
+    async def commit(self) -> bool:
+        """Store that this message, and all before it in its partition, are done with.
+
+        Returns False if the partition has become another member's: that one may read the message again.
+        """
+        assert self.committer is not None, "only a consumer makes such messages"
+        return await self.committer(self)
+
+
+class Consumer:
+    """Reads one topic: ``async for message in client.consumer("stream/topic", group="app")``.
+
+    For one task. Close it, or the client, to leave the group at once.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        group: Identifier | None = None,
+        name: Identifier | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Start | None = None,
+        settings: ConsumerSettings | None = None,
+        encryptor: Encryptor | None = None,
+    ) -> None:
+        if group is not None and (name is not None or partitions is not None):
+            raise ValueError("a member of a group has no name and no partitions of its own choice")
+        self._link = link
+        self._stream, self._topic = stream, topic
+        self._group = group
+        self._reader = _reader_of(group, name)
+        self._wanted = None if partitions is None else tuple(partitions)
+        self.settings = settings or ConsumerSettings()
+        self._encryptor = encryptor
+        begin: Start = start if start is not None else "first" if self._reader is None else "next"
+        self._starting = StartingPoint(link, stream, topic, self._reader, begin)
+        self._positions: dict[int, int] = {}
+        """By partition, the next offset to poll."""
+        self._hot: deque[int] = deque()
+        """Partitions that may have something to read, in turn."""
+        self._buffer: deque[ConsumedMessage] = deque()
+        self._ahead: tuple[int, asyncio.Task[r.Reply | None]] | None = None
+        """The next poll, asked for while the messages of the last one are looked at: partition and answer."""
+        self._current: ConsumedMessage | None = None
+        """What the body of the loop is busy with."""
+        self._done: dict[int, int] = {}
+        """By partition, the last offset that is done with and not committed."""
+        self._generation = 0
+        self._connection_count = 0
+        self._synced_at = self._committed_at = 0.0
+        self._is_open = self._is_closed = False
+        self.skipped_count = 0
+        """Offsets that were passed over because their messages are gone or damaged."""
+        self.rebalance_count = 0
+        """How often the partitions of this member were other ones."""
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    async def open(self) -> None:
+        """Connect, join the group, find out where to begin. The first ``async for`` does it if nobody else did."""
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed")
+        if self._is_open:
+            return
+        await self._link.open()
+        self._connection_count = self._link.connection_count
+        if self._group is not None:
+            await self._join()
+            await self._sync()
+        else:
+            await self._choose_partitions()
+        self._committed_at = asyncio.get_running_loop().time()
+        self._is_open = True
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(failed=kind is not None)
+
+    async def close(self, *, failed: bool = False) -> None:
+        """Commit what is done, leave the group, close the connection. May be repeated.
+
+        The message that was read last counts as done, unless ``failed``.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._drop_ahead()
+            if self._is_open and self._link.is_connected:
+                if not failed:
+                    self._finish_current()
+                with suppress(CourserError):
+                    await self.commit_done()
+                if self._group is not None:
+                    with suppress(CourserError):
+                        await self._link.request(c.LeaveConsumerGroup(self._stream, self._topic, self._group))
+        finally:
+            await self._link.close()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumedMessage:
+        if not self._is_open:
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self.open()
+        self._finish_current()
+        if not self._buffer:
+            await self._refill()
+        self._current = message = self._buffer.popleft()
+        return message
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads now."""
+        return tuple(self._positions)
+
+    def position(self, partition_id: int) -> int:
+        """The offset that is handed out next."""
+        for message in self._buffer:
+            if message.partition_id == partition_id:
+                return message.offset
+        return self._positions[partition_id]
+
+    async def seek(self, partition_id: int, offset: int) -> None:
+        """Go on at another offset of one of its partitions."""
+        if partition_id not in self._positions:
+            raise NotAssigned(ErrorCode.PARTITION_NOT_OWNED, f"partition {partition_id} is not this consumer's")
+        await self._drop_ahead()
+        self._buffer = deque(message for message in self._buffer if message.partition_id != partition_id)
+        self._positions[partition_id] = offset
+        self._heat(partition_id)
+
+    async def _refill(self) -> None:
+        """Get messages. Ends the iteration if there will be none."""
+        while not self._buffer:
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self._keep_up()
+            if self._hot:
+                await self._read(self._hot[0])
+                continue
+            await self.commit_done()
+            if self.settings.stop_at_end:
+                raise StopAsyncIteration
+            await self._wait()
+
+    async def _read(self, partition_id: int) -> None:
+        """One poll of one partition."""
+        try:
+            reply = await self._polled(partition_id)
+        except OffsetsUnavailable as gap:
+            if self.settings.on_gap == "raise":
+                raise
+            self.skipped_count += gap.end_offset - gap.first_offset
+            self._positions[partition_id] = gap.end_offset
+            return
+        except NotAssigned:
+            await self._sync()
+            return
+        except NotFound:
+            await self._look_again()
+            return
+        if partition_id not in self._positions:
+            return
+        self._hot.rotate(-1)
+        if not reply.message_count:
+            self._cool(partition_id)
+            return
+        self._buffer.extend(ConsumedMessage(*fields, self._commit) for fields in fields_of(reply, self._encryptor))
+        self._positions[partition_id] = self._buffer[-1].offset + 1
+        self._look_ahead()
+
+    async def _polled(self, partition_id: int) -> r.Polled:
+        if self._ahead is not None and self._ahead[0] == partition_id:
+            (_, task), self._ahead = self._ahead, None
+            reply = await task
+        else:
+            await self._drop_ahead()
+            reply = await self._link.request(self._poll(partition_id), patient=True)
+        assert isinstance(reply, r.Polled)
+        return reply
+
+    def _look_ahead(self) -> None:
+        """Ask for the next messages already: they come while these are looked at."""
+        if self._hot:
+            partition_id = self._hot[0]
+            task = asyncio.ensure_future(self._link.request(self._poll(partition_id), patient=True))
+            self._ahead = (partition_id, task)
+
+    async def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            (_, task), self._ahead = self._ahead, None
+            task.cancel()
+            with suppress(asyncio.CancelledError, CourserError):
+                await task
+
+    def _poll(self, partition_id: int) -> c.WaitForMessages:
+        settings = self.settings
+        poll = c.PollMessages(
+            self._reader or _NOBODY,
+            self._stream,
+            self._topic,
+            partition_id,
+            PollingKind.OFFSET,
+            self._positions[partition_id],
+            settings.batch_count,
+            auto_commit=False,
+        )
+        return c.WaitForMessages(poll, 0, settings.batch_size)
+
+    async def _wait(self) -> None:
+        """Until there is something to read, or the partitions are others."""
+        positions = tuple(self._positions.items())
+        wait = int(self.settings.wait * 1_000_000)
+        reader = self._reader or _NOBODY
+        command = c.WaitForArrivals(reader, self._stream, self._topic, positions, self._generation, wait)
+        try:
+            reply = await self._link.request(command, patient=True)
+        except NotAssigned:
+            await self._sync()
+            return
+        except NotFound:
+            await self._look_again()
+            return
+        assert isinstance(reply, r.Arrivals)
+        if reply.generation != self._generation:
+            await self._sync()
+        elif not reply.partition_ids:
+            await self._look_again()
+        for partition_id in reply.partition_ids:
+            self._heat(partition_id)
+
+    def _heat(self, partition_id: int) -> None:
+        if partition_id in self._positions and partition_id not in self._hot:
+            self._hot.append(partition_id)
+
+    def _cool(self, partition_id: int) -> None:
+        if partition_id in self._hot:
+            self._hot.remove(partition_id)
+
+    # --- partitions -----------------------------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        """What has to be done now and then, however much there is to read."""
+        now = asyncio.get_running_loop().time()
+        if self._link.connection_count != self._connection_count:
+            # The group was joined anew, and its generations may count from 1 again.
+            await self._look_again(is_new_connection=True)
+        elif self._group is not None and now - self._synced_at >= self.settings.sync_interval:
+            await self._sync()
+        if self.settings.commit == "auto" and now - self._committed_at >= self.settings.commit_interval:
+            await self.commit_done()
+
+    async def _look_again(self, *, is_new_connection: bool = False) -> None:
+        self._connection_count = self._link.connection_count
+        if self._group is None:
+            await self._choose_partitions()
+        else:
+            await self._sync(is_doubtful=is_new_connection)
+
+    async def _choose_partitions(self) -> None:
+        """All partitions, or those that were asked for."""
+        bounds = await self._starting.bounds()
+        wanted = tuple(bounds) if self._wanted is None else self._wanted
+        missing = [partition_id for partition_id in wanted if partition_id not in bounds]
+        if missing:
+            raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"the topic has no partition {missing[0]}")
+        await self._assign(wanted)
+
+    async def _join(self) -> None:
+        assert self._group is not None
+        join = c.JoinConsumerGroup(self._stream, self._topic, self._group)
+        try:
+            await self._link.request(join, patient=self._is_open)
+        except NotFound as missing:
+            if (
+                missing.code is not ErrorCode.GROUP_NOT_FOUND
+                or not self.settings.create_group
+                or not isinstance(self._group, str)
+            ):
+                raise
+            with suppress(AlreadyExists):
+                await self._link.request(c.CreateConsumerGroup(self._stream, self._topic, self._group))
+            await self._link.request(join)
+
+    async def _sync(self, *, is_doubtful: bool = False) -> None:
+        """Which partitions are this member's now."""
+        assert self._group is not None
+        command = c.SyncConsumerGroup(self._stream, self._topic, self._group)
+        try:
+            reply = await self._link.request(command, patient=True)
+        except (NotAssigned, NotFound):
+            # Dropped as silent, or the group was deleted: begin anew.
+            await self._join()
+            reply = await self._link.request(command, patient=True)
+            is_doubtful = True
+        assert isinstance(reply, r.Assignment)
+        self._synced_at = asyncio.get_running_loop().time()
+        if reply.generation == self._generation and not is_doubtful:
+            return
+        # After two rebalances at a time somebody else may have had these partitions in between.
+        is_doubtful = is_doubtful or reply.generation != self._generation + 1
+        self._generation = reply.generation
+        await self._assign(reply.partition_ids, is_doubtful=is_doubtful)
+
+    async def _assign(self, partition_ids: Sequence[int], *, is_doubtful: bool = False) -> None:
+        """Drop the partitions that are another's, and begin those that are new."""
+        lost = self._positions.keys() - set(partition_ids)
+        gained = [partition_id for partition_id in partition_ids if partition_id not in self._positions]
+        if lost or gained:
+            self.rebalance_count += 1
+        if self._ahead is not None and (self._ahead[0] in lost or is_doubtful):
+            await self._drop_ahead()
+        for partition_id in lost:
+            del self._positions[partition_id]
+            self._done.pop(partition_id, None)
+            self._cool(partition_id)
+        if lost:
+            self._buffer = deque(message for message in self._buffer if message.partition_id not in lost)
+        if is_doubtful and self._reader is not None:
+            for partition_id in tuple(self._positions):
+                await self._catch_up(partition_id)
+        if gained:
+            self._positions |= await self._starting.offsets(gained)
+        for partition_id in partition_ids:
+            self._heat(partition_id)
+
+    async def _catch_up(self, partition_id: int) -> None:
+        """Not to read again what another member has read and committed meanwhile."""
+        stored = await self._starting.stored(partition_id)
+        if stored is not None and stored >= self.position(partition_id):
+            self._buffer = deque(
+                message for message in self._buffer if message.partition_id != partition_id or message.offset > stored
+            )
+            self._positions[partition_id] = max(self._positions[partition_id], stored + 1)
+
+    # --- commits --------------------------------------------------------------------------------------
+
+    def _finish_current(self) -> None:
+        """The body of the loop is done with its message."""
+        message, self._current = self._current, None
+        if message is not None and self._reader is not None and self.settings.commit == "auto":
+            self._done[message.partition_id] = message.offset
+
+    async def commit_done(self) -> None:
+        """Commit all messages that the body of the loop is done with."""
+        self._committed_at = asyncio.get_running_loop().time()
+        done, self._done = self._done, {}
+        if done:
+            await asyncio.gather(*(self._store(partition_id, offset) for partition_id, offset in done.items()))
+
+    async def _commit(self, message: ConsumedMessage) -> bool:
+        if self._reader is None:
+            raise ClientClosed("a consumer without a name or a group has nowhere to store its offsets")
+        if self._done.get(message.partition_id, -1) <= message.offset:
+            self._done.pop(message.partition_id, None)
+        if self._current is message:
+            self._current = None
+        return await self._store(message.partition_id, message.offset)
+
+    async def _store(self, partition_id: int, offset: int) -> bool:
+        assert self._reader is not None
+        command = c.StoreConsumerOffset(self._reader, self._stream, self._topic, partition_id, offset)
+        try:
+            await self._link.request(command, patient=not self._is_closed)
+        except NotAssigned:
+            _log.info("partition %d was given to another member before offset %d was committed", partition_id, offset)
+            return False
+        return True
+
+
+def _reader_of(group: Identifier | None, name: Identifier | None) -> Reader | None:
+    if group is not None:
+        return Reader(ConsumerKind.GROUP, group)
+    return None if name is None else Reader(ConsumerKind.CONSUMER, name)
