@@ -4,12 +4,14 @@ Requests are written from the protocol (``tests.wire.classic_client`` and the fe
 the server's codecs.
 """
 
+import contextlib
+import select
 import socket
 import struct
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -79,6 +81,9 @@ class Answer:
     is_eviction: bool = False
     """Then the status is a reason."""
 
+    number: int = field(default=0, compare=False)
+    """Of the request that is answered, if the protocol tells it."""
+
     @property
     def is_declared(self) -> bool:
         """Whether it is a success, or a failure that has a name, and no defect of the server."""
@@ -90,8 +95,9 @@ class Answer:
 class Client(ABC):
     """One connection. ``ask`` says a command; ``send`` and ``receive`` are for everything else."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        """``address``: where the client is; all of 127.0.0.0/8 is here."""
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (address, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
@@ -149,6 +155,15 @@ class Client(ABC):
     def receive(self) -> Answer:
         """Wait for one answer. Raises ``Closed``."""
 
+    def finish(self) -> None:
+        """Send nothing more, but go on reading."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def is_silent(self, seconds: float) -> bool:
+        """Whether nothing comes for so long, not even the end."""
+        return not select.select([self.socket], [], [], seconds)[0]
+
     def fate(self) -> Answer | None:
         """One answer, or None if the server closes the connection instead."""
         try:
@@ -174,8 +189,8 @@ class Client(ABC):
 class ClassicClient(Client):
     """SDK 0.5 to 0.8."""
 
-    def __init__(self, port: int, dialect: Dialect = Dialect.SDK_0_8) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, address: str = "127.0.0.1", *, dialect: Dialect = Dialect.SDK_0_8) -> None:
+        super().__init__(port, address)
         self._dialect = dialect
 
     def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
@@ -197,8 +212,8 @@ class ClassicClient(Client):
 class VsrClient(Client):
     """SDK 0.9."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        super().__init__(port, address)
         self._client = uuid.uuid4().bytes
         self._session = 0
         self._number = 0
@@ -245,14 +260,14 @@ class VsrClient(Client):
         if kind == _EVICTION:
             return Answer(header[255], body, is_eviction=True)
         assert kind == 8, "there are replies and evictions"
-        status = struct.unpack_from("<I", header, 216)[0]
+        status, number = struct.unpack_from("<I", header, 216)[0], struct.unpack_from("<Q", header, 200)[0]
         if operation not in _FRAMED or status:
-            return Answer(status, body)
+            return Answer(status, body, number=number)
         if struct.unpack_from("<I", body)[0]:
-            return Answer(struct.unpack_from("<I", body, 8)[0], body[12:])
+            return Answer(struct.unpack_from("<I", body, 8)[0], body[12:], number=number)
         if operation == _REGISTER:
             self._session, self._number = struct.unpack_from("<Q", header, 184)[0], 0
-        return Answer(0, body[4:])
+        return Answer(0, body[4:], number=number)
 
 
 def _login_body(command: c.Command) -> bytes:
