@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
+from courser.broker.disk_pool import DiskPool
 from courser.broker.partition import Partition
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import parse_batch
@@ -30,7 +30,7 @@ class Engine:
 
     def __init__(self, path: Path) -> None:
         self.data = DataDirectory.open(path)
-        self.pool = ThreadPoolExecutor(POOL_SIZE, "disk")
+        self.pool = DiskPool(POOL_SIZE)
         self.partitions: list[Partition] = []
 
     def create(self, settings: LogSettings, number: int = 0) -> Partition:

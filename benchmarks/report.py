@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import Bound, Row, Target, Weight
+from courser.records import frame_walk
 
 HEADINGS = ("measure", "unit", "engine", "bare", "ratio (min..max)", "target", "verdict", "compared with; note")
 
@@ -23,6 +24,7 @@ def machine_facts(directory: Path) -> dict[str, str]:
         "file system": _file_system(directory),
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {version(name)}" for name in ("uvloop", "numpy", "xxhash")),
+        "frame walk": "compiled" if frame_walk.is_compiled else "in Python",
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()) + " (1, 5 and 15 minutes)",
     }
 

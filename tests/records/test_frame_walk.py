@@ -129,9 +129,9 @@ def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:
         with pytest.raises((TypeError, AttributeError)):
             walk.survey(*arguments)
     with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
-        walk.first_in_cells(b"", 48, 1, 0, 0, 0, -1)
+        walk.first_in_cells(b"", 48, 2, 0, 0, 0, -1)
     with pytest.raises((TypeError, ValueError)):
-        walk.first_in_cells(b"1234567", 0, 1, 0, 0, 4096, -1)
+        walk.first_in_cells(b"1234567", 0, 2, 0, 0, 4096, -1)
 
 
 @pytest.mark.parametrize(("variable", "is_pure"), [({}, False), ({"COURSER_PURE": "1"}, True)])

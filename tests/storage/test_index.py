@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
+from courser.storage import upkeep
 from courser.storage.index_entries import IndexEntries, IndexEntry
 from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, BadIndex, IndexFile, segment_seed
 from courser.storage.read_result import SkipReason
@@ -18,6 +19,12 @@ from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped
 every_cache = pytest.mark.parametrize("cache", list(IndexCache), ids=lambda cache: cache.value)
 INTERVAL = 64
 """Bytes: several entries in a batch of a few messages, several blocks in a small segment."""
+
+
+@pytest.fixture(autouse=True)
+def frequent_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block or two of entries are written at a time, not a third of a mebibyte."""
+    monkeypatch.setattr(upkeep, "_INDEX_FLUSH_BLOCK_COUNT", 16)
 
 
 def settings_of(cache: IndexCache = IndexCache.OPEN_SEGMENT, segment_size: int = 10**6) -> LogSettings:
@@ -83,9 +90,7 @@ def test_an_entry_leads_to_within_the_interval_of_any_message(sizes: list[list[i
     frames: list[tuple[int, int, int, int]] = []
     for number, batch_sizes in enumerate(sizes):
         batch = batch_of(*(bytes(size) for size in batch_sizes))
-        entries.add_batch(
-            base_offset=offset, position=position, timestamp=number, frames=batch.frames, interval=interval
-        )
+        entries.add(entries.entries_of(offset, position, batch.frames, interval), position, number)
         for delta, start in enumerate(batch.frames.starts.tolist()):
             frames.append((offset + delta, position + 256 + start, position, number))
         offset, position = offset + batch.count, position + batch.size

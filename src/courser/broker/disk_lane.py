@@ -3,10 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
+from courser.broker.disk_pool import start
 from courser.errors import CourserError, StorageFailure
 from courser.storage.jobs import Job
 
@@ -84,16 +85,18 @@ class DiskLane:
             self._retry.cancel()
 
     def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
-        # Not run_in_executor: a future of the loop's own per job costs as much as the rest of the way there and back.
-        hand_back = partial(self._hand_back, asyncio.get_running_loop(), job, done)
-        self._pool.submit(job.run).add_done_callback(hand_back)
+        start(self._pool, job.run, partial(self._hand_back, asyncio.get_running_loop(), job, done))
 
     def _hand_back(
-        self, loop: asyncio.AbstractEventLoop, job: Job, done: asyncio.Future[None] | None, ran: Future[None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        job: Job,
+        done: asyncio.Future[None] | None,
+        error: BaseException | None,
     ) -> None:
         """On the pool's thread, as a rule."""
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._finish, job, done, ran.exception())
+            loop.call_soon_threadsafe(self._finish, job, done, error)
 
     def _finish(self, job: Job, done: asyncio.Future[None] | None, error: BaseException | None) -> None:
         try:

@@ -103,12 +103,14 @@ class Partition:
         marks = log.marks
         if marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
-        if log.settings.durability.level is Durability.WRITTEN:
+        level = log.settings.durability.level
+        if level is Durability.WRITTEN:
             return appended
-        now = self._clock.monotonic()
-        if self._acknowledgements.admits(marks.written, marks.synced, now):
-            self._wake_due_sync(now)
-            return appended
+        if level is Durability.BOUNDED:
+            now = self._clock.monotonic()
+            if self._acknowledgements.admits(marks.written, marks.synced, now):
+                self._wake_due_sync(now)
+                return appended
         waiter = asyncio.get_running_loop().create_future()
         self._acknowledgements.wait(marks.written, waiter)
         self._syncs.wake()

@@ -89,13 +89,8 @@ class IndexCheck:
         if contents is None or self._batch_positions is None or not contents.interval:
             return
         header = batch.header
-        self._expected.add_batch(
-            base_offset=header.base_offset,
-            position=batch.position,
-            timestamp=header.base_timestamp,
-            frames=frames,
-            interval=contents.interval,
-        )
+        entries = self._expected.entries_of(header.base_offset, batch.position, frames, contents.interval)
+        self._expected.add(entries, batch.position, header.base_timestamp)
         first, end = np.searchsorted(self._batch_positions, (batch.position, batch.position + 1))
         if first == end:
             return

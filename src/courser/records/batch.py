@@ -28,9 +28,9 @@ _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
-    """Messages on their way in."""
+    """Messages on their way in. Never changed; not frozen, because one is made per send."""
 
     origin_timestamp: int
     count: int
@@ -87,7 +87,7 @@ def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
         raise InvalidBatch(
             ErrorCode.INVALID_MESSAGES_SIZE, f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
         )
-    if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+    if bytes(view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE]) != layout.NO_EXTENSION:
         raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
     body = view[layout.BATCH_HEADER_SIZE :]
     frames, checksums, has_reserved, is_numbered = survey_frames(body, count)

@@ -17,6 +17,7 @@ _unpack_header = layout.FRAME_HEADER.unpack_from
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
 """The lengths of the frame that begins at a position."""
+_pack = struct.Struct("<I").pack
 _ZERO = np.zeros(1, np.uint32)
 
 
@@ -109,6 +110,9 @@ def first_in_cells(
     positions of the frames, 32 bits each, and the last cell that has a first frame now.
     """
     first_cell = position // interval
+    if count == 1:
+        # The common case of small sends: no arrays for a single number.
+        return (b"", b"", cell) if first_cell == cell else (_pack(offset), _pack(position), first_cell)
     if not frame_size:
         places = (np.frombuffer(starts, np.int64) + position).astype(np.uint32)
         cells = places // np.uint32(interval)

@@ -6,7 +6,6 @@ A *body* is the frames of one batch behind one another. All that a send needs to
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,9 @@ from courser.records.checksum import xxh3
 from courser.records.frame_walk_pure import follow_lengths, pick
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FrameLayout:
-    """Where the frames of a body begin."""
+    """Where the frames of a body begin. Never changed; not frozen, because one is made per send."""
 
     count: int
     frame_size: int
@@ -41,20 +40,11 @@ class FrameLayout:
         return int(self.starts[number + 1]) if number + 1 < self.count else self.size
 
 
-class FrameSurvey(NamedTuple):
-    """What one walk over the frames of a body finds."""
-
-    frames: FrameLayout
-    checksums: bytes
-    """The checksum fields in order: what the batch checksum covers."""
-    has_reserved: bool
-    """Whether a reserved byte is not zero."""
-    is_numbered: bool
-    """Whether the offset deltas are 0, 1, 2 and so on."""
-
-
-def survey_frames(body: memoryview, count: int) -> FrameSurvey:
+def survey_frames(body: memoryview, count: int) -> tuple[FrameLayout, bytes, bool, bool]:
     """Walk over a body that must hold exactly ``count`` frames, without a byte left over.
+
+    Returns where the frames begin; their checksum fields in order, which the batch checksum covers; whether a reserved
+    byte is not zero; whether the offset deltas are 0, 1, 2 and so on.
 
     Raises:
         InvalidBatch: the lengths do not fill the body, or the count is another.
@@ -63,7 +53,7 @@ def survey_frames(body: memoryview, count: int) -> FrameSurvey:
     if found is None:
         raise _why_not(body, count)
     frame_size, starts, checksums, has_reserved, is_numbered = found
-    return FrameSurvey(FrameLayout(count, frame_size, starts, len(body)), checksums, has_reserved, is_numbered)
+    return FrameLayout(count, frame_size, starts, len(body)), checksums, has_reserved, is_numbered
 
 
 def _why_not(body: memoryview, count: int) -> InvalidBatch:
@@ -83,7 +73,7 @@ def _why_not(body: memoryview, count: int) -> InvalidBatch:
 
 def layout_of(body: memoryview, count: int) -> FrameLayout:
     """Only where the frames begin. Raises as ``survey_frames`` does."""
-    return survey_frames(body, count).frames
+    return survey_frames(body, count)[0]
 
 
 def uniform_layout(count: int, frame_size: int) -> FrameLayout:

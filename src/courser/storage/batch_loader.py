@@ -1,7 +1,8 @@
 """Batches of a log file, each loaded whole and checked, several per call to the file where they are small."""
 
+from courser.records.checksum import xxh3
 from courser.records.layout import BATCH_HEADER_SIZE
-from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
+from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
 from courser.storage.files import File, read_into
 from courser.storage.read_result import ReadBuffer
 
@@ -29,24 +30,26 @@ class BatchLoader:
         Raises:
             BadBatch: what lies there fails a check.
         """
-        at = position - self._position
-        if not 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
-            self._fetch(position, guess)
-            at = 0
-        header = read_header(self._block, at, self._identity)
-        if at + header.stored_length > len(self._block):
-            if position + header.stored_length > self._limit:
-                raise BadBatch(f"the batch of {header.stored_length} bytes reaches beyond the end of the log")
-            if at:
-                self._fetch(position, header.stored_length)
-                at = 0
-            else:
-                self._complete(header.stored_length)
+        block, at = self.block_at(position, guess)
+        header = read_header(block, at, self._identity)
         end = at + header.stored_length
-        if end > len(self._block):
-            raise BadBatch("the file ends inside the batch")
-        check_body(header, self._block[at + BATCH_HEADER_SIZE : end])
-        return header, self._block, at
+        if end > len(block):
+            at, block = 0, self._fetch_rest(position, at, header.stored_length)
+            end = header.stored_length
+        if xxh3(block[at + BATCH_HEADER_SIZE : end]) != header.body_hash:
+            raise BadBatch("the body hash does not match")
+        return header, block, at
+
+    def block_at(self, position: int, guess: int) -> tuple[memoryview, int]:
+        """A block that holds at least the header of the batch at ``position``, and where in the block it begins.
+
+        Raises:
+            BadBatch: the file ends there.
+        """
+        at = position - self._position
+        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
+            return self._block, at
+        return self._fetch(position, guess), 0
 
     def load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
         """The header of a batch that was checked before, with the bytes ``start`` to ``end`` of the log behind it."""
@@ -56,26 +59,35 @@ class BatchLoader:
         self._read(start, block[BATCH_HEADER_SIZE:])
         return header, block
 
-    def _fetch(self, position: int, guess: int) -> None:
+    def _fetch(self, position: int, guess: int) -> memoryview:
         size = min(max(guess, BATCH_HEADER_SIZE), self._limit - position)
         if size < BATCH_HEADER_SIZE:
             raise BadBatch(f"{size} bytes are less than a batch header")
         block = self._buffer.take(size)
-        filled = read_into(self._file, position, block, wait=self._wait)
-        if filled < BATCH_HEADER_SIZE:
-            raise BadBatch("the file ends before the log should")
+        filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
+            filled += read_into(self._file, position + filled, block[filled:], wait=self._wait) if filled else 0
+            if filled < BATCH_HEADER_SIZE:
+                raise BadBatch("the file ends before the log should")
             # The batches that are there are good all the same.
             block = block[:filled]
         self.size_read += filled
         self._block, self._position = block, position
+        return block
 
-    def _complete(self, size: int) -> None:
-        """Read the rest of the batch that the block begins with."""
-        have = len(self._block)
-        block = self._buffer.extend(self._block, size)
-        self._read(self._position + have, block[have:])
-        self._block = block
+    def _fetch_rest(self, position: int, at: int, size: int) -> memoryview:
+        """Have the whole batch at ``position``, of which the block holds only the beginning, at ``at``."""
+        if position + size > self._limit:
+            raise BadBatch(f"the batch of {size} bytes reaches beyond the end of the log")
+        if at:
+            block = self._fetch(position, size)
+        else:
+            have = len(self._block)
+            block = self._block = self._buffer.extend(self._block, size)
+            self._read(position + have, block[have:])
+        if len(block) < size:
+            raise BadBatch("the file ends inside the batch")
+        return block
 
     def _read(self, position: int, buffer: memoryview) -> None:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):

@@ -124,8 +124,12 @@ def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:
     Raises:
         OSError: some bytes may have been written before it; the caller cuts the file back.
     """
+    return write_rest(file, position, buffers, file.write_at(position, buffers))
+
+
+def write_rest(file: File, position: int, buffers: Sequence[Buffer], written: int) -> int:
+    """Go on with a write of which ``written`` bytes were taken. Returns and raises as ``write_all`` does."""
     size = sum(map(len, buffers))
-    written = file.write_at(position, buffers)
     if written == size:
         return size
     # Near a full disk the kernel takes a part and refuses the rest on the next call.

@@ -7,14 +7,14 @@ looks at nothing but positions: an index that is built again from the log comes 
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from courser.records.frame_walk import first_in_cells
 from courser.records.frames import FrameLayout
-from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
+from courser.records.layout import BATCH_HEADER_SIZE
 
 ROW = np.dtype(
     [
@@ -26,6 +26,9 @@ ROW = np.dtype(
     ]
 )
 """An entry on disk."""
+
+BatchEntries: TypeAlias = tuple[bytes, bytes, int]
+"""Of one batch: offsets from the segment's first on and positions of frames, 32 bits each; the last cell."""
 
 
 class IndexEntry(NamedTuple):
@@ -65,35 +68,28 @@ class IndexEntries:
         """The offset of the first entry."""
         return self._offsets[0] + self._base_offset if self._count else None
 
-    def add_batch(self, *, base_offset: int, position: int, timestamp: int, frames: FrameLayout, interval: int) -> None:
-        """Take note of a batch that lies at ``position``, behind all that was added before."""
-        first_frame = position + BATCH_HEADER_SIZE
-        first_cell = first_frame // interval
-        if frames.count == 1 or (first_frame + frames.size - FRAME_HEADER_SIZE) // interval == first_cell:
-            # A batch inside one cell, the common case of small sends: no arrays for a single number.
-            if first_cell != self._last_cell:
-                self._offsets.append(base_offset - self._base_offset)
-                self._frame_positions.append(first_frame)
-                self._batch_positions.append(position)
-                self._times.append(timestamp)
-                self._last_cell = first_cell
-                self._count += 1
-            return
-        offsets, positions, self._last_cell = first_in_cells(
+    def entries_of(self, base_offset: int, position: int, frames: FrameLayout, interval: int) -> BatchEntries:
+        """The entries of a batch that will lie at ``position``, behind all that was added before."""
+        return first_in_cells(
             frames.packed_starts,
             frames.frame_size,
             frames.count,
-            first_frame,
+            position + BATCH_HEADER_SIZE,
             base_offset - self._base_offset,
             interval,
             self._last_cell,
         )
-        count = len(offsets) // self._offsets.itemsize
-        self._offsets.frombytes(offsets)
-        self._frame_positions.frombytes(positions)
-        self._batch_positions.extend(array("I", (position,)) * count)
-        self._times.extend(array("Q", (timestamp,)) * count)
-        self._count = len(self._times)
+
+    def add(self, entries: BatchEntries, position: int, timestamp: int) -> None:
+        """Take note of a batch that lies at ``position``."""
+        offsets, frame_positions, self._last_cell = entries
+        if offsets:
+            count = len(offsets) // 4
+            self._offsets.frombytes(offsets)
+            self._frame_positions.frombytes(frame_positions)
+            self._batch_positions.frombytes(position.to_bytes(4, "little") * count)
+            self._times.frombytes(timestamp.to_bytes(8, "little") * count)
+            self._count += count
 
     def at_offset(self, offset: int) -> IndexEntry | None:
         """The last entry at or before ``offset``."""

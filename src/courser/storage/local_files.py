@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import NoReturn, Self, TypeAlias
 
 from courser.errors import StartRefused
 from courser.model.buffers import Buffer
@@ -48,7 +48,8 @@ class LocalFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
-        self._check(position)
+        if position < 0 or self._descriptor < 0:
+            self._refuse(position)
         if len(buffers) > _BUFFERS_MAX:
             buffers = buffers[:_BUFFERS_MAX]
         return os.pwritev(self._descriptor, buffers, position)
@@ -58,7 +59,8 @@ class LocalFile:
 
         With ``wait=False`` raise ``BlockingIOError``, or return less, rather than wait for the disk.
         """
-        self._check(position)
+        if position < 0 or self._descriptor < 0:
+            self._refuse(position)
         if wait:
             return os.preadv(self._descriptor, (buffer,), position)
         try:
@@ -71,7 +73,8 @@ class LocalFile:
 
     def sync(self) -> None:
         """Return once the data, and the size that is needed to read it, would survive a power cut."""
-        self._check(0)
+        if self._descriptor < 0:
+            self._refuse()
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
@@ -80,7 +83,8 @@ class LocalFile:
 
     def allocate(self, position: int, size: int) -> None:
         """Reserve disk space and extend the file with zeros up to ``position + size``."""
-        self._check(position)
+        if position < 0 or self._descriptor < 0:
+            self._refuse(position)
         try:
             os.posix_fallocate(self._descriptor, position, size)
         except OSError as error:
@@ -113,15 +117,14 @@ class LocalFile:
     def __del__(self) -> None:
         self.close()
 
-    def _check(self, position: int) -> None:
+    def _refuse(self, position: int = 0) -> NoReturn:
         """Stop what the calls below would take for something else.
 
         To the kernel, position -1 is "where the cursor is"; to ``os.fdatasync``, a closed file is a ``ValueError``.
         """
         if position < 0:
             raise OSError(errno.EINVAL, f"no position in a file: {position}", str(self._path))
-        if self._descriptor < 0:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
 
 
 class LocalFileSystem:

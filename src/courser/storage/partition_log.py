@@ -17,9 +17,10 @@ from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFa
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
+from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, stamp
 from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
-from courser.storage.files import File, FileSystem, write_all
+from courser.storage.files import File, FileSystem, write_rest
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER, log_path
@@ -34,6 +35,7 @@ from courser.storage.settings import LogSettings
 from courser.storage.watermarks import Watermarks
 
 _base_offset = attrgetter("base_offset")
+_OPEN = SegmentState.OPEN
 Changed = TypeVar("Changed")
 
 
@@ -204,9 +206,7 @@ class PartitionLog:
         is_synced = self.settings.durability.level is Durability.SYNCED
         return not is_synced and self.marks.written.offset + message_count > self.reserved_end
 
-    def append(
-        self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0
-    ) -> Appended:
+    def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
 
         Without a ``timestamp`` it gets the time of now.
@@ -216,33 +216,41 @@ class PartitionLog:
             PartitionReadOnly: a sync or a repair failed before.
             StorageFailure: the disk refused; nothing more is taken until a restart.
         """
-        self.check_writable()
-        count, size, marks = batch.count, batch.size, self.marks
-        assert not self.needs_reservation(count), "reserve first"
+        if self.failure is not None:
+            raise PartitionReadOnly(self.directory, self.failure)
+        # Little is called by name here, and little comes behind the write: with large batches every step is a cold one.
+        marks, segments, body, frames = self.marks, self.segments, batch.body, batch.frames
+        written, size = marks.written, BATCH_HEADER_SIZE + len(body)
+        base_offset = written.offset
+        assert base_offset + batch.count <= self.reserved_end or not self.needs_reservation(batch.count), (
+            "reserve first"
+        )
         # The clock may jump back; the time of a partition does not.
         timestamp = max(timestamp or self._clock.now(), self._last_timestamp)
-        segment, file = self._segment_for(size, timestamp)
-        base_offset, position = marks.written.offset, segment.size
-        header = stamp(
-            batch,
-            self.identity,
-            base_offset=base_offset,
-            base_timestamp=timestamp,
-            producer=producer,
-            sequence=sequence,
-        )
-        marks.accept(count, size)
+        segment = segments[-1] if segments else None
+        if (
+            segment is None
+            or segment.file is None
+            or segment.state is not _OPEN
+            or self._is_due(segment, size, timestamp)
+        ):
+            segment = self._next_segment(size, timestamp)
+        file, position = segment.file, segment.size
+        assert file is not None
+        entries = segment.index.entries_of(base_offset, position, frames)
+        marks.accept(batch.count, size)
+        buffers = stamp(batch, self.identity, base_offset, timestamp, producer, sequence), body
         try:
-            write_all(file, position, (header, batch.body))
+            taken = file.write_at(position, buffers)
+            if taken != size:
+                write_rest(file, position, buffers, taken)
         except OSError as error:
             raise self._undo(segment, file, error) from error
-        segment.note_batch(
-            base_offset=base_offset, count=count, position=position, size=size, timestamp=timestamp, frames=batch.frames
-        )
+        segment.note_batch(base_offset, position, size, timestamp, frames.count, entries)
         self._last_timestamp = timestamp
         self.writes.size += size
         marks.write()
-        return Appended(base_offset, count, timestamp)
+        return Appended(base_offset, frames.count, timestamp)
 
     def check_writable(self) -> None:
         """Raise ``PartitionReadOnly`` after a failure."""
@@ -267,24 +275,25 @@ class PartitionLog:
             self.fail(str(failure))
         return failure
 
-    def _segment_for(self, size: int, timestamp: int) -> tuple[Segment, File]:
+    def _next_segment(self, size: int, timestamp: int) -> Segment:
+        """The segment for a batch of ``size`` bytes: the open one, its file opened, or a new one."""
         segment = self.open_segment
-        if segment is not None and segment.size and self._is_due(segment, size, timestamp):
-            segment = None
-        if segment is None:
+        if segment is None or self._is_due(segment, size, timestamp):
             return self._begin_segment()
         if segment.file is None:
             try:
                 segment.file = self.file_system.open(log_path(self.directory, segment.base_offset), writable=True)
             except OSError as error:
                 raise storage_failure("opening", log_path(self.directory, segment.base_offset), error) from error
-        return segment, segment.file
+        return segment
 
     def _is_due(self, segment: Segment, size: int, timestamp: int) -> bool:
+        if not segment.size:
+            return False
         is_full = segment.size + size > self.settings.segment_size
         return is_full or timestamp - segment.first_timestamp >= self.settings.segment_age_max
 
-    def _begin_segment(self) -> tuple[Segment, File]:
+    def _begin_segment(self) -> Segment:
         """Switch to a new file. Nothing waits for the disk: the name is synced with the first data in it."""
         base_offset = self.marks.written.offset
         path = log_path(self.directory, base_offset)
@@ -298,7 +307,7 @@ class PartitionLog:
         self.segments = (*self.segments, segment)
         self.is_directory_unsynced = True
         self.writes.segment_created_count += 1
-        return segment, file
+        return segment
 
     def roll(self) -> None:
         """Close the open segment; the next append begins a new one."""
@@ -310,7 +319,7 @@ class PartitionLog:
         """Close the open segment if its first message is old enough: a slow topic's messages must expire too."""
         segment = self.open_segment
         now = max(self._clock.now(), self._last_timestamp)
-        if segment is not None and segment.size and self._is_due(segment, 0, now):
+        if segment is not None and self._is_due(segment, 0, now):
             segment.state = SegmentState.CLOSING
 
     def fail(self, reason: str, *, is_sync: bool = False) -> None:
@@ -325,16 +334,21 @@ class PartitionLog:
 
     def sync_file(self, file: File) -> None:
         """Sync data; after one failure no other sync is believed. May run on any thread."""
-        self._sync(file.path, lambda: sync_file(file))
+        self._refuse_after_failure(file.path)
+        try:
+            sync_file(file)
+        except StorageFailure:
+            self.has_sync_failed = True
+            raise
 
     def sync_names(self) -> None:
         """The same for the names of the files."""
-        self._sync(self.directory, lambda: sync_names_if_possible(self.file_system, self.directory))
+        self._refuse_after_failure(self.directory)
+        self.noticing(lambda: sync_names_if_possible(self.file_system, self.directory))()
 
-    def _sync(self, path: Path, sync: Callable[[], None]) -> None:
+    def _refuse_after_failure(self, path: Path) -> None:
         if self.has_sync_failed:
             raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
-        self.noticing(sync)()
 
     def noticing(self, run: Callable[[], None]) -> Callable[[], None]:
         """``run``, but a failed sync in it is known at once, before the owner hears of it.
@@ -363,7 +377,8 @@ class PartitionLog:
             StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)
-        buffer = buffer or ReadBuffer()
+        if buffer is None:
+            buffer = ReadBuffer()
         segments, end_offset = self.segments, self.visible_end
         if offset < self.start_offset:
             collector.skip(offset, self.start_offset, SkipReason.TRIMMED)

@@ -112,7 +112,7 @@ class Collector:
         self._block: memoryview | None = None
         self._start = self._end = 0
 
-    def add(self, block: memoryview, start: int, end: int, *, first_offset: int, message_count: int) -> None:
+    def add(self, block: memoryview, start: int, end: int, first_offset: int, message_count: int) -> None:
         """Take the batch record at ``block[start:end]``. Neighbours become one piece."""
         if self.first_offset is None:
             self.first_offset = first_offset
@@ -124,7 +124,8 @@ class Collector:
         if block is self._block and start == self._end:
             self._end = end
             return
-        self._close_piece()
+        if self._block is not None:
+            self._pieces.append(self._block[self._start : self._end])
         self._block, self._start, self._end = block, start, end
 
     def skip(self, first_offset: int, end_offset: int, reason: SkipReason) -> None:
@@ -134,13 +135,10 @@ class Collector:
 
     def result(self, next_offset: int) -> ReadResult:
         """All that was gathered."""
-        self._close_piece()
+        if self._block is not None:
+            self._pieces.append(self._block[self._start : self._end])
+            self._block = None
         first_offset = next_offset if self.first_offset is None else self.first_offset
         return ReadResult(
             tuple(self._pieces), first_offset, next_offset, self.message_count, self.size, tuple(self.skipped)
         )
-
-    def _close_piece(self) -> None:
-        if self._block is not None:
-            self._pieces.append(self._block[self._start : self._end])
-            self._block = None

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from courser.records.checksum import xxh3
 from courser.records.layout import (
     BATCH_HEADER_SIZE,
+    EXTENSION_POSITION,
     FRAME_HEADER_SIZE,
     FRAME_LENGTHS,
     FRAME_LENGTHS_POSITION,
     FRAME_OFFSET_DELTA_POSITION,
+    NO_EXTENSION,
 )
 from courser.records.stored_header import (
     BadBatch,
@@ -41,6 +44,7 @@ _LARGE_BATCH_SIZE = 64 * 1024
 """Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index."""
 
 _NO_ENTRY = (-1, -1, None)
+_NO_CURSOR = (-1, 0)
 _unpack_lengths = FRAME_LENGTHS.unpack_from
 
 
@@ -88,13 +92,20 @@ class SegmentReader:
         """
         limit = segment.size
         loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait=wait)
-        position, anchor = self._position_of(segment, offset, wait=wait)
+        base_offset, position = self._cursors.get(offset, _NO_CURSOR)
+        anchor = offset
+        if base_offset != segment.base_offset:
+            position, anchor = self._position_of(segment, offset, wait=wait)
         while position < limit and offset < end_offset and not collector.is_full:
             try:
-                if self._wants_part(segment.base_offset, position, offset, collector):
+                if self._verified and self._wants_part(segment.base_offset, position, offset, collector):
                     position, anchor, offset = self._read_inside(
                         loader, segment, position, anchor, offset, end_offset, collector, wait=wait
                     )
+                    continue
+                run_end, offset = self._read_run(loader, segment, position, offset, end_offset, collector)
+                if run_end > position:
+                    position, anchor = run_end, offset
                 else:
                     position, anchor, offset = self._read_whole(
                         loader, segment, position, anchor, offset, end_offset, collector
@@ -112,7 +123,9 @@ class SegmentReader:
             collector.skip(offset, end_offset, SkipReason.LOST)
             offset = max(offset, end_offset)
         self.counters.size += loader.size_read
-        self._remember_cursor(offset, segment.base_offset, position)
+        if len(self._cursors) >= _CURSOR_COUNT_MAX:
+            self._cursors = {}
+        self._cursors[offset] = segment.base_offset, position
         return offset
 
     def _wants_part(self, base_offset: int, position: int, offset: int, collector: Collector) -> bool:
@@ -125,12 +138,55 @@ class SegmentReader:
         )
 
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
-        """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold."""
-        base_offset, position = self._cursors.get(offset, (-1, 0))
-        if base_offset == segment.base_offset:
-            return position, offset
+        """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold.
+
+        By the index; where the last read ended, the cursor has told already.
+        """
         entry = self._entry_at(segment, offset, wait=wait)
         return (entry.batch_position, entry.offset) if entry is not None else (0, segment.base_offset)
+
+    def _read_run(
+        self,
+        loader: BatchLoader,
+        segment: Segment,
+        position: int,
+        offset: int,
+        end_offset: int,
+        collector: Collector,
+    ) -> tuple[int, int]:
+        """Take the batches from ``position`` on that are wanted whole, as far as one block reaches.
+
+        The loop of sequential readers: few steps per batch, and nothing but hashes for each byte. Return the batch to
+        go on with and the offset, both unchanged if the first batch is anything but what is expected.
+        """
+        count_left, size_left, identity = collector.count_left, collector.size_left, self._identity
+        average_size = segment.size // segment.message_count + 1 if segment.message_count else 0
+        block, start = loader.block_at(position, min(size_left, count_left * average_size))
+        first_offset, at, header_limit = offset, start, len(block) - BATCH_HEADER_SIZE
+        try:
+            while at <= header_limit and count_left > 0:
+                header = read_header(block, at, identity)
+                count, end = header.message_count, at + header.stored_length
+                if (
+                    header.base_offset != offset
+                    or end > len(block)
+                    or end - start > size_left
+                    or count > count_left
+                    or offset + count > end_offset
+                    or xxh3(block[at + BATCH_HEADER_SIZE : end]) != header.body_hash
+                ):
+                    break
+                block[at + EXTENSION_POSITION : at + BATCH_HEADER_SIZE] = NO_EXTENSION
+                at = end
+                offset += count
+                count_left -= count
+        except BadBatch:
+            # Whoever comes here next finds it at the beginning of a read, and passes over it.
+            if at == start:
+                raise
+        if at > start:
+            collector.add(block, start, at, first_offset, offset - first_offset)
+        return position + at - start, offset
 
     def _read_whole(
         self,
@@ -143,10 +199,8 @@ class SegmentReader:
         collector: Collector,
     ) -> tuple[int, int, int]:
         """Take from the batch at ``position``. Return the batch to go on with, its anchor, and the offset."""
-        guess = min(collector.size_left, collector.count_left * segment.average_message_size)
-        header, block, at = loader.load(position, guess)
-        count, size = header.message_count, header.stored_length
-        batch_end_offset = header.base_offset + count
+        header, block, at = loader.load(position, BATCH_HEADER_SIZE)
+        size, batch_end_offset = header.stored_length, header.end_offset
         if not header.base_offset <= anchor < batch_end_offset:
             raise BadBatch(f"the batch begins at offset {header.base_offset} where {anchor} is expected")
         if batch_end_offset <= offset:
@@ -155,11 +209,11 @@ class SegmentReader:
         if (
             header.base_offset == offset
             and batch_end_offset <= end_offset
-            and count <= collector.count_left
+            and header.message_count <= collector.count_left
             and size <= collector.size_left
         ):
             blank_extension(block, at)
-            collector.add(block, at, at + size, first_offset=offset, message_count=count)
+            collector.add(block, at, at + size, offset, header.message_count)
             return position + size, batch_end_offset, batch_end_offset
         if size >= _LARGE_BATCH_SIZE:
             # The rest of it will be asked for next, perhaps many times.
@@ -293,11 +347,6 @@ class SegmentReader:
 
     # --- hints ---
 
-    def _remember_cursor(self, offset: int, base_offset: int, position: int) -> None:
-        if len(self._cursors) >= _CURSOR_COUNT_MAX:
-            self._cursors = {}
-        self._cursors[offset] = (base_offset, position)
-
     def _remember_verified(self, base_offset: int, position: int, header: StoredHeader) -> None:
         if len(self._verified) >= _VERIFIED_COUNT_MAX:
             self._verified = {}
@@ -339,7 +388,7 @@ def _add_frames(
         return offset
     record_start = body_start + start - BATCH_HEADER_SIZE
     block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
-    collector.add(block, record_start, body_start + end, first_offset=offset, message_count=count)
+    collector.add(block, record_start, body_start + end, offset, count)
     return offset + count
 
 

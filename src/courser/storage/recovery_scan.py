@@ -85,14 +85,10 @@ def scan_open_segment(
 
 
 def _add(segment: Segment, batch: GoodBatch) -> None:
-    header = batch.header
+    header, position = batch.header, batch.position
+    entries = segment.index.entries_of(header.base_offset, position, batch.frames)
     segment.note_batch(
-        base_offset=header.base_offset,
-        count=header.message_count,
-        position=batch.position,
-        size=header.stored_length,
-        timestamp=header.base_timestamp,
-        frames=batch.frames,
+        header.base_offset, position, header.stored_length, header.base_timestamp, header.message_count, entries
     )
 
 
@@ -137,9 +133,5 @@ def _restore_index(file_system: FileSystem, file: File, segment: Segment, identi
         segment.index = SegmentIndex(identity, segment.base_offset, segment.index.interval)
     for found in scan(file, identity, start=resume, end=segment.size, offset=offset):
         if isinstance(found, GoodBatch):
-            segment.index.add_batch(
-                base_offset=found.header.base_offset,
-                position=found.position,
-                timestamp=found.header.base_timestamp,
-                frames=found.frames,
-            )
+            header = found.header
+            segment.index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)

@@ -70,12 +70,8 @@ class SealedFiles:
         log = self.file_of(segment)
         for found in scan(log, self._identity, start=0, end=segment.size, offset=segment.base_offset):
             if isinstance(found, GoodBatch):
-                index.add_batch(
-                    base_offset=found.header.base_offset,
-                    position=found.position,
-                    timestamp=found.header.base_timestamp,
-                    frames=found.frames,
-                )
+                header = found.header
+                index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
         file = self._write_index(segment, index)
         if file is not None and self._settings.index_cache is not IndexCache.ALL:
             # If it cannot be read back, it lives in memory.

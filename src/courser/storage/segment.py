@@ -7,9 +7,9 @@ that only grow, and never look behind ``size``.
 
 from enum import Enum
 
-from courser.records.frames import FrameLayout
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
+from courser.storage.index_entries import BatchEntries
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment_index import SegmentIndex
 
@@ -93,10 +93,10 @@ class Segment:
         )
 
     def note_batch(
-        self, *, base_offset: int, count: int, position: int, size: int, timestamp: int, frames: FrameLayout
+        self, base_offset: int, position: int, size: int, timestamp: int, count: int, entries: BatchEntries
     ) -> None:
         """A batch was written at ``position``. ``size`` moves last: a reader that sees it finds all the rest."""
-        self.index.add_batch(base_offset=base_offset, position=position, timestamp=timestamp, frames=frames)
+        self.index.add(entries, position, timestamp)
         if not self.batch_count:
             self.first_timestamp = timestamp
         self.last_timestamp = timestamp

@@ -9,7 +9,7 @@ from courser.model.buffers import Buffer
 from courser.records.frames import FrameLayout
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
-from courser.storage.index_entries import IndexEntries, IndexEntry
+from courser.storage.index_entries import BatchEntries, IndexEntries, IndexEntry
 from courser.storage.index_file import (
     BLOCK_SIZE,
     ENTRIES_PER_BLOCK,
@@ -47,11 +47,17 @@ class SegmentIndex:
         self.is_partial = False
         """Whether the beginning was on file only, and is lost: it is then written no more, but built again."""
 
-    def add_batch(self, *, base_offset: int, position: int, timestamp: int, frames: FrameLayout) -> None:
-        """Take note of the next batch."""
-        self._entries.add_batch(
-            base_offset=base_offset, position=position, timestamp=timestamp, frames=frames, interval=self._interval
-        )
+    def entries_of(self, base_offset: int, position: int, frames: FrameLayout) -> BatchEntries:
+        """What the index would hold of the next batch."""
+        return self._entries.entries_of(base_offset, position, frames, self._interval)
+
+    def add(self, entries: BatchEntries, position: int, timestamp: int) -> None:
+        """The next batch is written."""
+        self._entries.add(entries, position, timestamp)
+
+    def add_batch(self, base_offset: int, position: int, timestamp: int, frames: FrameLayout) -> None:
+        """Take note of the next batch, which is written."""
+        self._entries.add(self.entries_of(base_offset, position, frames), position, timestamp)
 
     def at_offset(self, offset: int) -> IndexEntry | None:
         """The last entry at or before ``offset``. Raises ``BadIndex``."""

@@ -29,7 +29,7 @@ class LogSettings:
     """Bytes of the first allocation ahead: a thousand small partitions shall not fill a disk."""
     allocation_max: int = 64 * _MIB
     """Bytes of the largest one; each is twice the one before."""
-    writeback_size: int = 8 * _MIB
+    writeback_size: int = 32 * _MIB
     """Bytes after which the kernel is asked to write back, so that it never has to stall a send to catch up."""
     recovery_point_size: int = 128 * _MIB
     """Bytes after which a recovery point is set at every level: the most that a start after a kill has to read."""

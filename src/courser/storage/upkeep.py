@@ -27,8 +27,8 @@ _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
 _BATCHES_AHEAD = 32
 """Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
-_INDEX_FLUSH_BLOCK_COUNT = 16
-"""Index blocks (64 KiB, 11 MiB of log at the default interval) that are written at a time."""
+_INDEX_FLUSH_BLOCK_COUNT = 96
+"""Index blocks (384 KiB, 63 MiB of log at the default interval) that are written at a time."""
 
 
 def plan_upkeep(log: PartitionLog) -> Job | None:
@@ -78,11 +78,11 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
         return None
     next_offset = log.marks.written.offset
     settings = log.settings
-    # Four times what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
+    # Sixteen times what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
     taken_count = log.marks.written.message_count + message_count
-    block = min(max(4 * taken_count, settings.reservation_min), settings.reservation_max)
+    block = min(max(16 * taken_count, settings.reservation_min), settings.reservation_max)
     left = log.reserved_end - next_offset
-    if left >= message_count and left >= block // 2:
+    if left >= message_count and left >= block // 8:
         return None
     reserved_end = next_offset + message_count + block
 
