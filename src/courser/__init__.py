@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from courser.client.messages import Partitioning as Partitioning
     from courser.client.messages import PollingStrategy as PollingStrategy
     from courser.client.messages import SendMessage as SendMessage
+    from courser.client.sync import SyncClient as SyncClient
+    from courser.client.sync import connect_sync as connect_sync
     from courser.client.targets import Target as Target
     from courser.errors import CourserError as CourserError
 
@@ -26,8 +28,10 @@ _PLACES = {
     "Partitioning": "courser.client.messages",
     "PollingStrategy": "courser.client.messages",
     "SendMessage": "courser.client.messages",
+    "SyncClient": "courser.client.sync",
     "Target": "courser.client.targets",
     "connect": "courser.client.client",
+    "connect_sync": "courser.client.sync",
 }
 
 

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from courser.api.commands import Command, WaitForMessages
+from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, TimedOut
@@ -89,7 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None, "the connection is made before anything is asked"
         buffers = self._codec.encode(command)
         now = self._loop.time()
-        wait = command.wait / 1_000_000 if type(command) is WaitForMessages else 0.0
+        # What long polls ask for.
+        wait: float = getattr(command, "wait", 0) / 1_000_000
         future: asyncio.Future[Reply | None] = self._loop.create_future()
         self._pending.append(_Pending(command, future, now + self._request_timeout + wait))
         self.last_request = now

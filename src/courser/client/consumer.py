@@ -8,7 +8,7 @@ the partitions anew, reading goes on where it was, or where the partition's last
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -38,7 +38,7 @@ from courser.model.messaging import PollingKind
 _log = logging.getLogger(__name__)
 _NOBODY = Reader(ConsumerKind.CONSUMER, 0)
 
-Committer: TypeAlias = Callable[["ConsumedMessage"], Awaitable[bool]]
+Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +204,20 @@ class Consumer:
         self._current = message = self._buffer.popleft()
         return message
 
+    async def take(self) -> list[ConsumedMessage]:
+        """All messages that are at hand, at least one; none if there will be no more.
+
+        Who reads like this says by ``note_done`` or ``commit`` what is done with.
+        """
+        try:
+            first = await anext(self)
+        except StopAsyncIteration:
+            return []
+        self._current = None
+        taken = [first, *self._buffer]
+        self._buffer.clear()
+        return taken
+
     @property
     def partitions(self) -> tuple[int, ...]:
         """The partitions that it reads now."""
@@ -261,7 +275,7 @@ class Consumer:
         if not reply.message_count:
             self._cool(partition_id)
             return
-        self._buffer.extend(ConsumedMessage(*fields, self._commit) for fields in fields_of(reply, self._encryptor))
+        self._buffer.extend(ConsumedMessage(*fields, self.commit) for fields in fields_of(reply, self._encryptor))
         self._positions[partition_id] = self._buffer[-1].offset + 1
         self._look_ahead()
 
@@ -434,8 +448,19 @@ class Consumer:
     def _finish_current(self) -> None:
         """The body of the loop is done with its message."""
         message, self._current = self._current, None
-        if message is not None and self._reader is not None and self.settings.commit == "auto":
+        if message is not None and self.commits_by_itself:
             self._done[message.partition_id] = message.offset
+
+    @property
+    def commits_by_itself(self) -> bool:
+        """Whether messages are committed when the body of the loop is done with them."""
+        return self._reader is not None and self.settings.commit == "auto"
+
+    def note_done(self, offsets: Mapping[int, int]) -> None:
+        """By partition, the last offset that is done with: to be committed with the next ones."""
+        for partition_id, offset in offsets.items():
+            if partition_id in self._positions:
+                self._done[partition_id] = offset
 
     async def commit_done(self) -> None:
         """Commit all messages that the body of the loop is done with."""
@@ -444,7 +469,8 @@ class Consumer:
         if done:
             await asyncio.gather(*(self._store(partition_id, offset) for partition_id, offset in done.items()))
 
-    async def _commit(self, message: ConsumedMessage) -> bool:
+    async def commit(self, message: Message) -> bool:
+        """What ``ConsumedMessage.commit`` does."""
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group has nowhere to store its offsets")
         if self._done.get(message.partition_id, -1) <= message.offset:

@@ -1,6 +1,6 @@
 """Sends, polls and stored offsets: one request each. Producers and consumers are built on the same commands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -181,6 +181,33 @@ class Messaging(Asking):
             if not skip_missing:
                 raise
             return await self._ask(poll, r.Polled)
+
+    async def wait_for_arrivals(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        positions: Mapping[int, int] | None = None,
+        *,
+        consumer: Identifier | Consumer | None = None,
+        group: Identifier | None = None,
+        generation: int = 0,
+        wait: float = 20.0,
+    ) -> r.Arrivals:
+        """Wait until one of several partitions has something to read.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            positions: By partition, the offset that is wanted next.
+            consumer: Who waits.
+            group: The consumer group, for a member.
+            generation: Of the group's assignment that this member knows: another one ends the wait.
+            wait: Seconds, at most 20. Another request on this connection ends it too.
+        """
+        rows = tuple((positions or {}).items())
+        who = consumer_of(consumer, group)
+        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, int(wait * 1_000_000))
+        return await self._ask(command, r.Arrivals)
 
     # --- stored offsets -------------------------------------------------------------------------------
 

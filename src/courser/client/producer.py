@@ -148,7 +148,7 @@ class Producer:
         self._link = link
         self._stream, self._topic = stream, topic
         self._partitioning = partitioning_of(partitioning)
-        self._settings = settings or ProducerSettings()
+        self.settings = settings or ProducerSettings()
         self._encryptor = encryptor
         self._partition_count: int | None = None
         """None if it is not known: then the server chooses."""
@@ -273,7 +273,7 @@ class Producer:
             parcel = self._parcel_for(key, partition)
         outbox = parcel.outbox
         number = len(outbox)
-        if number and outbox.size + len(data) > self._settings.batch_size:
+        if number and outbox.size + len(data) > self.settings.batch_size:
             self._seal(parcel)
             await self._make_room()
             parcel = self._parcel_for(key, partition)
@@ -283,7 +283,7 @@ class Producer:
         if not plain or headers is not None or id is not None or timestamp is not None:
             key_header = None if key is None else key_bytes(key)
             outbox.add_details(write_headers(headers, key_header), id, timestamp)
-        if number + 1 >= self._settings.batch_count:
+        if number + 1 >= self.settings.batch_count:
             self._seal(parcel)
             await self._make_room()
         return Ticket(parcel, number)
@@ -300,7 +300,7 @@ class Producer:
     ) -> Receipt:
         """Send one message and wait for its acknowledgement."""
         ticket = await self.send(payload, key=key, headers=headers, id=id, partition=partition, timestamp=timestamp)
-        if not self._settings.linger:
+        if not self.settings.linger:
             self._seal_all()
         return await ticket.acknowledged()
 
@@ -356,7 +356,7 @@ class Producer:
         if parcel is None:
             parcel = self._open[target] = Parcel(target)
             if self._timer is None:
-                self._timer = self._loop.call_later(self._settings.linger, self._linger_over)
+                self._timer = self._loop.call_later(self.settings.linger, self._linger_over)
         if is_plain:
             self._open_one = parcel
         return parcel
@@ -395,7 +395,7 @@ class Producer:
 
     def _pump(self) -> None:
         """Send what can be sent now."""
-        while self._ready and len(self._flying) < self._settings.max_in_flight and self._recovery is None:
+        while self._ready and len(self._flying) < self.settings.max_in_flight and self._recovery is None:
             connection = self._link.current
             if connection is None:
                 self._recovery = self._loop.create_task(self._recover(), name="courser-producer")
@@ -434,7 +434,7 @@ class Producer:
             # In the order in which they were sent: behind one another, before all that waits.
             self._flying.remove(parcel)
             parcel.is_uncertain = True
-            if not self._settings.resend or not self._link.target.reconnect or isinstance(error, TimedOut):
+            if not self.settings.resend or not self._link.target.reconnect or isinstance(error, TimedOut):
                 reason = f"{error} before {len(parcel.outbox)} messages were acknowledged"
                 self._fail(parcel, Uncertain(self._link.target.address, reason))
             else:
@@ -510,13 +510,13 @@ class Producer:
     async def _make_room(self) -> None:
         """Let answers in, and wait while too much is on its way."""
         await asyncio.sleep(0)
-        while self._size > self._settings.buffer_size and not self._is_closed:
+        while self._size > self.settings.buffer_size and not self._is_closed:
             if self._room is None:
                 self._room = self._loop.create_future()
             await asyncio.shield(self._room)
 
     def _let_in(self) -> None:
-        if self._room is not None and self._size <= self._settings.buffer_size:
+        if self._room is not None and self._size <= self.settings.buffer_size:
             room, self._room = self._room, None
             if not room.done():
                 room.set_result(None)

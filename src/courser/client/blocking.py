@@ -1,0 +1,73 @@
+"""A private event loop in a thread of its own, and calls into it from other threads.
+
+What the sync client is made of: every call is one of the async client, so there is one implementation. The loop goes on
+between calls, and with it signs of life, linger times and reconnects.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from courser.errors import ClientClosed
+
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Inner = TypeVar("Inner")
+
+
+class LoopThread:
+    """An event loop that runs until it is stopped."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="courser-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Have the loop do something, and wait for it. An interrupt of the caller cancels it."""
+        if self.loop.is_closed():
+            work.close()
+            raise ClientClosed("the client is closed")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a sync client cannot be used on its own event loop")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread. May be repeated."""
+        if self.loop.is_closed():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+class Blocking(Protocol[Inner]):
+    """A sync twin: the async original, and the loop that it lives on."""
+
+    _original: Inner
+    _thread: LoopThread
+
+
+def blocking(
+    method: Callable[Concatenate[Inner, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Blocking[Inner], Parameters], Result]:
+    """The same method for a sync twin: it returns when the original is done."""
+
+    @wraps(method)
+    def call(self: Blocking[Inner], /, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        return self._thread.call(method(self._original, *arguments, **named))
+
+    return call

@@ -1,0 +1,196 @@
+"""The sync twin of the client: the same methods, without ``await``. One implementation, on a private event loop."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from courser.api.commands import Command
+from courser.api.replies import Reply
+from courser.client.blocking import LoopThread, blocking
+from courser.client.client import Client, ConsumerOptions, ProducerOptions
+from courser.client.connection import open_connection
+from courser.client.consumer import Consumer
+from courser.client.contexts import resolve_target
+from courser.client.link import Dial
+from courser.client.messages import AnyPartitioning
+from courser.client.producer import Producer
+from courser.client.starting import Start
+from courser.client.sync_consumer import SyncConsumer
+from courser.client.sync_producer import SyncProducer
+from courser.client.targets import Target
+from courser.model.identifiers import Identifier
+
+
+class SyncClient:
+    """A connection to a server that comes back by itself. ``connect_sync`` makes it; see ``Client``.
+
+    May be used by several threads at once.
+    """
+
+    def __init__(self, original: Client, thread: LoopThread, *, owns_thread: bool = True) -> None:
+        self._original = original
+        self._thread = thread
+        self._owns_thread = owns_thread
+        """Whether the event loop ends with the client."""
+        self._consumers: list[SyncConsumer] = []
+
+    @property
+    def target(self) -> Target:
+        """Where it connects to."""
+        return self._original.target
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection right now. Requests make one if there is none."""
+        return self._original.is_connected
+
+    @property
+    def user_id(self) -> int | None:
+        """Who is logged in."""
+        return self._original.user_id
+
+    def request(self, command: Command) -> Reply | None:
+        """Send any command of ``courser.api.commands`` and return its reply as it is."""
+        return self._thread.call(self._original.request(command))
+
+    def close(self, *, failed: bool = False) -> None:
+        """Close the connection, and all producers and consumers. May be repeated. See ``Client.close``."""
+        if self._thread.loop.is_closed():
+            return
+        try:
+            for consumer in self._consumers:
+                consumer.close(failed=failed)
+            self._thread.call(self._original.close(failed=failed))
+        finally:
+            if self._owns_thread:
+                self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+    def producer(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        *,
+        partitioning: AnyPartitioning = None,
+        **options: Unpack[ProducerOptions],
+    ) -> SyncProducer:
+        """A producer for one topic; use it in ``with``. See ``Client.producer``."""
+
+        async def make() -> Producer:
+            return self._original.producer(stream, topic, partitioning=partitioning, **options)
+
+        return SyncProducer(self._thread.call(make()), self._thread)
+
+    def consumer(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        *,
+        group: Identifier | None = None,
+        name: Identifier | None = None,
+        partitions: Sequence[int] | None = None,
+        start: Start | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> SyncConsumer:
+        """A consumer of one topic, on a connection of its own. See ``Client.consumer``."""
+
+        async def make() -> Consumer:
+            return self._original.consumer(
+                stream, topic, group=group, name=name, partitions=partitions, start=start, **options
+            )
+
+        consumer = SyncConsumer(self._thread.call(make()), self._thread)
+        self._consumers.append(consumer)
+        return consumer
+
+    # --- streams, topics, groups ---------------------------------------------------------------------
+
+    create_stream = blocking(Client.create_stream)
+    get_stream = blocking(Client.get_stream)
+    get_streams = blocking(Client.get_streams)
+    update_stream = blocking(Client.update_stream)
+    delete_stream = blocking(Client.delete_stream)
+    purge_stream = blocking(Client.purge_stream)
+    create_topic = blocking(Client.create_topic)
+    get_topic = blocking(Client.get_topic)
+    get_topics = blocking(Client.get_topics)
+    update_topic = blocking(Client.update_topic)
+    delete_topic = blocking(Client.delete_topic)
+    purge_topic = blocking(Client.purge_topic)
+    create_partitions = blocking(Client.create_partitions)
+    delete_partitions = blocking(Client.delete_partitions)
+    delete_segments = blocking(Client.delete_segments)
+    get_segments = blocking(Client.get_segments)
+    get_partition_bounds = blocking(Client.get_partition_bounds)
+    flush_messages = blocking(Client.flush_messages)
+    create_consumer_group = blocking(Client.create_consumer_group)
+    get_consumer_group = blocking(Client.get_consumer_group)
+    get_consumer_groups = blocking(Client.get_consumer_groups)
+    delete_consumer_group = blocking(Client.delete_consumer_group)
+    join_consumer_group = blocking(Client.join_consumer_group)
+    leave_consumer_group = blocking(Client.leave_consumer_group)
+    sync_consumer_group = blocking(Client.sync_consumer_group)
+
+    # --- users, tokens, the server -------------------------------------------------------------------
+
+    login_user = blocking(Client.login_user)
+    login_with_personal_access_token = blocking(Client.login_with_personal_access_token)
+    logout_user = blocking(Client.logout_user)
+    create_user = blocking(Client.create_user)
+    get_user = blocking(Client.get_user)
+    get_users = blocking(Client.get_users)
+    update_user = blocking(Client.update_user)
+    update_permissions = blocking(Client.update_permissions)
+    change_password = blocking(Client.change_password)
+    delete_user = blocking(Client.delete_user)
+    create_personal_access_token = blocking(Client.create_personal_access_token)
+    get_personal_access_tokens = blocking(Client.get_personal_access_tokens)
+    delete_personal_access_token = blocking(Client.delete_personal_access_token)
+    get_me = blocking(Client.get_me)
+    get_client = blocking(Client.get_client)
+    get_clients = blocking(Client.get_clients)
+    ping = blocking(Client.ping)
+    get_stats = blocking(Client.get_stats)
+    get_cluster_metadata = blocking(Client.get_cluster_metadata)
+    describe_options = blocking(Client.describe_options)
+    get_snapshot = blocking(Client.get_snapshot)
+
+    # --- messages ------------------------------------------------------------------------------------
+
+    send_messages = blocking(Client.send_messages)
+    poll_messages = blocking(Client.poll_messages)
+    poll_batches = blocking(Client.poll_batches)
+    wait_for_arrivals = blocking(Client.wait_for_arrivals)
+    get_consumer_offset = blocking(Client.get_consumer_offset)
+    store_consumer_offset = blocking(Client.store_consumer_offset)
+    delete_consumer_offset = blocking(Client.delete_consumer_offset)
+
+
+def connect_sync(
+    target: str | Target | None = None, *, context: str | None = None, dial: Dial = open_connection, **options: object
+) -> SyncClient:
+    """Connect to a server. Use the client in ``with``, or close it. The arguments are those of ``connect``.
+
+    Raises:
+        TargetRefused: the target makes no sense, or the context is not there.
+        ConnectionFailed: nobody listens there.
+        AuthenticationFailed: the login was refused.
+    """
+    chosen = resolve_target(target, context=context, options=options).target
+    thread = LoopThread()
+
+    async def make() -> Client:
+        return await Client(chosen, dial).__aenter__()
+
+    try:
+        return SyncClient(thread.call(make()), thread)
+    except BaseException:
+        thread.stop()
+        raise

@@ -1,0 +1,205 @@
+"""The sync twin of the producer. Messages are handed to the event loop in chunks: it is quicker than one by one."""
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from courser.client.blocking import LoopThread
+from courser.client.messages import Headers, Payload, SendMessage, payload_bytes
+from courser.client.producer import Producer, Receipt, Ticket
+from courser.errors import ClientClosed, CourserError
+
+_CHUNK_COUNT = 256
+_CHUNK_SIZE = 256 * 1024
+"""Messages, and bytes of them, that are handed over at once."""
+
+
+class SyncTicket:
+    """A message that was handed over."""
+
+    __slots__ = ("_producer", "ticket")
+
+    def __init__(self, producer: "SyncProducer") -> None:
+        self._producer = producer
+        self.ticket: Ticket | None = None
+        """Of the async producer, once it has the message."""
+
+    def acknowledged(self) -> Receipt:
+        """Wait until the server has acknowledged the message. Raises what it failed with."""
+        return self._producer.acknowledged(self)
+
+
+class SyncProducer:
+    """Sends messages to one topic. May be used by several threads. See ``Producer``."""
+
+    def __init__(self, original: Producer, thread: LoopThread) -> None:
+        self._original = original
+        self._thread = thread
+        self._lock = threading.Lock()
+        self._entries: list[tuple[SendMessage, int | None, SyncTicket]] = []
+        """Messages that the async producer does not have yet: with partitions and tickets."""
+        self._size = 0
+        """Bytes of them."""
+        self._background: asyncio.Task[None] | None = None
+        self._error: CourserError | None = None
+        """What went wrong while nobody waited."""
+
+    def __enter__(self) -> Self:
+        self._thread.call(self._original.open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._thread.call(self._abandon())
+
+    @property
+    def message_count(self) -> int:
+        """Messages that were acknowledged."""
+        return self._original.message_count
+
+    def send(
+        self,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        id: int | None = None,  # noqa: A002 - what a message calls it
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> SyncTicket:
+        """Hand a message over; the ticket waits for the acknowledgement. See ``Producer.send``."""
+        if self._original.is_closed:
+            raise ClientClosed("the producer is closed")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        data = payload_bytes(payload)
+        message = SendMessage(data if type(data) is bytes else bytes(data), id, headers, key, timestamp)
+        ticket = SyncTicket(self)
+        with self._lock:
+            self._entries.append((message, partition, ticket))
+            self._size += len(data)
+            count = len(self._entries)
+            is_full = count >= _CHUNK_COUNT or self._size >= _CHUNK_SIZE
+        if is_full:
+            self._thread.call(self._hand_over())
+        elif count == 1:
+            self._thread.loop.call_soon_threadsafe(self._linger)
+        return ticket
+
+    def send_and_wait(
+        self,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        id: int | None = None,  # noqa: A002
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Send one message and wait for its acknowledgement."""
+        self._thread.call(self._hand_over())
+        return self._thread.call(
+            self._original.send_and_wait(
+                payload, key=key, headers=headers, id=id, partition=partition, timestamp=timestamp
+            )
+        )
+
+    def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
+        """Hand several messages over, as ``send`` does."""
+        for message in messages:
+            if isinstance(message, SendMessage):
+                self.send(
+                    message.payload,
+                    key=key if message.key is None else message.key,
+                    headers=message.headers,
+                    id=message.id,
+                    timestamp=message.timestamp,
+                )
+            else:
+                self.send(message, key=key)
+
+    def flush(self) -> None:
+        """Send what is waiting, and return when everything is acknowledged. See ``Producer.flush``."""
+        self._thread.call(self._flush())
+
+    def close(self) -> None:
+        """Send what is left and wait for all answers. See ``Producer.close``."""
+        self._thread.call(self._close())
+
+    def acknowledged(self, ticket: SyncTicket) -> Receipt:
+        """What ``SyncTicket.acknowledged`` waits for."""
+        return self._thread.call(self._receipt(ticket))
+
+    # --- on the event loop ----------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        self._thread.loop.call_later(self._original.settings.linger, self._begin)
+
+    def _begin(self) -> None:
+        if self._entries and not self._original.is_closed:
+            self._background = self._thread.loop.create_task(self._hand_over_unasked())
+
+    async def _hand_over_unasked(self) -> None:
+        try:
+            await self._hand_over()
+        except CourserError as error:
+            self._error = error
+
+    async def _hand_over(self) -> None:
+        """Give the async producer what was collected; wait while it has no room."""
+        with self._lock:
+            entries, self._entries, self._size = self._entries, [], 0
+        for number, (message, partition, ticket) in enumerate(entries):
+            try:
+                ticket.ticket = await self._original.send(
+                    message.payload,
+                    key=message.key,
+                    headers=message.headers,
+                    id=message.id,
+                    partition=partition,
+                    timestamp=message.timestamp,
+                )
+            except BaseException:
+                # An earlier batch failed, or somebody is impatient: these are not lost, they go with the next ones.
+                with self._lock:
+                    self._entries[:0] = entries[number:]
+                raise
+
+    async def _flush(self) -> None:
+        if self._background is not None:
+            await self._background
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        await self._hand_over()
+        await self._original.flush()
+
+    async def _close(self) -> None:
+        if self._original.is_closed:
+            return
+        try:
+            await self._flush()
+        finally:
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        if self._background is not None:
+            self._background.cancel()
+        self._entries = []
+        self._original.abandon()
+
+    async def _receipt(self, ticket: SyncTicket) -> Receipt:
+        if ticket.ticket is None:
+            await self._hand_over()
+        if ticket.ticket is None and self._background is not None:
+            await self._background
+        if ticket.ticket is None:
+            raise ClientClosed("the producer was closed before this was acknowledged")
+        return await ticket.ticket.acknowledged()
