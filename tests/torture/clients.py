@@ -142,6 +142,15 @@ class Client(ABC):
     def request(self, command: c.Command, messages: Sequence[bytes] = ()) -> bytes:
         """The next request with this command."""
 
+    @abstractmethod
+    def request_with(self, kind: type[c.Command], body: bytes) -> bytes:
+        """The next request of this kind, with any body."""
+
+    def say(self, kind: type[c.Command], body: bytes) -> Answer:
+        """Ask with any body."""
+        self.send(self.request_with(kind, body))
+        return self.receive()
+
     # --- bytes ---
 
     def send(self, data: bytes) -> None:
@@ -203,6 +212,9 @@ class ClassicClient(Client):
     def request(self, command: c.Command, messages: Sequence[bytes] = ()) -> bytes:
         return request(command, self._dialect, [Message(payload) for payload in messages])
 
+    def request_with(self, kind: type[c.Command], body: bytes) -> bytes:
+        return struct.pack("<II", 4 + len(body), ENTRY_OF[kind].code) + body
+
     def receive(self) -> Answer:
         status, size = struct.unpack("<II", self.receive_exactly(8))
         assert not (status and size), "a failure has no payload"
@@ -227,13 +239,15 @@ class VsrClient(Client):
         return self.ask(c.LoginWithToken(token))
 
     def request(self, command: c.Command, messages: Sequence[bytes] = ()) -> bytes:
-        operation = _OPERATIONS.get(type(command), _NON_REPLICATED)
-        if operation == _REGISTER:
-            return self.frame(operation, _login_body(command), number=0, session=0)
+        if isinstance(command, c.LoginUser | c.LoginWithToken):
+            return self.frame(_REGISTER, _login_body(command), number=0, session=0)
+        return self.request_with(type(command), _body(command, messages))
+
+    def request_with(self, kind: type[c.Command], body: bytes) -> bytes:
+        operation = _OPERATIONS.get(kind, _NON_REPLICATED)
         if operation not in (_NON_REPLICATED, _LOGOUT):
             self._number += 1
-        code = ENTRY_OF[type(command)].code if operation == _NON_REPLICATED else 0
-        return self.frame(operation, _body(command, messages), code=code)
+        return self.frame(operation, body, code=ENTRY_OF[kind].code if operation == _NON_REPLICATED else 0)
 
     def frame(
         self, operation: int, body: bytes = b"", *, code: int = 0, number: int | None = None, session: int | None = None
