@@ -189,16 +189,53 @@ async def test_who_sends_a_frame_byte_by_byte_is_cut_off() -> None:
 async def test_a_large_frame_gets_the_time_that_its_size_needs() -> None:
     settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=1_000_000)
     async with serving(settings) as server:
-        client = await server.connect()
+        client, other = await server.connect(), await server.connect()
         await client.say(b"login")
         request = frame(b"x" * 10_000_000)
-        client.writer.write(request[:1_000_000])
-        await client.writer.drain()
-        await (await server.connect()).say(b"a round trip")
-        server.clock.advance(10 * SECOND)
-        server.listener.enforce_deadlines()
-        client.writer.write(request[1_000_000:])
+        for start in range(0, len(request), 1_000_000):
+            client.writer.write(request[start : start + 1_000_000])
+            await client.writer.drain()
+            await other.say(b"a round trip")
+            server.clock.advance(SECOND)
+            server.listener.enforce_deadlines()
         assert len(await asyncio.wait_for(client.reader.readuntil(b">"), GRACE)) == 10_000_002
+
+
+async def test_who_stops_in_the_middle_of_a_large_frame_is_cut_off_soon() -> None:
+    settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=1_000_000)
+    async with serving(settings) as server:
+        client, other = await server.connect(), await server.connect()
+        await client.say(b"login")
+        client.writer.write(frame(b"x" * 10_000_000)[:1_000_000])
+        await client.writer.drain()
+        await other.say(b"a round trip")
+        server.clock.advance(2 * SECOND + 100_000)
+        server.listener.enforce_deadlines()
+        assert await client.end() == b""
+
+
+async def test_who_waits_for_memory_is_not_to_blame() -> None:
+    settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=1_000_000, request_memory=3_000_000)
+    async with serving(settings) as server:
+        first, second, other = await server.connect(), await server.connect(), await server.connect()
+        for client in (first, second):
+            await client.say(b"login")
+        request = frame(b"x" * 2_000_000)
+        first.writer.write(request[:100_000])
+        await other.say(b"a round trip")
+        second.writer.write(request[:100_000])
+        await other.say(b"a round trip")
+        server.clock.advance(SECOND)
+        first.writer.write(request[100_000:200_000])
+        await other.say(b"a round trip")
+        server.clock.advance(1_500_000)
+        server.listener.enforce_deadlines()
+        assert await first.end() == b"", "the first one had its time"
+        await other.say(b"a round trip")
+        server.listener.enforce_deadlines()
+        second.writer.write(request[100_000:])
+        assert len(await asyncio.wait_for(second.reader.readuntil(b">"), GRACE)) == 2_000_002
+        assert server.listener.cut_off_count == 1
 
 
 async def test_who_does_not_read_a_reply_is_cut_off_in_time() -> None:

@@ -99,7 +99,7 @@ class SessionLoop:
         self._choose_codec = services.choose_codec
         self._slow_work = services.slow_work
         self._link = link
-        self._buffer = FrameBuffer(services.memory, self._advance)
+        self._buffer = FrameBuffer(services.memory, self._memory_came)
         self._codec: Codec | None = None
         self._frame_size: int | None = None
         """Of the frame that is being received."""
@@ -181,6 +181,11 @@ class SessionLoop:
             self._buffer.fit(_HEAD_SIZE_MAX)
         if self.frame_since is None:
             self.frame_since = self._monotonic()
+
+    def _memory_came(self) -> None:
+        """There is room for the frame under way. That it had to be waited for is not the client's fault."""
+        self.frame_since = self._monotonic()
+        self._advance()
 
     def _control_flow(self) -> None:
         """Receive if there is room for more, and only then."""
@@ -322,9 +327,17 @@ class SessionLoop:
             self._reply_sent(self.session)
             self._advance()
 
-    def frame_time_max(self, settings: ConnectionSettings) -> int:
-        """Microseconds that the frame under way may take: what every frame gets, and what its size needs."""
-        return settings.frame_deadline + (self._frame_size or 0) * 1_000_000 // settings.frame_rate_min
+    def is_frame_overdue(self, now: int) -> bool:
+        """Whether the client takes too long to send a frame.
+
+        Every frame has some time, and more with every byte of it that came. So whoever stops in the middle is found
+        out soon, however large the frame: others may wait for its memory.
+        """
+        if self.frame_since is None or self._buffer.is_waiting:
+            return False
+        settings = self._settings
+        time_max = settings.frame_deadline + self._buffer.size * 1_000_000 // settings.frame_rate_min
+        return now - self.frame_since > time_max
 
     # --- the end ---
 

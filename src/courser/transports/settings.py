@@ -20,7 +20,7 @@ class ConnectionSettings:
     idle_deadline: int = 0
     """Microseconds without any request after which any connection is closed; 0 is never. SDKs ping every 5 seconds."""
     frame_deadline: int = 30 * _SECOND
-    """Microseconds that a frame may take from its first byte to its last, besides what its size needs at ..."""
+    """Microseconds that a frame may take from its first byte to its last, besides what the bytes so far take at ..."""
     frame_rate_min: int = 64 * _KIB
     """... so many bytes a second: slower senders are cut off."""
     send_deadline: int = 60 * _SECOND

@@ -151,7 +151,7 @@ def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) 
     if loop.unsent_since is not None:
         if now - loop.unsent_since > settings.send_deadline:
             return "it did not read its reply in time"
-    elif loop.frame_since is not None and now - loop.frame_since > loop.frame_time_max(settings):
+    elif loop.is_frame_overdue(now):
         return "it did not finish a frame in time"
     elif session.user_id is None and now - session.last_seen > settings.login_deadline:
         return "nobody logged in"

@@ -248,7 +248,7 @@ FRAME_DEADLINE = Key(
     path="tcp.frame_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.frame_deadline,
-    description="how long a request may take from its first byte to its last, besides what its size needs at "
+    description="how long a request may take from its first byte to its last, besides what its bytes so far take at "
     "`tcp.frame_rate_min`",
 )
 FRAME_RATE_MIN = Key(
