@@ -1,29 +1,26 @@
 """The command itself: help, usage, exit codes, pipes, terminals, Ctrl-C."""
 
-import fcntl
 import json
-import os
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
+import click
 import pytest
 
 from courser import __version__
+from courser.cli.lazy import LazyGroup
 from courser.cli.main import root, run
+from courser.cli.reference import commands
+from tests.cli.commands import COMMAND, courser, on_a_terminal
 from tests.inspect.partitions import Partition, flip, full_partition
 
-COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
-COMMANDS = [
-    ["demonstrate"],
-    *(["inspect", name] for name in ("log", "index", "ledger", "offsets", "session", "verify")),
-    *(["inspect", name] for name in ("journal", "snapshot", "descriptor")),
-]
+COMMANDS = {" ".join(path): list(path) for path, _ in commands()}
+GROUPS = list(dict.fromkeys(path[0] for path in COMMANDS.values() if len(path) > 1))
+HEAVY = {"asyncio", "csv", "difflib", "json", "msgspec", "numpy", "rich", "socket", "ssl", "uvloop", "xxhash"}
+"""What takes long to import, and must not be before it is needed."""
 
 
 @pytest.fixture
@@ -31,19 +28,29 @@ def partition(tmp_path: Path) -> Partition:
     return full_partition(tmp_path / "data")
 
 
-def courser(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["inspect", "--help"], []])
-def test_help_imports_neither_numpy_nor_rich(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["inspect", "--help"], ["stream", "--help"], ["config", "--help"], []]
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     program = (
-        "import sys; from courser.cli.main import run; code = run(sys.argv[1:]);"
-        "print(sorted({'numpy', 'rich', 'xxhash'} & set(sys.modules)))"
+        "import sys; from courser.cli.main import run; run(sys.argv[1:]);"
+        f"print(sorted({HEAVY!r} & set(sys.modules)),"
+        "sorted(name for name in sys.modules if name.startswith('courser.')))"
     )
     result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
+    ours = [f"courser.cli{name}" for name in ("", ".failures", ".lazy", ".main", ".server_options", ".tree")]
+    assert result.stdout.splitlines()[-1] == f"[] {ours}"
+
+
+def test_completion_of_commands_imports_nothing_heavy() -> None:
+    program = (
+        "import os, sys; from courser.cli.main import run\n"
+        "os.environ.update(_COURSER_COMPLETE='bash_complete', COMP_WORDS='courser str', COMP_CWORD='1')\n"
+        "try: run([])\n"
+        f"finally: print(sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines() == ["plain,stream", "[]"]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,13 +58,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"courser {__version__}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--help"]) == 0
     text = capsys.readouterr().out
     assert "Example" in text
     assert "Exit codes" in text
-    assert "[table|json|jsonl]" in text
+    assert "[table|json|jsonl|csv]" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -65,6 +72,29 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
     ("arguments", "hint"),
     [
         (["inspekt"], 'did you mean "inspect"?'),
+        (["straem", "list"], 'did you mean "stream"?'),
+        (["stream", "lits"], 'did you mean "list"?'),
+        (["topic", "get"], "--help"),
+        (["topic", "get", "demo"], "--help"),
+        (["topic", "get", "demo/"], "--help"),
+        (["topic", "get", "a/b", "c"], "--help"),
+        (["partition", "create", "a/b", "many"], "--help"),
+        (["segment", "list", "a/b"], "--help"),
+        (["tail", "a/b", "--from", "whenever"], "--help"),
+        (["tail", "a/b", "--follow", "--exit-at-end"], "--help"),
+        (["tail", "a/b", "--from", "0", "--last", "1"], "--help"),
+        (["tail", "a/b", "--group", "g", "--last", "1"], "--help"),
+        (["tail", "a/b", "--format", "{offzet}"], "--help"),
+        (["send", "a/b", "x", "--key", "k", "--partition", "0"], "--help"),
+        (["message", "poll", "a/b", "0"], "--help"),
+        (["message", "poll", "a/b", "0", "--first", "--last"], "--help"),
+        (["topic", "update", "a/b"], "--help"),
+        (["topic", "create", "a/b", "1", "none", "soon"], "--help"),
+        (["topic", "create", "a/b", "--max-topic-size", "huge"], "--help"),
+        (["user", "permissions", "somebody", "-g", "p_mgs"], "--help"),
+        (["user", "permissions", "somebody", "-s", "demo:p_msg"], "--help"),
+        (["pat", "create", "name", "soon"], "--help"),
+        (["config", "example", "fast"], "--help"),
         (["inspect", "verfy"], 'did you mean "verify"?'),
         (["x" * 100_000], "the commands are"),
         (["inspect", "log"], "--help"),
@@ -148,32 +178,6 @@ def test_closed_streams_are_no_traceback(partition: Partition) -> None:
     assert (result.returncode, "Traceback" in result.stderr) == (0, False)
 
 
-def on_a_terminal(arguments: list[str], *, columns: int, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Run a command whose stdout and stderr are a terminal of that width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**clean, "TERM": "xterm", **(environment or {})},
-    )
-    os.close(theirs)
-    pieces = []
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(ours)
-    return process.wait(), b"".join(pieces).decode()
-
-
 @pytest.mark.parametrize("columns", [1, 20, 60, 80, 200])
 def test_terminals_of_any_width(partition: Partition, columns: int) -> None:
     flip(partition.logs[0], 300)
@@ -222,9 +226,15 @@ def test_interrupted() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_the_lazy_commands_are_all_there() -> None:
-    context = root.make_context("courser", ["inspect", "verify", "x"])
-    for name in root.list_commands(context):
-        command = root.get_command(context, name)
+@pytest.mark.parametrize("group", [root, *(root.get_command(click.Context(root), name) for name in GROUPS)])
+def test_the_lazy_commands_are_all_there(group: LazyGroup) -> None:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
         assert command.name == name
+        # The list of a group, and the first sentence of its commands.
+        assert group.summaries[name].endswith(".")
+    for alias, name in group.aliases.items():
+        assert alias not in group.summaries
+        assert group.get_command(context, alias) is group.get_command(context, name)

@@ -1,8 +1,5 @@
 """``courser serve`` and ``courser config``, as far as nothing is started."""
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -13,28 +10,9 @@ from courser.server.configuration.reference import reference_markdown
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.startswith(("COURSER_", "IGGY_")):
-            monkeypatch.delenv(name)
-
-
-@pytest.mark.parametrize("command", [["serve"], ["config", "show"], ["config", "keys"]], ids=" ".join)
-def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "Example" in text
-    assert "Exit codes" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_help_of_groups_imports_nothing_heavy() -> None:
-    program = (
-        "import sys; from courser.cli.main import run; run(['config', '--help']);"
-        "print(sorted({'numpy', 'uvloop', 'xxhash', 'asyncio'} & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
+def no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the tests; a server would warn that it is no setting."""
+    monkeypatch.delenv("COURSER_SEED")
 
 
 def test_show_prints_what_holds_and_why(

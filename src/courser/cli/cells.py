@@ -28,6 +28,17 @@ def time_text(microseconds: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
+def local_time_text(microseconds: int) -> str:
+    """The same in the time of this place, to the second."""
+    if not microseconds:
+        return ABSENT
+    try:
+        moment = (_EPOCH + timedelta(seconds=microseconds // 1_000_000)).astimezone()
+    except (OverflowError, OSError, ValueError):
+        return str(microseconds)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
 def optional(value: object) -> str:
     """The value, or ``-``."""
     return ABSENT if value is None else str(value)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from contextlib import suppress
 
+import click
+
 from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.naming import Place
@@ -14,6 +16,7 @@ from courser.errors import (
     ConnectionFailed,
     CourserError,
     ErrorCode,
+    InvalidRequest,
     NotAllowed,
     NotFound,
     OffsetsUnavailable,
@@ -57,6 +60,9 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             return Failure(text, "choose another name, or use the one that is there")
         case OffsetsUnavailable():
             return Failure(text, f"--from {error.end_offset} goes on behind them")
+        case InvalidRequest():
+            usage = f"{click.get_current_context().command_path} --help shows how it is used"
+            return Failure(text, _HINTS.get(error.code, usage))
     return Failure(text, _HINTS.get(error.code, "the server's log may say more"))
 
 

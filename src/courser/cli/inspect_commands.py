@@ -43,7 +43,12 @@ def _owner(identity: PartitionIdentity | None) -> str:
 @file_argument
 @click.option("--messages", is_flag=True, help="Show the messages of each batch too.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the batch (or message) that has this offset.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many batches, or messages with --messages.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Stop after so many batches, or messages with --messages.",
+)
 @click.option("--payload-size", type=_OFFSET, default=48, show_default=True, help="Bytes of each payload to show.")
 @output_option
 def log_command(
@@ -81,7 +86,9 @@ def log_command(
 @file_argument
 @click.option("--blocks", is_flag=True, help="Show only the blocks, not their entries.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the entry that has this offset, or the next.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many entries, or blocks with --blocks.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after so many entries, or blocks with --blocks."
+)
 @click.option(
     "--identity",
     "identity_option",

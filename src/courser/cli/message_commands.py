@@ -21,7 +21,13 @@ __all__ = ["flush_command", "poll_command", "send_command"]
 )
 @topic_argument(PARTITION)
 @click.option(
-    "-m", "--message-count", type=click.IntRange(min=1), default=1, show_default=True, help="How many at most."
+    "-m",
+    "--message-count",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="How many at most.",
 )
 @click.option("--offset", type=click.IntRange(min=0), metavar="NUMBER", help="Begin at this offset.")
 @click.option("-f", "--first", is_flag=True, help="Begin at the oldest message.")

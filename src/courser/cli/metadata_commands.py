@@ -22,7 +22,7 @@ from courser.inspect.metadata_files import DescriptorInspection, SnapshotHead, S
 )
 @file_argument
 @click.option("--from-op", type=click.IntRange(min=0), default=0, help="Begin with the command that has this number.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many commands.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after so many commands.")
 @output_option
 def journal_command(path: Path, *, from_op: int, limit: int | None, output: str) -> None:
     """Print each command of a metadata journal: place, number, time, what it says, and whether the chain holds.

@@ -55,7 +55,7 @@ class Word:
     @property
     def metavar(self) -> str:
         """In the usage line."""
-        text = self.name.removesuffix("_id").upper().replace("_", " ") + ("..." if self.takes_all else "")
+        text = self.name.removesuffix("_id").upper() + ("..." if self.takes_all else "")
         return text if self.is_required else f"[{text}]"
 
 

@@ -3,6 +3,7 @@
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.failures import Failure
 from courser.cli.naming import PARTITION, Place, Word, identifier, sought, topic_argument
 from courser.cli.records import Field, Record, emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
@@ -71,13 +72,17 @@ def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
 @topic_argument(PARTITION, Word("offset", click.IntRange(min=0)))
 @_kind_option
 def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: str) -> None:
-    """Store an offset: that of the last message that the consumer or group is done with."""
+    """Store an offset: that of the last message that the consumer or group is done with.
+
+    That of a group can be changed while it has no members.
+    """
     who, partition_id = _consumer(consumer, kind), place.partition_id or 0
-    ask_server(
-        lambda client: client.store_consumer_offset(*place.names, partition_id, offset, consumer=who),
-        place,
-        _sought(consumer, kind),
-    )
+
+    async def store(client: Client) -> None:
+        await _speak_for(client, place, who)
+        await client.store_consumer_offset(*place.names, partition_id, offset, consumer=who)
+
+    ask_server(store, place, _sought(consumer, kind))
     sentence = f'stored offset {offset} for {kind} "{consumer}" in partition {partition_id} of "{place}"'
     emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "offset": offset}, output)
 
@@ -88,18 +93,34 @@ def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: 
 @_kind_option
 @yes_option
 def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool, output: str) -> None:
-    """Forget the stored offset: the consumer or group begins anew in this partition."""
+    """Forget the stored offset: the consumer or group begins anew in this partition.
+
+    That of a group can be forgotten while it has no members.
+    """
     who, partition_id = _consumer(consumer, kind), place.partition_id or 0
     confirm(
         f'forget how far {kind} "{consumer}" got in partition {partition_id} of "{place}"', is_confirmed=is_confirmed
     )
-    ask_server(
-        lambda client: client.delete_consumer_offset(*place.names, partition_id, consumer=who),
-        place,
-        _sought(consumer, kind),
-    )
+
+    async def forget(client: Client) -> None:
+        await _speak_for(client, place, who)
+        await client.delete_consumer_offset(*place.names, partition_id, consumer=who)
+
+    ask_server(forget, place, _sought(consumer, kind))
     sentence = f'forgot the offset of {kind} "{consumer}" in partition {partition_id} of "{place}"'
     emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "deleted": True}, output)
+
+
+async def _speak_for(client: Client, place: Place, who: Consumer) -> None:
+    """Become the only member of a group: the server lets nobody else change what it stored."""
+    if who.kind is not ConsumerKind.GROUP:
+        return
+    members = (await client.get_consumer_group(*place.names, who.identifier)).members
+    if members:
+        ids = ", ".join(str(member.member_id) for member in members)
+        hint = f"stop its members first, clients {ids}: they would go on from where they are"
+        raise Failure(f'group "{who.identifier}" of "{place}" has members', hint)
+    await client.join_consumer_group(*place.names, who.identifier)
 
 
 def _sought(consumer: str, kind: str) -> dict[str, int | str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,16 +23,25 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FORMATS = ("table", "json", "jsonl", "csv")
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
-output_option = click.option(
-    "-o",
-    "--output",
-    "output",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="A table for people; for programs one JSON document, one JSON object per line, or CSV.",
-)
+
+def output_parameter() -> click.Option:
+    """The option ``-o``, made anew: a parameter belongs to one command."""
+    return click.Option(
+        ("-o", "--output", "output"),
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="A table for people; for programs one JSON document, one JSON object per line, or CSV.",
+    )
+
+
+def output_option(function: _Function) -> _Function:
+    """The same as a decorator."""
+    parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
+    parameters.append(output_parameter())
+    return function
 
 
 @dataclass(frozen=True, slots=True)

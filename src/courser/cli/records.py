@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from courser.cli.cells import ABSENT, Column, size_text, time_text
+from courser.cli.cells import ABSENT, Column, local_time_text, size_text
 from courser.cli.output import to_json, write_csv_line
 from courser.cli.tables import write_facts, write_table
 from courser.cli.terminal import flush, say, write
@@ -33,8 +33,8 @@ def plain(value: object) -> str:
 
 
 def as_time(value: object) -> str:
-    """Microseconds since 1970 as a calendar has them."""
-    return time_text(value) if isinstance(value, int) else ABSENT
+    """Microseconds since 1970 as a calendar of this place has them."""
+    return local_time_text(value) if isinstance(value, int) else ABSENT
 
 
 def as_size(value: object) -> str:

@@ -66,6 +66,7 @@ class _Sending:
     "--partitions",
     "partition_count",
     type=click.IntRange(1, 1000),
+    metavar="COUNT",
     default=1,
     show_default=True,
     help="Of a topic that --create makes.",

@@ -66,7 +66,12 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     help="Where the data is kept; it is still there at the next start.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Of TCP; 0 takes any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="NUMBER",
+    default=8090,
+    show_default=True,
+    help="Of TCP; 0 takes any free one.",
 )
 @click.option("--verbose", is_flag=True, help="Show what the server logs, not only warnings.")
 @output_option

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 import click
 
 _META = "courser.server"
+_PREFIX = "server_"
+"""Of the parameters' names: commands have parameters called ``user`` and so on themselves."""
 
 SERVER_EXITS = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot connect, 4 login or permission missing, 5 not found."
@@ -37,9 +39,10 @@ def server_choice() -> ServerChoice:
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    assert param.name in _NAMES
+    name = (param.name or "").removeprefix(_PREFIX)
+    assert name in _NAMES
     if value is not None:
-        ctx.meta.setdefault(_META, {})[param.name] = value
+        ctx.meta.setdefault(_META, {})[name] = value
 
 
 def _complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -55,7 +58,7 @@ def server_parameters(*, hidden: bool) -> list[click.Option]:
     def option(*names: str, metavar: str, text: str) -> click.Option:
         is_context = "--context" in names
         return click.Option(
-            names,
+            (*names, _PREFIX + names[-1].removeprefix("--")),
             metavar=metavar,
             help=text,
             hidden=hidden,
@@ -93,10 +96,10 @@ def server_command(
     """A command that talks to a server and takes ``-o``; ``lines`` are examples."""
 
     def decorate(function: Callable[..., object]) -> click.Command:
-        from courser.cli.output import output_option  # noqa: PLC0415 -- the tree of commands needs only the options
+        from courser.cli.output import output_parameter  # noqa: PLC0415 -- the tree needs only the options above
 
-        command = click.command(name, epilog=examples(*lines, exits=exits))(output_option(function))
-        command.params += server_parameters(hidden=True)
+        command = click.command(name, epilog=examples(*lines, exits=exits))(function)
+        command.params += [output_parameter(), *server_parameters(hidden=True)]
         return command
 
     return decorate

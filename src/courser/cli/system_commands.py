@@ -66,7 +66,9 @@ _NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", 
 
 
 @server_command("ping", "courser ping", "courser ping --count 5 -o json")
-@click.option("-c", "--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many.")
+@click.option(
+    "-c", "--count", type=click.IntRange(1, 10_000), metavar="COUNT", default=1, show_default=True, help="How many."
+)
 def ping_command(*, count: int, output: str) -> None:
     """See whether the server answers, and how quickly."""
 
@@ -119,8 +121,9 @@ def cluster_command(*, output: str) -> None:
     "--snapshot-types",
     "kinds",
     type=click.Choice(tuple(_SNAPSHOT_KINDS)),
+    metavar="KIND",
     multiple=True,
-    help="What goes in; all if not given. May be repeated.",
+    help=f"What goes in: {', '.join(_SNAPSHOT_KINDS)}. All if not given; may be repeated.",
 )
 @click.option(
     "--out-dir",

@@ -5,7 +5,7 @@ import sys
 import click
 
 from courser.cli.cells import harmless
-from courser.cli.failures import Failure, OutputClosed
+from courser.cli.failures import ExitCode, Failure, OutputClosed
 
 
 def write(text: str) -> None:
@@ -47,7 +47,8 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
     if is_confirmed:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Failure(f"not done without being asked: {question}", "add --yes; there is no terminal to ask at")
+        problem = f"there is no terminal to ask at: {question}?"
+        raise Failure(harmless(problem), "--yes does it without being asked", ExitCode.USAGE)
     if not click.confirm(f"{harmless(question)}?", err=True):
         raise Failure("nothing was done", "answer y to go on, or add --yes")
 

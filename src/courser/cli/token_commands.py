@@ -3,7 +3,7 @@
 import click
 from msgspec.structs import asdict
 
-from courser.cli.cells import time_text
+from courser.cli.cells import local_time_text
 from courser.cli.connecting import ask_server
 from courser.cli.naming import sought
 from courser.cli.quantity_words import expiry_of
@@ -13,7 +13,7 @@ from courser.cli.terminal import confirm, say, write
 
 
 def _as_expiry(value: object) -> str:
-    return time_text(value) if isinstance(value, int) and value else "never"
+    return local_time_text(value) if isinstance(value, int) and value else "never"
 
 
 _FIELDS = (Field("name"), Field("expires_at", "expires", text=_as_expiry))

@@ -145,7 +145,7 @@ def update_command(
     """Change a topic's name or settings. What is not given stays as it is."""
     wanted = _settings(settings, compression, expiry, expiry_option)
     if new_name is None and not wanted:
-        raise click.UsageError("nothing to change: give a NEW NAME or an option")
+        raise click.UsageError("nothing to change: give a NEW_NAME or an option")
 
     async def ask(client: Client) -> Record:
         await client.update_topic(*place.names, new_name, **wanted)

@@ -28,6 +28,7 @@ _NO_SETTINGS = {
     "ENV_PATH",
     "LOG",
     "MCP_CONFIG_PATH",
+    "NEW_PASSWORD",
     "PASSWORD",
     "PURE",
     "ROOT_PASSWORD",

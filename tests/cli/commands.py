@@ -1,0 +1,97 @@
+"""Running ``courser`` in tests: in this process, as a child, or as a child at a terminal."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
+_OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
+
+
+def courser(*arguments: object, stdin: str | bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a child and wait for it; nothing is a terminal."""
+    data = stdin if isinstance(stdin, bytes) else stdin.encode()
+    result = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        input=data,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+    return subprocess.CompletedProcess(
+        result.args, result.returncode, result.stdout.decode(), result.stderr.decode(errors="replace")
+    )
+
+
+def start(*arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """Begin a command as a child, with pipes."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@dataclass
+class Terminal:
+    """A command that runs at a terminal."""
+
+    process: subprocess.Popen[bytes]
+    _ours: int
+    text: str = ""
+
+    def read_until(self, word: str) -> None:
+        """Wait until it has written this."""
+        while word not in self.text:
+            piece = self._read()
+            assert piece, f"it ended without {word!r}: {self.text}"
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._ours, text.encode())
+
+    def end(self) -> int:
+        """Read the rest; return the exit code."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(120)
+
+    def _read(self) -> str:
+        try:
+            piece = os.read(self._ours, 65536).decode()
+        except OSError:  # the other end is closed
+            return ""
+        self.text += piece
+        return piece
+
+
+def at_terminal(
+    arguments: Sequence[str], *, columns: int = 100, environment: Mapping[str, str] | None = None
+) -> Terminal:
+    """Begin a command whose stdin, stdout and stderr are a terminal of that width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    clean = {name: value for name, value in os.environ.items() if name not in _OF_TERMINALS}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**clean, "TERM": "xterm", **(environment or {})},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return Terminal(process, ours)
+
+
+def on_a_terminal(
+    arguments: Sequence[str], *, columns: int, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command at a terminal; return its exit code and everything that it wrote."""
+    terminal = at_terminal(arguments, columns=columns, environment=environment)
+    return terminal.end(), terminal.text
