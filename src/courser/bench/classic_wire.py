@@ -1,0 +1,160 @@
+"""The wire of SDK 0.8, spoken by hand."""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from courser.bench.line import Line
+from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
+from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
+from courser.client.targets import Target
+from courser.errors import ErrorCode, InvalidRequest
+from courser.wire.vsr_facts import read_failure
+
+_LOGIN, _LOGIN_WITH_TOKEN, _POLL, _SEND = 38, 44, 100, 101
+_CREATE_STREAM, _DELETE_STREAM, _GET_TOPIC, _CREATE_TOPIC = 202, 203, 300, 302
+_CREATE_GROUP, _JOIN_GROUP = 602, 604
+
+_SDK_VERSION = "0.10.0"
+"""What the client of 0.8 calls itself: messages have 64-byte headers then."""
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_HEAD = struct.Struct("<II")
+"""Of a request: size and code. Of a reply: status and size."""
+_STRATEGY = struct.Struct("<BQIB")
+_POLL_PREFIX = struct.Struct("<IQI")
+_MESSAGE = struct.Struct("<Q16sQQQ")
+"""checksum, id, offset, time, origin time"""
+_MESSAGE_SIZE = 64
+_MESSAGES_POSITION = _HEAD.size + _POLL_PREFIX.size
+
+
+@dataclass(slots=True)
+class ClassicSend(SendRequest):
+    """A send with the places where its messages say when they were made."""
+
+    times: npt.NDArray[np.int64]
+    """Positions of the bytes, a row for each message."""
+
+
+class ClassicWire:
+    """One connection."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect and log in."""
+        self._line = Line(target)
+        if target.token is not None:
+            self._call(_LOGIN_WITH_TOKEN, text8(target.token))
+        else:
+            login = text8(target.username or "") + text8(target.password or "")
+            self._call(_LOGIN, login + _U32.pack(len(_SDK_VERSION)) + _SDK_VERSION.encode() + bytes(4))
+
+    # --- metadata ---
+
+    def create_stream(self, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_CREATE_STREAM, text8(name))
+
+    def delete_stream(self, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_DELETE_STREAM, name_of(name))
+
+    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+        """As in ``Wire``."""
+        if is_synced:
+            reason = "the wire of 0.8 has no way to ask for a durability"
+            raise InvalidRequest(ErrorCode.UNSUPPORTED_OPTION_KEY, reason)
+        settings = struct.pack("<IBQQB", partition_count, 1, 0, 0, 0)
+        self._call(_CREATE_TOPIC, name_of(place.stream) + settings + text8(place.topic))
+
+    def topic_figures(self, place: Place) -> tuple[int, int]:
+        """As in ``Wire``."""
+        reply = self._call(_GET_TOPIC, topic_of(place))
+        if not reply:
+            raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
+        return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 42)[0]
+
+    def create_group(self, place: Place, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_CREATE_GROUP, topic_of(place) + text8(name))
+
+    def join_group(self, place: Place, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
+
+    def assigned(self, place: Place, name: str) -> list[int] | None:
+        """As in ``Wire``: the server chooses."""
+        del place, name
+        return None
+
+    # --- messages ---
+
+    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+        """As in ``Wire``."""
+        where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
+        target = topic_of(place) + where + _U32.pack(sample.count)
+        index, messages, starts = sample.classic()
+        head = _U32.pack(len(target)) + target + index
+        frame = bytearray(_HEAD.pack(4 + len(head) + len(messages), _SEND) + head + messages)
+        first = len(frame) - len(messages) + CLASSIC_ORIGIN_POSITION
+        times = np.array(starts, np.int64)[:, np.newaxis] + np.arange(first, first + _U64.size)
+        return ClassicSend(frame, sample.count, sample.payload_size, times)
+
+    def stamp(self, request: SendRequest, microseconds: int) -> None:
+        """As in ``Wire``: each message has its own time."""
+        assert isinstance(request, ClassicSend)
+        np.frombuffer(request.frame, np.uint8)[request.times] = np.frombuffer(_U64.pack(microseconds), np.uint8)
+
+    def send(self, request: SendRequest) -> None:
+        """As in ``Wire``."""
+        self._line.send(request.frame)
+        self._receive()
+
+    def make_poll(
+        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+    ) -> PollRequest:
+        """As in ``Wire``."""
+        consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
+        partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
+        body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
+        return PollRequest(bytearray(_HEAD.pack(4 + len(body), _POLL) + body))
+
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+        """As in ``Wire``."""
+        frame = request.frame
+        _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
+        self._line.send(frame)
+        size = self._receive()
+        buffer = self._line.buffer
+        _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEAD.size)
+        if not message_count:
+            return Polled(0, size)
+        _, _, offset, _, origin = _MESSAGE.unpack_from(buffer, _MESSAGES_POSITION)
+        return Polled(message_count, size, offset, origin)
+
+    def payload_size(self, polled: Polled) -> int:
+        """As in ``Wire``."""
+        return polled.size - _MESSAGES_POSITION - _MESSAGE_SIZE * polled.message_count
+
+    def close(self) -> None:
+        """As in ``Wire``."""
+        self._line.close()
+
+    # --- frames ---
+
+    def _call(self, code: int, payload: bytes) -> bytes:
+        self._line.send(_HEAD.pack(4 + len(payload), code) + payload)
+        size = self._receive()
+        return bytes(self._line.buffer[_HEAD.size : size])
+
+    def _receive(self) -> int:
+        """One reply, into the buffer; its size."""
+        line = self._line
+        line.receive(0, _HEAD.size)
+        status, length = _HEAD.unpack_from(line.buffer)
+        if status:
+            raise read_failure(status, b"")
+        line.receive(_HEAD.size, _HEAD.size + length)
+        return int(_HEAD.size + length)

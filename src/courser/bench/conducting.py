@@ -1,0 +1,183 @@
+"""A whole run: topics are made and perhaps filled, actors work through their phases, topics are removed."""
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from courser.bench.channel import Job, Join, Login, Phase, Settle
+from courser.bench.crew import Crew
+from courser.bench.opening import open_wire
+from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
+from courser.bench.samples import cut_sample, make_pool
+from courser.bench.watching import Goal, Outcome, State, Watch
+from courser.bench.wires import Place, Wire
+from courser.client.targets import Target
+from courser.errors import CourserError, ErrorCode, ServerFailure
+
+_SECOND = 1_000_000_000
+_HEAD_START = _SECOND // 5
+"""Nanoseconds before a phase in which all processes hear of it."""
+_TICK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Which streams are used, and what becomes of them."""
+
+    prefix: str
+    """Streams are called after it: ``prefix-0``, ``prefix-1`` and so on."""
+    reuses: bool = False
+    """Whether they are there already, perhaps with messages."""
+    keeps: bool = False
+    """Whether they stay."""
+
+
+def unused_prefix() -> str:
+    """A name that no stream has."""
+    return f"bench-{secrets.token_hex(4)}"
+
+
+def _show_nothing(state: State) -> None:
+    """For runs that nobody watches."""
+
+
+class Conductor:
+    """One run."""
+
+    def __init__(
+        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[State], None] = _show_nothing
+    ) -> None:
+        """``show`` is told now and then how far it is.
+
+        Raises:
+            PlanRefused: the plan makes no sense.
+        """
+        check_plan(plan)
+        self._plan = plan
+        self._target = target
+        self._arrangement = arrangement
+        self._show = show
+        self._streams = [f"{arrangement.prefix}-{number}" for number in range(plan.streams)]
+        self._topics = [f"topic-{number}" for number in range(plan.topics)]
+        mark = secrets.token_hex(4)
+        self._groups = [f"group-{mark}-{number}" for number in range(plan.groups)] if plan.mode.is_grouped else []
+        self._tasks = tasks_of(plan)
+        self._stored = 0
+        """Messages that lie in all topics when the actors begin."""
+
+    def run(self) -> Outcome:
+        """From begin to end. Raises ``CourserError``."""
+        self._show(State("preparing"))
+        control = open_wire(self._plan.wire, self._target)
+        try:
+            self._prepare(control)
+            with Crew(self._jobs()) as crew:
+                crew.wait_until_ready()
+                for step in (Join(), Settle()):
+                    crew.tell(step)
+                    crew.wait_until_ready()
+                if self._plan.warm_up:
+                    self._phase(crew, "warming up", self._plan.warm_up, is_counted=False)
+                return self._phase(crew, "measuring", self._plan.seconds, is_counted=True)
+        finally:
+            if not (self._arrangement.keeps or self._arrangement.reuses):
+                self._show(State("removing"))
+                self._remove(control)
+            control.close()
+
+    # --- topics ---
+
+    def _places(self) -> list[Place]:
+        return [Place(stream, topic) for stream in self._streams for topic in self._topics]
+
+    def _prepare(self, control: Wire) -> None:
+        if self._arrangement.reuses:
+            self._look(control)
+        else:
+            for stream in self._streams:
+                control.create_stream(stream)
+            for place in self._places():
+                control.create_topic(place, self._plan.partitions, is_synced=self._plan.is_synced)
+            self._fill(control)
+        for place in self._places():
+            for group in self._groups:
+                control.create_group(place, group)
+
+    def _look(self, control: Wire) -> None:
+        """What is there already."""
+        for place in self._places():
+            partition_count, message_count = control.topic_figures(place)
+            if partition_count < self._plan.partitions:
+                reason = (
+                    f"topic {place.stream}/{place.topic} has {partition_count} partitions, not {self._plan.partitions}"
+                )
+                raise ServerFailure(ErrorCode.PARTITION_NOT_FOUND, reason)
+            self._stored += message_count
+
+    def _fill(self, control: Wire) -> None:
+        """Give consumers without producers something to read."""
+        each = fill_count(self._plan)
+        if not each:
+            return
+        total = each * len(self._places()) * self._plan.partitions
+        pool = make_pool(self._plan.message_size, self._plan.batch, random.Random(self._plan.seed), each)
+        begin = shown = time.monotonic()
+        for place in self._places():
+            for partition_id in range(self._plan.partitions):
+                requests = [control.make_send(place, partition_id, sample) for sample in pool]
+                left, turn = each, 0
+                while left > 0:
+                    request = requests[turn % len(requests)]
+                    if left < request.message_count:
+                        request = control.make_send(place, partition_id, cut_sample(pool[turn % len(pool)], left))
+                    control.send(request)
+                    turn += 1
+                    left -= request.message_count
+                    self._stored += request.message_count
+                    if (now := time.monotonic()) - shown > _TICK:
+                        shown = now
+                        self._show(State("filling", now - begin, self._stored / total, self._stored))
+
+    def _remove(self, control: Wire) -> None:
+        for stream in self._streams:
+            # A run that failed may have failed before it made them, and its connection may be gone.
+            with suppress(CourserError):
+                control.delete_stream(stream)
+
+    # --- actors ---
+
+    def _jobs(self) -> list[Job]:
+        login = Login(asdict(self._target))
+        names = self._streams, self._topics, self._groups
+        return [
+            Job(login, self._plan, [self._tasks[number] for number in numbers], *names, self._arrangement.reuses)
+            for numbers in self._task_numbers()
+        ]
+
+    def _phase(self, crew: Crew, step: str, seconds: float | None, *, is_counted: bool) -> Outcome:
+        mode = self._plan.mode
+        # Whether there is an end to what consumers can read. Alone they begin anew, and groups warm up alone too.
+        is_finite = mode.consumes and (mode.produces or (mode.is_grouped and is_counted))
+        if mode.is_end_to_end and not mode.is_grouped:
+            is_finite = False
+        # A measured time is over when it is over. Else consumers read all that was sent.
+        drains = is_finite and (seconds is None or not is_counted)
+        begin = time.monotonic_ns() + _HEAD_START
+        end = None if seconds is None else begin + int(seconds * _SECOND)
+        crew.tell(Phase(begin=begin, end=end, is_counted=is_counted, drains=drains))
+        watch = Watch(crew, self._task_numbers(), reader_counts(self._tasks) if is_finite else None, self._readable)
+        goal = Goal(seconds=seconds, messages=self._plan.messages if is_counted else None)
+        return watch.follow(step, begin, goal, self._show)
+
+    @property
+    def _readable(self) -> int:
+        """Messages that groups will have read when they have read what was there at the beginning."""
+        return self._stored * len(self._groups) if not self._plan.mode.produces else 0
+
+    def _task_numbers(self) -> list[list[int]]:
+        """Which tasks each worker has."""
+        count = max(1, min(self._plan.processes, len(self._tasks)))
+        return [list(range(number, len(self._tasks), count)) for number in range(count)]

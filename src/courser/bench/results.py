@@ -1,0 +1,244 @@
+"""Figures of a run, as they are shown and saved: by kind of actor, by actor, and in all."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from courser import __version__
+from courser.bench.channel import Part, Report
+from courser.bench.latencies import Distribution, Tally, merge
+from courser.bench.plan import Plan
+from courser.bench.watching import Moment, Outcome
+
+FORMAT = "courser-bench/1"
+_SECOND = 1_000_000_000
+_MICROSECOND = 1_000
+
+PRODUCERS, CONSUMERS, END_TO_END, ALL = "producers", "consumers", "end to end", "all"
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """How long requests took, in microseconds. Percentiles are at most a thousandth too long."""
+
+    mean: float
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p99_9: float
+    p99_99: float
+    max: float
+
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one actor, of one kind of actors, or of all."""
+
+    name: str
+    actors: int
+    messages: int | None = None
+    bytes: int | None = None
+    """Of payload."""
+    requests: int
+    """That carried messages; of end to end: messages whose age was taken."""
+    empty_polls: int | None = None
+    seconds: float | None = None
+    """From the begin of the first request to the end of the last."""
+    messages_per_second: float | None = None
+    megabytes_per_second: float | None = None
+    """Million bytes of payload."""
+    latency_us: Latency | None = None
+    """None if there were no requests."""
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured."""
+
+    address: str
+    is_private: bool = False
+    """Whether it ran for this run only."""
+    settings: list[str] = []
+    """What it was told besides its defaults, if it was private."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a run. What ``--save`` writes."""
+
+    format: str = FORMAT
+    courser: str = __version__
+    started_at: str
+    server: Server
+    plan: Plan
+    machine: dict[str, str]
+    """Of the load generator."""
+    groups: list[Figures]
+    """By kind of actor, and in all."""
+    actors: list[Figures]
+    timeline: list[Moment]
+    """What had been sent and received, about once a second."""
+
+
+class UnreadableResult(ValueError):
+    """A file that holds no result of a run."""
+
+
+def now_text() -> str:
+    """The time, for ``started_at``."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def make_result(plan: Plan, outcome: Outcome, *, started_at: str, server: Server, machine: dict[str, str]) -> Result:
+    """Put the figures together."""
+    sent = [(report, report.sent) for report in outcome.reports if report.sent is not None]
+    received = [(report, report.received) for report in outcome.reports if report.received is not None]
+    ages = [report.end_to_end for report in outcome.reports if report.end_to_end is not None]
+    groups, actors = [], []
+    for name, parts in ((PRODUCERS, sent), (CONSUMERS, received)):
+        if parts:
+            groups.append(_figures(name, len(parts), [part for _, part in parts]))
+            actors += [_figures(_actor_name(name, report), 1, [part]) for report, part in parts]
+    if ages:
+        groups.append(_ages(len(ages), ages))
+    all_parts = [part for _, part in (*sent, *received)]
+    groups.append(_figures(ALL, len(outcome.reports), all_parts))
+    return Result(
+        started_at=started_at,
+        server=server,
+        plan=plan,
+        machine=machine,
+        groups=groups,
+        actors=actors,
+        timeline=outcome.moments,
+    )
+
+
+def _actor_name(kind: str, report: Report) -> str:
+    return f"{kind.removesuffix('s')} {report.task.number}"
+
+
+def _figures(name: str, actors: int, parts: list[Part]) -> Figures:
+    busy = [part for part in parts if part.requests]
+    messages, size = sum(part.messages for part in busy), sum(part.size for part in busy)
+    nanoseconds = max((part.end for part in busy), default=0) - min((part.begin for part in busy), default=0)
+    seconds = nanoseconds / _SECOND
+    return Figures(
+        name=name,
+        actors=actors,
+        messages=messages,
+        bytes=size,
+        requests=sum(part.requests for part in busy),
+        empty_polls=sum(part.empty for part in parts),
+        seconds=seconds,
+        messages_per_second=messages / seconds if seconds else 0.0,
+        megabytes_per_second=size / 1e6 / seconds if seconds else 0.0,
+        latency_us=_latency(merge([part.latencies for part in busy])),
+    )
+
+
+def _ages(actors: int, tallies: list[Tally]) -> Figures:
+    found = merge(tallies)
+    return Figures(name=END_TO_END, actors=actors, requests=found.count, latency_us=_latency(found))
+
+
+def _latency(found: Distribution) -> Latency | None:
+    if not found.count:
+        return None
+    percentiles = {name: found.percentile(share) / _MICROSECOND for name, share in PERCENTILES.items()}
+    return Latency(
+        mean=found.mean / _MICROSECOND,
+        min=found.minimum / _MICROSECOND,
+        max=found.maximum / _MICROSECOND,
+        **percentiles,
+    )
+
+
+def encode_result(result: Result) -> bytes:
+    """As JSON."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+
+
+def decode_result(data: bytes) -> Result:
+    """What ``encode_result`` wrote.
+
+    Raises:
+        UnreadableResult: with the reason.
+    """
+    try:
+        result = msgspec.json.decode(data, type=Result)
+    except msgspec.MsgspecError as error:
+        raise UnreadableResult(str(error)) from error
+    if result.format != FORMAT:
+        raise UnreadableResult(f'its format is "{result.format[:40]}", not "{FORMAT}"')
+    return result
+
+
+def as_plain(result: Result) -> dict[str, object]:
+    """Dictionaries and lists, as JSON has them."""
+    plain: dict[str, object] = msgspec.to_builtins(result)
+    return plain
+
+
+# --- two runs -----------------------------------------------------------------------------------------
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """One figure of two runs."""
+
+    group: str
+    measure: str
+    unit: str
+    first: float
+    second: float
+    ratio: float | None
+    """Second by first; None if the first is nothing."""
+    is_more_better: bool
+
+
+_SPEEDS = {"messages_per_second": ("messages", "1/s"), "megabytes_per_second": ("payload", "MB/s")}
+
+
+def compare(first: Result, second: Result) -> list[Comparison]:
+    """The figures that both have."""
+    others = {figures.name: figures for figures in second.groups}
+    rows = []
+    for figures in first.groups:
+        other = others.get(figures.name)
+        if other is None:
+            continue
+        for key, (measure, unit) in _SPEEDS.items():
+            rows += _row(figures.name, measure, unit, getattr(figures, key), getattr(other, key), is_more_better=True)
+        for key in ("mean", *PERCENTILES, "max"):
+            name = key.replace("_", ".")
+            ours, theirs = getattr(figures.latency_us, key, None), getattr(other.latency_us, key, None)
+            rows += _row(figures.name, name, "us", ours, theirs, is_more_better=False)
+    return rows
+
+
+def _row(
+    group: str, measure: str, unit: str, first: float | None, second: float | None, *, is_more_better: bool
+) -> list[Comparison]:
+    if first is None or second is None:
+        return []
+    return [Comparison(group, measure, unit, first, second, second / first if first else None, is_more_better)]
+
+
+def differences(first: Result, second: Result) -> list[str]:
+    """What makes two runs hard to compare: settings and machines that differ. One sentence each."""
+    ours, theirs = msgspec.to_builtins(first.plan), msgspec.to_builtins(second.plan)
+    found = [
+        f"{key.replace('_', ' ')} differs: {_shown(ours[key])} and {_shown(theirs[key])}"
+        for key in ours
+        if ours[key] != theirs[key]
+    ]
+    for key in sorted(first.machine.keys() | second.machine.keys()):
+        facts = first.machine.get(key), second.machine.get(key)
+        if key != "load" and facts[0] != facts[1]:
+            found.append(f"{key} differs: {facts[0]} and {facts[1]}")
+    return found
+
+
+def _shown(value: object) -> str:
+    return f"{value['minimum']}..{value['maximum']}" if isinstance(value, dict) else str(value)

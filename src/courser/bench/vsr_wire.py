@@ -1,0 +1,217 @@
+"""The wire of SDK 0.9, spoken by hand."""
+
+import os
+import struct
+from dataclasses import dataclass
+
+from courser.bench.line import Line
+from courser.bench.samples import Sample
+from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
+from courser.client.targets import Target
+from courser.errors import AuthenticationFailed, CourserError, ErrorCode, RequestFailed
+from courser.records.batch import encode_batch
+from courser.records.checksum import xxh3
+from courser.wire.vsr_facts import OWN_SDK_NAME, read_failure
+
+_HEADER_SIZE = 256
+_SIZE_POSITION, _COMMAND_POSITION, _STATUS_POSITION, _REASON_POSITION = 48, 60, 216, 255
+_REQUEST_POSITION = 168
+_REQUEST, _REPLY = 5, 8
+_PROTOCOL = bytes.fromhex("002c0000")
+
+_REGISTER, _READ, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC = 1, 2, 128, 130, 132
+_CREATE_GROUP, _JOIN_GROUP, _SEND = 139, 148, 160
+_POLL, _GET_TOPIC, _SYNC_GROUP = 100, 300, 606
+_FRAMED = frozenset({_REGISTER, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC, _CREATE_GROUP, _JOIN_GROUP})
+"""Operations whose replies have a result in front."""
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_STRATEGY = struct.Struct("<BQIB")
+"""kind, value, count, auto-commit: the end of a poll."""
+_POLL_PREFIX = struct.Struct("<IQI")
+_BATCH = struct.Struct("<QQQQQQI")
+"""partition, base offset, time, origin time, length, checksum, count"""
+_DELTAS = struct.Struct("<II")
+_BATCH_SIZE, _FRAME_SIZE = 256, 48
+_BATCH_POSITION = _HEADER_SIZE + _POLL_PREFIX.size
+"""Where the first batch of a poll's reply begins."""
+
+_BAD_LOGINS = {
+    9: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
+    10: (ErrorCode.INVALID_TOKEN, "unknown or expired token"),
+}
+
+
+@dataclass(slots=True)
+class VsrSend(SendRequest):
+    """A send with what its batch checksum is made of."""
+
+    checksums: bytes
+    """Of the messages."""
+
+
+class VsrWire:
+    """One connection."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect and log in."""
+        self._line = Line(target)
+        self._client = os.urandom(16)
+        self._session = 0
+        self._number = 0
+        if target.token is not None:
+            login = text8(target.token)
+        else:
+            login = text8(target.username or "") + text8(target.password or "")
+        names = text8(OWN_SDK_NAME) + text8("bench")
+        reply = self._call(_REGISTER, _PROTOCOL + names + login + bytes(4))
+        self._session = _U64.unpack_from(reply, 4)[0]
+
+    # --- metadata ---
+
+    def create_stream(self, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_CREATE_STREAM, text8(name))
+
+    def delete_stream(self, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_DELETE_STREAM, name_of(name))
+
+    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+        """As in ``Wire``."""
+        options = b""
+        if is_synced:
+            options = b"".join(b"\x02" + _U32.pack(len(text)) + text for text in (b"durability", b"persisted"))
+        body = name_of(place.stream) + _U32.pack(partition_count) + text8(place.topic) + options
+        self._call(_CREATE_TOPIC, body)
+
+    def topic_figures(self, place: Place) -> tuple[int, int]:
+        """As in ``Wire``."""
+        reply = self._call(_READ, topic_of(place), _GET_TOPIC)
+        if not reply:
+            raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
+        return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 41)[0]
+
+    def create_group(self, place: Place, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_CREATE_GROUP, topic_of(place) + text8(name))
+
+    def join_group(self, place: Place, name: str) -> None:
+        """As in ``Wire``."""
+        self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
+
+    def assigned(self, place: Place, name: str) -> list[int] | None:
+        """As in ``Wire``: a client of 0.9 names the partition that it polls."""
+        reply = self._call(_READ, topic_of(place) + name_of(name), _SYNC_GROUP)
+        count = _U32.unpack_from(reply, 8)[0] if reply else 0
+        return list(struct.unpack_from(f"<{count}I", reply, 12))
+
+    # --- messages ---
+
+    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+        """As in ``Wire``."""
+        where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
+        target = topic_of(place) + where + _U32.pack(sample.count)
+        batch = sample.batch()
+        body = _U32.pack(len(target)) + target + encode_batch(batch)
+        frame = self._header(_SEND, len(body)) + body
+        return VsrSend(frame, sample.count, sample.payload_size, bytes(batch.checksums))
+
+    def stamp(self, request: SendRequest, microseconds: int) -> None:
+        """As in ``Wire``: the times of messages count from the one in the batch header, which its checksum covers."""
+        assert isinstance(request, VsrSend)
+        frame = request.frame
+        start = len(frame) - _BATCH_SIZE - _FRAME_SIZE * request.message_count - request.payload_size
+        _U64.pack_into(frame, start + 24, microseconds)
+        covered = frame[start : start + 40] + frame[start + 48 : start + 52] + request.checksums
+        _U64.pack_into(frame, start + 40, xxh3(covered))
+
+    def send(self, request: SendRequest) -> None:
+        """As in ``Wire``."""
+        self._number += 1
+        _U64.pack_into(request.frame, _REQUEST_POSITION, self._number)
+        self._line.send(request.frame)
+        self._receive()
+
+    def make_poll(
+        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+    ) -> PollRequest:
+        """As in ``Wire``."""
+        consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
+        partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
+        body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
+        return PollRequest(self._header(_READ, len(body), _POLL) + body)
+
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+        """As in ``Wire``."""
+        frame = request.frame
+        _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
+        self._line.send(frame)
+        size = self._receive()
+        buffer = self._line.buffer
+        _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEADER_SIZE)
+        if not message_count:
+            return Polled(0, size)
+        _, offset, _, origin, _, _, _ = _BATCH.unpack_from(buffer, _BATCH_POSITION)
+        offset_delta, time_delta = _DELTAS.unpack_from(buffer, _BATCH_POSITION + _BATCH_SIZE + 24)
+        return Polled(message_count, size, offset + offset_delta, origin + time_delta)
+
+    def payload_size(self, polled: Polled) -> int:
+        """As in ``Wire``."""
+        buffer, position, size = self._line.buffer, _BATCH_POSITION, 0
+        while position < polled.size:
+            _, _, _, _, length, _, count = _BATCH.unpack_from(buffer, position)
+            size += length - _BATCH_SIZE - _FRAME_SIZE * count
+            position += length
+        return size
+
+    def close(self) -> None:
+        """As in ``Wire``."""
+        self._line.close()
+
+    # --- frames ---
+
+    def _header(self, operation: int, body_size: int, code: int = 0) -> bytearray:
+        header = bytearray(_HEADER_SIZE)
+        _U32.pack_into(header, _SIZE_POSITION, _HEADER_SIZE + body_size)
+        header[_COMMAND_POSITION] = _REQUEST
+        header[128:144] = self._client
+        _U64.pack_into(header, _REQUEST_POSITION, self._number)
+        header[176] = operation
+        _U64.pack_into(header, 184, self._session)
+        _U32.pack_into(header, 196, code)
+        return header
+
+    def _call(self, operation: int, body: bytes, code: int = 0) -> bytes:
+        if operation != _REGISTER:
+            self._number += 1
+        self._line.send(self._header(operation, len(body), code) + body)
+        size = self._receive()
+        reply = bytes(self._line.buffer[_HEADER_SIZE:size])
+        if operation not in _FRAMED:
+            return reply
+        if _U32.unpack_from(reply)[0]:
+            raise read_failure(_U32.unpack_from(reply, 8)[0], b"")
+        return reply[4:]
+
+    def _receive(self) -> int:
+        """One reply, into the buffer; its size."""
+        line = self._line
+        line.receive(0, _HEADER_SIZE)
+        size: int = _U32.unpack_from(line.buffer, _SIZE_POSITION)[0]
+        line.receive(_HEADER_SIZE, size)
+        buffer = line.buffer
+        status = _U32.unpack_from(buffer, _STATUS_POSITION)[0]
+        if buffer[_COMMAND_POSITION] != _REPLY or status:
+            raise _refusal(buffer[:size], status)
+        return size
+
+
+def _refusal(frame: memoryview, status: int) -> CourserError:
+    if frame[_COMMAND_POSITION] == _REPLY:
+        return read_failure(status, bytes(frame[_HEADER_SIZE:]))
+    reason = frame[_REASON_POSITION]
+    if reason in _BAD_LOGINS:
+        return AuthenticationFailed(*_BAD_LOGINS[reason])
+    return RequestFailed(ErrorCode.ERROR, f"the server ended the session (reason {reason})")

@@ -1,0 +1,141 @@
+"""Follows a phase: how far it is, when consumers have read everything, and when nothing moves any more."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from courser.bench.channel import Done, Progress, Report, Stop, WorkerFailed
+from courser.bench.crew import Crew
+
+_SECOND = 1_000_000_000
+_PATIENCE = 30.0
+"""Seconds in which nothing moves before the run is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a run is, for whoever shows it."""
+
+    step: str
+    """What is being done, in words."""
+    seconds: float = 0.0
+    """Since this step began."""
+    share: float | None = None
+    """Of this step, 0 to 1; None if that cannot be told."""
+    sent: int = 0
+    """Messages."""
+    sent_size: int = 0
+    received: int = 0
+    received_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What had been sent and received at a time."""
+
+    seconds: float
+    sent: int
+    """Messages."""
+    received: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a phase gives."""
+
+    reports: list[Report]
+    moments: list[Moment] = field(default_factory=list)
+    """About one for each second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a phase is to reach."""
+
+    seconds: float | None = None
+    messages: int | None = None
+    """To be sent or, without producers, received."""
+
+    def share(self, seconds: float, sent: int, received: int) -> float | None:
+        """How much of it is done."""
+        if self.seconds is not None:
+            return min(seconds / self.seconds, 1.0)
+        return min((sent or received) / self.messages, 1.0) if self.messages else None
+
+
+class Watch:
+    """Over one phase."""
+
+    def __init__(self, crew: Crew, tasks: list[list[int]], reader_counts: list[int] | None, readable: int) -> None:
+        """Prepare it.
+
+        Args:
+            crew: Who works.
+            tasks: The numbers of the tasks of each worker.
+            reader_counts: How often the messages of each task are read; None if nobody knows when all is read.
+            readable: Messages to read that were there before.
+        """
+        self._crew = crew
+        self._tasks = tasks
+        self._reader_counts = reader_counts
+        self._readable = readable
+        self._progress: dict[int, Progress] = {}
+        self._done: dict[int, Done] = {}
+
+    def follow(self, step: str, begin: int, goal: Goal, show: Callable[[State], None]) -> Outcome:
+        """Until all are done. Raises ``CourserError``."""
+        moments: list[Moment] = []
+        is_stopped = False
+        last, last_change = (0, 0), time.monotonic()
+        for number, message in self._crew.events(_PATIENCE):
+            if isinstance(message, Done):
+                self._done[number] = message
+                if len(self._done) == len(self._tasks):
+                    return Outcome(self._reports(), moments)
+            elif isinstance(message, Progress):
+                self._progress[number] = message
+                if not is_stopped and self._has_read_everything():
+                    self._crew.tell(Stop())
+                    is_stopped = True
+                state = self._state(step, begin, goal)
+                if state.seconds > len(moments) + 1:
+                    moments.append(Moment(state.seconds, state.sent, state.received))
+                show(state)
+                if (state.sent, state.received) != last:
+                    last, last_change = (state.sent, state.received), time.monotonic()
+            if time.monotonic() - last_change > max(_PATIENCE, (goal.seconds or 0) + _PATIENCE):
+                break
+        sent, received = last
+        raise WorkerFailed(f"nothing moves any more: {sent} messages sent, {received} received")
+
+    def _has_read_everything(self) -> bool:
+        if self._reader_counts is None or len(self._progress) < len(self._tasks):
+            return False
+        if any(progress.are_producing for progress in self._progress.values()):
+            return False
+        expected = self._readable
+        for number, progress in self._progress.items():
+            for task, sent in zip(self._tasks[number], progress.sent, strict=True):
+                expected += sent * self._reader_counts[task]
+        return sum(progress.received for progress in self._progress.values()) >= expected
+
+    def _state(self, step: str, begin: int, goal: Goal) -> State:
+        seconds = max((time.monotonic_ns() - begin) / _SECOND, 0.0)
+        sent = sum(sum(progress.sent) for progress in self._progress.values())
+        received = sum(progress.received for progress in self._progress.values())
+        return State(
+            step,
+            seconds,
+            goal.share(seconds, sent, received),
+            sent,
+            sum(progress.sent_size for progress in self._progress.values()),
+            received,
+            sum(progress.received_size for progress in self._progress.values()),
+        )
+
+    def _reports(self) -> list[Report]:
+        """In the order of the tasks."""
+        found: dict[int, Report] = {}
+        for number, done in self._done.items():
+            found.update(zip(self._tasks[number], done.reports, strict=True))
+        return [found[task] for task in sorted(found)]
