@@ -157,7 +157,7 @@ ELSEWHERE = {
     "demonstrate",
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),
     *(f"config {verb}" for verb in ("show", "keys", "example")),
-    *(" ".join(path) for path, _ in commands() if path[0] == "inspect"),
+    *(" ".join(path) for path, _ in commands() if path[0] in ("inspect", "bench")),
 }
 """Tested in files of their own."""
 

@@ -35,3 +35,19 @@ def progress_bar(text: str, size: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task(text, total=max(size, 1))
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def status_bar(text: str) -> Iterator[Callable[[str, float | None, str], None]]:
+    """A bar on stderr for work in steps: takes the step, the share that is done (None: unknown) and a remark."""
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[remark]}"))
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
+        task = progress.add_task(text, total=None, remark="")
+
+        def show(step: str, share: float | None, remark: str) -> None:
+            progress.update(
+                task, description=step, total=None if share is None else 1.0, completed=share or 0.0, remark=remark
+            )
+
+        yield show

@@ -201,6 +201,42 @@ _CONTEXT = _noun(
     "courser context show",
     aliases={"l": "list", "s": "show", "c": "create", "u": "use", "d": "delete"},
 )
+_BENCH = _noun(
+    "bench",
+    "bench_commands",
+    "Measure a server: send, poll and both are short for the first three.",
+    {
+        "pinned-producer": "Send messages: each producer to a partition of its own.",
+        "pinned-consumer": "Read messages: each consumer from a partition of its own.",
+        "pinned-producer-and-consumer": "Send and read at the same time.",
+        "balanced-producer": "Send to partitions that the server chooses.",
+        "balanced-consumer": "Read partitions that consumers share without a group.",
+        "balanced-producer-and-consumer": "Both of these at the same time.",
+        "balanced-consumer-group": "Read as members of consumer groups.",
+        "balanced-producer-and-consumer-group": "Send, and read as members of groups.",
+        "end-to-end-producing-consumer": "Time until a message is back at its sender.",
+        "end-to-end-producing-consumer-group": "The same through consumer groups.",
+        "compare": "Show two saved runs side by side.",
+    },
+    "courser bench both --seconds 5",
+    "courser bench send --server --batch 1..100 --save run.json",
+    "courser bench compare before.json after.json",
+    aliases={
+        "send": "pinned-producer",
+        "poll": "pinned-consumer",
+        "both": "pinned-producer-and-consumer",
+        "pp": "pinned-producer",
+        "pc": "pinned-consumer",
+        "ppc": "pinned-producer-and-consumer",
+        "bp": "balanced-producer",
+        "bc": "balanced-consumer",
+        "bpc": "balanced-producer-and-consumer",
+        "bcg": "balanced-consumer-group",
+        "bpcg": "balanced-producer-and-consumer-group",
+        "e2e": "end-to-end-producing-consumer",
+        "e2ecg": "end-to-end-producing-consumer-group",
+    },
+)
 _INSPECT = LazyGroup(
     "inspect",
     commands_module="courser.cli.inspect_commands",
@@ -250,6 +286,7 @@ _GROUPS = {
     "context": _CONTEXT,
     "config": _CONFIG,
     "inspect": _INSPECT,
+    "bench": _BENCH,
 }
 _MODULES = {
     "dev": "serve_commands",
@@ -306,6 +343,7 @@ root = LazyGroup(
         "config": _summary("config"),
         "doctor": "See whether this machine suits a server.",
         "inspect": _summary("inspect"),
+        "bench": _summary("bench"),
         "completion": "Print what a shell needs to complete names.",
         "demonstrate": "Show the log engine at work, in a temporary directory.",
     },

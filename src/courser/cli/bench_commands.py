@@ -1,0 +1,386 @@
+"""``courser bench``: load on a server, figures about it, and two runs side by side."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from courser.bench.conducting import Arrangement, Conductor, unused_prefix
+from courser.bench.machine import machine_facts
+from courser.bench.plan import Mode, Plan, PlanRefused, check_plan
+from courser.bench.private_server import ServerFailed, private_server
+from courser.bench.results import (
+    ALL,
+    Comparison,
+    Figures,
+    Result,
+    Server,
+    UnreadableResult,
+    as_plain,
+    compare,
+    decode_result,
+    differences,
+    encode_result,
+    make_result,
+    now_text,
+)
+from courser.bench.watching import State
+from courser.cli.bench_options import mode_parameters, plan_of
+from courser.cli.cells import ABSENT
+from courser.cli.connecting import find_target
+from courser.cli.explaining import explain
+from courser.cli.failures import Failure, unreadable
+from courser.cli.output import output_option
+from courser.cli.records import Field, Record, emit_list, emit_thing
+from courser.cli.server_options import examples, server_choice, server_command
+from courser.cli.terminal import say
+from courser.client.contexts import Resolved
+from courser.errors import AlreadyExists, CourserError, NotFound
+
+_TOLERANCE = 0.05
+"""How much two runs differ that are called alike."""
+
+
+# --- a run --------------------------------------------------------------------------------------------
+
+
+def _mode_command(mode: Mode, text: str, *lines: str) -> click.Command:
+    """The command of a mode."""
+
+    def run(*, output: str, **options: Any) -> None:
+        _run(mode, options, output)
+
+    run.__doc__ = text
+    command = server_command(mode.value, *lines)(run)
+    command.params[:0] = mode_parameters(mode)
+    return command
+
+
+def _run(mode: Mode, options: dict[str, Any], output: str) -> None:
+    plan = plan_of(mode, options)
+    arrangement = _arrangement(options)
+    try:
+        check_plan(plan)
+    except PlanRefused as refusal:
+        raise click.UsageError(refusal.reason, click.get_current_context()) from refusal
+    with _server(options) as (resolved, server, directory):
+        if output == "table":
+            say(_announcement(plan, server))
+        facts, started_at = machine_facts(directory), now_text()
+        try:
+            with _progress() as show:
+                outcome = Conductor(plan, resolved.target, arrangement, show).run()
+        except AlreadyExists as error:
+            hint = "--reuse uses the streams that are there, another --name makes new ones"
+            raise Failure(str(error), hint) from error
+        except NotFound as error:
+            raise _not_there(error, resolved, arrangement) from error
+        except CourserError as error:
+            raise explain(error, resolved) from error
+    result = make_result(plan, outcome, started_at=started_at, server=server, machine=facts)
+    if options["save"] is not None:
+        _save(options["save"], result)
+    _emit(result, output, per_actor=options["per_actor"])
+
+
+def _arrangement(options: dict[str, Any]) -> Arrangement:
+    if options["reuse"] and options["name"] is None:
+        raise click.UsageError("--reuse needs the --name of the streams", click.get_current_context())
+    if not options["is_private"] and (options["settings"] or options["server_directory"]):
+        raise click.UsageError("--set and --server-directory are for --server", click.get_current_context())
+    return Arrangement(options["name"] or unused_prefix(), options["reuse"], options["keep"])
+
+
+@contextmanager
+def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, Server, Path | None]]:
+    """The server to be measured, and where its data is if that is known."""
+    if not options["is_private"]:
+        resolved = find_target()
+        yield resolved, Server(address=resolved.target.address), None
+        return
+    choice = server_choice()
+    if choice.url is not None or choice.context is not None:
+        raise click.UsageError("--server starts one: leave out --url and --context", click.get_current_context())
+    settings = list(options["settings"])
+    try:
+        with private_server(options["server_directory"], settings) as running:
+            server = Server(address=running.target.address, is_private=True, settings=settings)
+            yield Resolved(running.target, "--server"), server, running.data
+    except ServerFailed as error:
+        raise Failure(error.reason, "courser serve, with the same --set, says more") from error
+
+
+def _not_there(error: NotFound, resolved: Resolved, arrangement: Arrangement) -> Failure:
+    failure = explain(error, resolved)
+    if arrangement.reuses:
+        failure.hint = f"leave out --reuse: there is nothing of that kind under the name {arrangement.prefix}"
+    return failure
+
+
+def _announcement(plan: Plan, server: Server) -> str:
+    actors = []
+    if plan.mode.is_end_to_end:
+        actors.append(_plural(plan.producers, "producing consumer"))
+    else:
+        if plan.mode.produces:
+            actors.append(_plural(plan.producers, "producer"))
+        if plan.mode.consumes:
+            actors.append(_plural(plan.consumers, "consumer"))
+    amount = f"{plan.messages:,} messages" if plan.messages is not None else f"{plan.seconds:g} s"
+    where = f"a server of its own at {server.address}" if server.is_private else server.address
+    return (
+        f"{plan.mode.value} at {where}, wire {plan.wire.value}: {' and '.join(actors)}, "
+        f"{amount}, {plan.batch} x {plan.message_size} B a request"
+    )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[State], None]]:
+    """A bar where a person looks on."""
+    if not sys.stderr.isatty():
+        yield _show_nothing
+        return
+    # Rich takes a while to import: only a terminal pays for it.
+    from courser.cli.drawing import status_bar  # noqa: PLC0415
+
+    with status_bar("preparing") as show:
+        yield lambda state: show(state.step, state.share, _rates(state))
+
+
+def _show_nothing(state: State) -> None:
+    """Nobody looks on."""
+
+
+def _rates(state: State) -> str:
+    if not state.seconds:
+        return ""
+    parts = [
+        f"{messages / state.seconds:,.0f}/s {name} ({size / 1e6 / state.seconds:,.0f} MB/s)"
+        for name, messages, size in (("in", state.sent, state.sent_size), ("out", state.received, state.received_size))
+        if messages and size
+    ]
+    return ", ".join(parts)
+
+
+def _save(path: Path, result: Result) -> None:
+    try:
+        path.write_bytes(encode_result(result))
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror or error}", "--save another file") from error
+
+
+# --- figures ------------------------------------------------------------------------------------------
+
+
+def _number(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else ABSENT
+
+
+def _one_digit(value: object) -> str:
+    return f"{value:,.1f}" if isinstance(value, int | float) else ABSENT
+
+
+def _milliseconds(value: object) -> str:
+    return f"{value / 1000:,.3f}" if isinstance(value, int | float) else ABSENT
+
+
+def _latency(key: str, title: str, rank: int = 0) -> Field:
+    return Field(f"{key}_us", title, text=_milliseconds, is_number=True, rank=rank)
+
+
+FIGURE_FIELDS = (
+    Field("name", "who"),
+    Field("actors", is_number=True, rank=6),
+    Field("messages", text=_number, is_number=True, rank=4),
+    Field("messages_per_second", "messages/s", text=_number, is_number=True),
+    Field("megabytes_per_second", "MB/s", text=_one_digit, is_number=True),
+    _latency("mean", "mean ms", 7),
+    _latency("p50", "p50"),
+    _latency("p90", "p90", 5),
+    _latency("p95", "p95", 3),
+    _latency("p99", "p99"),
+    _latency("p99_9", "p99.9", 1),
+    _latency("p99_99", "p99.99", 2),
+    _latency("max", "max"),
+)
+_CSV_FIELDS = (
+    *FIGURE_FIELDS,
+    *(Field(key) for key in ("bytes", "requests", "empty_polls", "seconds", "min_us")),
+)
+
+
+def figure_record(figures: Figures) -> Record:
+    """Figures in one row, the latencies among the others."""
+    record: dict[str, object] = msgspec.to_builtins(figures)
+    latency = record.pop("latency_us")
+    if isinstance(latency, dict):
+        record |= {f"{key}_us": value for key, value in latency.items()}
+    return record
+
+
+def _emit(result: Result, output: str, *, per_actor: bool) -> None:
+    if output in ("json", "jsonl"):
+        emit_thing((), as_plain(result), output)
+        return
+    shown = [figures for figures in result.groups if figures.name != ALL or len(result.groups) > 2]
+    rows = [*(result.actors if per_actor else ()), *shown]
+    emit_list(_CSV_FIELDS if output == "csv" else FIGURE_FIELDS, map(figure_record, rows), output)
+    if output == "table":
+        say("latencies in ms; of producers until the acknowledgement, of consumers until the messages are there")
+
+
+# --- two runs -----------------------------------------------------------------------------------------
+
+
+def _figure(value: object) -> str:
+    if not isinstance(value, int | float):
+        return ABSENT
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}"
+
+
+def _ratio(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else ABSENT
+
+
+_COMPARISON_FIELDS = (
+    Field("group", "who"),
+    Field("measure"),
+    Field("unit", rank=1),
+    Field("first", "A", text=_figure, is_number=True),
+    Field("second", "B", text=_figure, is_number=True),
+    Field("ratio", "B / A", text=_ratio, is_number=True),
+    Field("verdict", "B is"),
+)
+
+
+@click.command(
+    "compare",
+    epilog=examples(
+        "courser bench both --save before.json",
+        "courser bench compare before.json after.json",
+        exits="Exit codes: 0 compared, 1 a file cannot be read or understood, 2 wrong usage.",
+    ),
+)
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@output_option
+def compare_command(*, first: Path, second: Path, output: str) -> None:
+    """Show the figures of two saved runs side by side, and the ratio of B to A.
+
+    Settings and machines that differ are named on stderr: such runs say little about each other.
+    """
+    results = _read(first), _read(second)
+    rows = compare(*results)
+    for sentence in differences(*results):
+        say(f"warning: {sentence}")
+    if not rows:
+        raise Failure("the two runs have nothing in common", "compare runs of modes with the same kind of actors")
+    emit_list(_COMPARISON_FIELDS, map(_comparison_record, rows), output)
+
+
+def _read(path: Path) -> Result:
+    try:
+        return decode_result(path.read_bytes())
+    except OSError as error:
+        raise unreadable(str(path), error) from error
+    except UnreadableResult as error:
+        hint = "courser bench ... --save FILE, or -o json, writes one"
+        raise Failure(f"{path} is no result of courser bench: {error}", hint) from error
+
+
+def _comparison_record(row: Comparison) -> Record:
+    record: dict[str, object] = msgspec.to_builtins(row)
+    del record["is_more_better"]
+    return {**record, "verdict": _verdict(row)}
+
+
+def _verdict(row: Comparison) -> str | None:
+    if row.ratio is None:
+        return None
+    if abs(row.ratio - 1) <= _TOLERANCE:
+        return "alike"
+    return "better" if (row.ratio > 1) is row.is_more_better else "worse"
+
+
+# --- the modes ----------------------------------------------------------------------------------------
+
+pinned_producer_command = _mode_command(
+    Mode.PINNED_PRODUCER,
+    """Send messages: each producer to a partition of its own.
+
+    As quickly as acknowledgements come back, or at a given rate. The streams of the run are made, and removed at the
+    end.
+    """,
+    "courser bench send --seconds 10",
+    "courser bench send --producers 8 --batch 1 --message-size 100",
+    "courser bench send --server --durability persisted --save run.json",
+)
+pinned_consumer_command = _mode_command(
+    Mode.PINNED_CONSUMER,
+    """Read messages: each consumer from a partition of its own.
+
+    Messages are stored first, which is not measured, and then read again and again.
+    """,
+    "courser bench poll --seconds 10",
+    'courser bench poll --consumers 4 --bytes "10 GB"',
+)
+pinned_producer_and_consumer_command = _mode_command(
+    Mode.PINNED_PRODUCER_AND_CONSUMER,
+    """Send and read at the same time: producers and consumers meet in partitions of their own.
+
+    Also measures the time from end to end: how old the oldest message of each poll was.
+    """,
+    "courser bench both --seconds 5",
+    'courser bench both --rate-limit "20 MB" --batch 10 -o json',
+)
+balanced_producer_command = _mode_command(
+    Mode.BALANCED_PRODUCER,
+    """Send messages to partitions that the server chooses, one after the other.""",
+    "courser bench balanced-producer --producers 8 --partitions 24",
+)
+balanced_consumer_command = _mode_command(
+    Mode.BALANCED_CONSUMER,
+    """Read messages: consumers share the partitions of a topic, without being a group.
+
+    Messages are stored first, which is not measured, and then read again and again.
+    """,
+    "courser bench balanced-consumer --consumers 4 --partitions 24",
+)
+balanced_producer_and_consumer_command = _mode_command(
+    Mode.BALANCED_PRODUCER_AND_CONSUMER,
+    """Send to partitions that the server chooses, and read them at the same time, without a group.""",
+    "courser bench balanced-producer-and-consumer --seconds 10",
+)
+balanced_consumer_group_command = _mode_command(
+    Mode.BALANCED_CONSUMER_GROUP,
+    """Read messages as members of consumer groups, with offsets that the server keeps.
+
+    Messages are stored first, which is not measured. A group reads them once: it may be done before the time is over.
+    """,
+    'courser bench balanced-consumer-group --consumers 6 --fill "1 GB"',
+    "courser bench bcg --groups 2 --consumers 8",
+)
+balanced_producer_and_consumer_group_command = _mode_command(
+    Mode.BALANCED_PRODUCER_AND_CONSUMER_GROUP,
+    """Send to partitions that the server chooses, and read them as members of consumer groups.""",
+    "courser bench bpcg --producers 6 --consumers 6 --partitions 24",
+)
+end_to_end_producing_consumer_command = _mode_command(
+    Mode.END_TO_END_PRODUCING_CONSUMER,
+    """Time from end to end: each actor sends a batch, polls until it is there, and begins again.""",
+    "courser bench end-to-end-producing-consumer --batch 1",
+    "courser bench e2e --actors 4 --messages 100000",
+)
+end_to_end_producing_consumer_group_command = _mode_command(
+    Mode.END_TO_END_PRODUCING_CONSUMER_GROUP,
+    """Time from end to end through groups: each actor sends a batch, then polls its share of the partitions.""",
+    "courser bench e2ecg --actors 4 --partitions 8 --batch 10",
+)

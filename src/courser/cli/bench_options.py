@@ -1,0 +1,279 @@
+"""The options of ``courser bench``: which mode has which, and the plan that they make."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from courser.bench.plan import Mode, Plan, WireName
+from courser.bench.ranges import Range, parse_range
+from courser.cli.quantity_words import BYTE_SIZE
+from courser.model.quantities import SECOND, parse_duration
+
+_BALANCED_ACTORS = 4
+_BALANCED_PARTITIONS = 8
+_SECONDS = 5.0
+"""How long a run takes if nothing is said."""
+
+
+class _RangeType(click.ParamType[Range]):
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A ``Range``."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_range(value)
+        except ValueError as error:
+            self.fail(f"expected {error}", param, ctx)
+
+
+class _SecondsType(click.ParamType[float]):
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Seconds, as a bare number or with a unit."""
+        if not isinstance(value, str):
+            return value
+        try:
+            number = float(value)
+        except ValueError:
+            try:
+                number = parse_duration(value) / SECOND
+            except ValueError as error:
+                self.fail(f"expected {error}", param, ctx)
+        if not 0 <= number < math.inf:
+            self.fail('expected a time such as "5" or "1m"', param, ctx)
+        return number
+
+
+_RANGE, _TIME = _RangeType(), _SecondsType()
+_COUNT = click.IntRange(min=1)
+
+
+def mode_parameters(mode: Mode) -> list[click.Option]:
+    """The options of a mode, made anew: a parameter belongs to one command."""
+    return [*_actor_options(mode), *_load_options(mode), *_end_options(mode), *_server_options(), *_result_options()]
+
+
+def _option(*names: str, **settings: Any) -> click.Option:
+    return click.Option(names, **settings)
+
+
+def _count(*names: str, default: int | None, text: str) -> click.Option:
+    return _option(*names, type=_COUNT, metavar="N", default=default, show_default=default is not None, help=text)
+
+
+def _actor_options(mode: Mode) -> list[click.Option]:
+    actors = _BALANCED_ACTORS if mode.is_balanced else 1
+    options = []
+    if mode.is_end_to_end:
+        options.append(
+            _count("--actors", "--producing-consumers", "producers", default=actors, text="Who send and poll in turn.")
+        )
+    else:
+        if mode.produces:
+            options.append(_count("--producers", default=actors, text="Connections that send."))
+        if mode.consumes:
+            options.append(_count("--consumers", default=actors, text="Connections that poll."))
+    if mode.is_grouped:
+        options.append(_count("--groups", default=1, text="Consumer groups of each topic; each reads everything."))
+    streams = 1 if mode.is_balanced else None
+    text = "Streams." if mode.is_balanced else "Streams; one for each actor if nothing is said."
+    partitions = _BALANCED_PARTITIONS if mode.is_balanced else 1
+    return [
+        *options,
+        _count("--streams", default=streams, text=text),
+        _count("--topics", default=1, text="Topics of each stream."),
+        _count("--partitions", default=partitions, text="Partitions of each topic."),
+        _option(
+            "--processes",
+            type=_COUNT,
+            metavar="N",
+            help="Processes that the actors are spread over; as many as there are cores if nothing is said.",
+        ),
+    ]
+
+
+def _load_options(mode: Mode) -> list[click.Option]:
+    followed = mode.produces and mode.consumes and not mode.is_end_to_end
+    limited = "producers together" if followed else "all actors together"
+    return [
+        _option(
+            "-m",
+            "--message-size",
+            type=_RANGE,
+            metavar="SIZE",
+            default="1000",
+            show_default=True,
+            help='Bytes of a message: "1000", "1 KB", or at random "200..1800".',
+        ),
+        _option(
+            "-P",
+            "--batch",
+            "--messages-per-batch",
+            "batch",
+            type=_RANGE,
+            metavar="COUNT",
+            default="1000",
+            show_default=True,
+            help='Messages of a request: "1000", or at random "1..100". Polls ask for the larger bound.',
+        ),
+        _option(
+            "-r",
+            "--rate-limit",
+            type=BYTE_SIZE,
+            metavar="SIZE",
+            help=f'Bytes a second, {limited}: "50 MB". Latencies then count from when a request was due.',
+        ),
+        _option(
+            "--message-rate",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="N",
+            help="The same in messages a second.",
+        ),
+    ]
+
+
+def _end_options(mode: Mode) -> list[click.Option]:
+    if mode.produces:
+        text = "Send so many messages in all."
+    elif mode.is_grouped:
+        text = "Read about so many messages in all, which are stored first."
+    else:
+        text = "Read so many messages in all."
+    options = [
+        _count("--messages", default=None, text=text),
+        _option(
+            "-T", "--bytes", "--total-data", "total_size", type=BYTE_SIZE, metavar="SIZE", help="The same by size."
+        ),
+        _option(
+            "-s",
+            "--seconds",
+            type=_TIME,
+            metavar="TIME",
+            help=f'End after this time: "10", "2m". {_SECONDS:g} seconds if nothing else is said.',
+        ),
+        _option(
+            "-w",
+            "--warm-up",
+            "--warmup-time",
+            "warm_up",
+            type=_TIME,
+            metavar="TIME",
+            default="0",
+            help="Work so long before anything is measured.",
+        ),
+    ]
+    if not mode.produces:
+        text = "What is stored first, for consumers to read"
+        text += " once." if mode.is_grouped else " again and again. It comes from the page cache then."
+        options.append(
+            _option(
+                "--fill",
+                "fill_size",
+                type=BYTE_SIZE,
+                metavar="SIZE",
+                default="256 MB",
+                show_default=True,
+                help=text,
+            )
+        )
+    return options
+
+
+def _server_options() -> list[click.Option]:
+    return [
+        _option(
+            "--wire",
+            type=click.Choice([wire.value for wire in WireName]),
+            default=WireName.VSR.value,
+            show_default=True,
+            help="The protocol: of SDK 0.9, or of SDK 0.8.",
+        ),
+        _option(
+            "--durability",
+            type=click.Choice(("replicated", "persisted")),
+            default="replicated",
+            show_default=True,
+            help="Of the topics. persisted: sends are acknowledged after a sync.",
+        ),
+        _option(
+            "--server",
+            "is_private",
+            is_flag=True,
+            help="Start a server for this run, on its defaults, and stop it.",
+        ),
+        _option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="With --server: a setting of it, as for courser serve.",
+        ),
+        _option(
+            "--server-directory",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            metavar="DIRECTORY",
+            help="With --server: where it keeps its data meanwhile; where temporary files are if nothing is said.",
+        ),
+        _option("--name", metavar="NAME", help="Call the streams NAME-0 and so on; else a name of the run."),
+        _option("--reuse", is_flag=True, help="With --name: use streams that are there, with what is in them."),
+        _option("--keep", is_flag=True, help="Leave the streams there at the end."),
+    ]
+
+
+def _result_options() -> list[click.Option]:
+    return [
+        _option(
+            "--save",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write the result there as JSON, for courser bench compare.",
+        ),
+        _option("--per-actor", is_flag=True, help="Show each actor in the table too; JSON always has them."),
+    ]
+
+
+def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
+    """The plan that the options of a mode make."""
+    messages, seconds = options["messages"], options["seconds"]
+    if options["total_size"] is not None:
+        if messages is not None:
+            raise click.UsageError("--messages and --bytes exclude each other", click.get_current_context())
+        messages = max(math.ceil(options["total_size"] / options["message_size"].mean), 1)
+    if messages is None and seconds is None:
+        seconds = _SECONDS
+    producers, consumers = options.get("producers", 1), options.get("consumers", 1)
+    actors = producers * (mode.produces or mode.is_end_to_end) + consumers * (mode.consumes and not mode.is_end_to_end)
+    # One for each, so that nobody is left without the other side.
+    streams = options["streams"] or (
+        min(producers, consumers)
+        if mode is Mode.PINNED_PRODUCER_AND_CONSUMER
+        else producers
+        if mode.produces
+        else consumers
+    )
+    return Plan(
+        mode=mode,
+        wire=WireName(options["wire"]),
+        producers=producers,
+        consumers=consumers,
+        streams=streams,
+        topics=options["topics"],
+        partitions=options["partitions"],
+        groups=options.get("groups", 1),
+        message_size=options["message_size"],
+        batch=options["batch"],
+        messages=messages,
+        seconds=seconds,
+        rate=options["rate_limit"] or None,
+        message_rate=options["message_rate"],
+        warm_up=options["warm_up"],
+        fill_size=options.get("fill_size", 1),
+        is_synced=options["durability"] == "persisted",
+        processes=options["processes"] or max(min(actors, len(os.sched_getaffinity(0))), 1),
+    )
