@@ -14,6 +14,7 @@ import pytest
 from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
 from courser.records.classic import Dialect
+from courser.server.allocator import find_trim
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
@@ -143,3 +144,14 @@ async def test_a_hang_up_is_no_end() -> None:
         assert not signals.stop.is_set()
     finally:
         signals.close()
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def test_freed_memory_can_be_given_back() -> None:
+    trim = find_trim()
+    is_glibc = "CS_GNU_LIBC_VERSION" in os.confstr_names
+    assert (trim is not None) == is_glibc
+    if trim is not None:
+        trim()

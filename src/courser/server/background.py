@@ -1,12 +1,14 @@
-"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, log files, figures."""
+"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, memory, logs, figures."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from courser.broker.broker import Broker
 from courser.broker.heartbeats import Heartbeats
 from courser.model.quantities import SECOND, format_byte_size
+from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
 from courser.server.logs import Logs
 from courser.server.supervision import Supervisor
@@ -16,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _SNAPSHOT_CHECK_INTERVAL = 60 * SECOND
 """Microseconds between two looks whether the journal is old enough for a snapshot of the metadata."""
+_TRIM_INTERVAL = 5 * SECOND
+"""Microseconds after which freed memory is given back to the system."""
 _MIB = 1024 * 1024
 
 
@@ -25,6 +29,8 @@ def keep_background_tasks(
     """Begin all that is switched on."""
     supervisor.keep("deadlines", listener.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    if (trim := find_trim()) is not None:
+        supervisor.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:
         supervisor.keep("cleaner", broker.retention.run)
     if settings.broker.heartbeat_enabled:
@@ -38,6 +44,10 @@ def keep_background_tasks(
     if settings.logging.sysinfo_interval:
         report = partial(_report_figures, broker, listener)
         supervisor.every(settings.logging.sysinfo_interval, "figures", report)
+
+
+async def _in_pool(broker: Broker, work: Callable[[], None]) -> None:
+    await asyncio.get_running_loop().run_in_executor(broker.pool, work)
 
 
 async def _check_logs(logs: Logs) -> None:
