@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -35,9 +36,12 @@ class Conversation:
         """All events so far, in their order."""
         self.given: list[str] = []
         """The payloads that its consumers were given, in their order."""
-        self.ack_count = 0
-        """How many sends of its producers were acknowledged."""
+        self.ack_counts: Counter[str] = Counter()
+        """How many sends of each of its producers were acknowledged."""
+        self.latest_number: dict[str, int] = {}
+        """The last message of each of its producers that was acknowledged."""
         self._given: set[str] = set()
+        self._producers: set[str] = set()
         self._answers: dict[int, dict[str, Any]] = {}
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
@@ -65,6 +69,8 @@ class Conversation:
     def begin(self, what: str, **arguments: Any) -> int:
         """Have it do something; ``answer`` waits for the result."""
         number = next(self._numbers)
+        if what == "produce":
+            self._producers.add(arguments["name"])
         assert self._process.stdin is not None
         with self._changed:
             self._process.stdin.write(json.dumps({"id": number, "do": what, "with": arguments}).encode() + b"\n")
@@ -83,13 +89,19 @@ class Conversation:
         """Until its consumers have been given all of these."""
         self._wait(lambda: payloads <= self._given)
 
+    def is_given(self, payloads: set[str], within: float) -> bool:
+        """Whether its consumers are given all of these before so many seconds have passed."""
+        with self._changed:
+            return self._changed.wait_for(lambda: payloads <= self._given, within)
+
     def wait_until_given_count(self, count: int, of: set[str]) -> None:
         """Until its consumers have been given so many of these."""
         self._wait(lambda: len(self._given & of) >= count)
 
     def wait_for_acks(self, count: int) -> None:
-        """Until its producers have been acknowledged so many sends since it was started."""
-        self._wait(lambda: self.ack_count >= count)
+        """Until each of its producers has been acknowledged so many more sends."""
+        goals = {name: self.ack_counts[name] + count for name in self._producers}
+        self._wait(lambda: all(self.ack_counts[name] >= goal for name, goal in goals.items()))
 
     # --- its life ---
 
@@ -137,7 +149,9 @@ class Conversation:
 
     def _note(self, event: dict[str, Any]) -> None:
         self.events.append(event)
-        self.ack_count += event["event"] == "ack"
+        if event["event"] == "ack":
+            self.ack_counts[event["by"]] += 1
+            self.latest_number[event["by"]] = event["numbers"][-1]
         if event["event"] == "message":
             self.given.append(event["payload"])
             self._given.add(event["payload"])
@@ -150,5 +164,5 @@ class Conversation:
                 left = deadline - time.monotonic()
                 # Who was silent once is not waited for again: its event loop hangs, and all later tests would wait too.
                 self._is_deaf |= left <= 0
-                assert not self._is_deaf, f"SDK {self.release} fell silent: {self.errors}"
+                assert not self._is_deaf, f"SDK {self.release} fell silent after {self.events[-3:]}: {self.errors}"
                 self._changed.wait(left)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.sdk.programs.load import name_of
+
 Event = Mapping[str, Any]
 
 
@@ -21,12 +23,6 @@ class Found:
 
     offsets: Sequence[int]
     messages: Sequence[str]
-
-
-def name_of(payload: str) -> str:
-    """Producer and number, without the filling."""
-    producer, number = payload.split()[:2]
-    return f"{producer} {number}"
 
 
 def judge_producer(producer: str, events: Iterable[Event], found: Found) -> int:

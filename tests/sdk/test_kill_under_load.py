@@ -1,6 +1,7 @@
-"""The server is killed again and again while five releases send and two follow. What it acknowledged, it keeps."""
+"""The server is killed again and again while all releases send and two follow. What it acknowledged, it keeps."""
 
 import random
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,19 @@ import pytest
 
 from tests.sdk.conversations import Conversation
 from tests.sdk.environments import RELEASES
-from tests.sdk.ledger import Found, PromiseBroken, judge_consumer, judge_producer, name_of
+from tests.sdk.followers import Follower
+from tests.sdk.ledger import Found, PromiseBroken, judge_consumer, judge_producer
+from tests.sdk.programs.load import name_of, payload_of
 from tests.servers import RunningServer
 
-PLACE: dict[str, str] = {"stream": "load", "topic": "load"}
+HEAVY: dict[str, str] = {"stream": "load", "topic": "heavy"}
+"""One partition for a producer of each release; they send as fast as they can."""
+LIGHT: dict[str, str] = {"stream": "light", "topic": "light"}
+"""One partition for a producer of each release that has a follower; they send at a pace that anyone can follow."""
 FOLLOWERS = ("0.8.0", "0.9.0")
+PAUSE = 0.005
 AT_ONCE = "?reestablish_after=50ms&reconnection_interval=50ms&heartbeat_interval=500ms"
 """Options of a connection string: connect again without the usual five seconds."""
-
-
-def producer_of(release: str) -> str:
-    return f"producer-{release}"
 
 
 class Load:
@@ -28,33 +31,57 @@ class Load:
     def __init__(self, stack: ExitStack, server: RunningServer) -> None:
         self.operator = stack.enter_context(Conversation("0.9.0", server.address))
         self.operator.ask("connect", client="root", options=AT_ONCE)
-        self.operator.ask("create", client="root", partitions=len(RELEASES), **PLACE)
-        self.producers = {release: stack.enter_context(Conversation(release, server.address)) for release in RELEASES}
-        self.followers = {release: stack.enter_context(Conversation(release, server.address)) for release in FOLLOWERS}
-        for release, follower in self.followers.items():
-            follower.ask("connect", client="own", options=AT_ONCE)
-            follower.ask("consume", client="own", name="follower", group=f"group-{release}", **PLACE)
-        for index, (release, producer) in enumerate(self.producers.items()):
-            producer.ask("produce", name=producer_of(release), index=index, batch=1 + 3 * index, **PLACE)
+        self.operator.ask("create", client="root", partitions=len(RELEASES), **HEAVY)
+        self.operator.ask("create", client="root", partitions=len(FOLLOWERS), **LIGHT)
+        self.producers = [stack.enter_context(Conversation(release, server.address)) for release in RELEASES]
+        self.followers = [
+            stack.enter_context(Follower(release, server.address, LIGHT, AT_ONCE)) for release in FOLLOWERS
+        ]
+        for index, producer in enumerate(self.producers):
+            producer.ask("produce", name=heavy(producer.release), index=index, batch=1 + 5 * index, **HEAVY)
+            if producer.release in FOLLOWERS:
+                place: dict[str, Any] = {"index": FOLLOWERS.index(producer.release), "batch": 2, **LIGHT}
+                producer.ask("produce", name=light(producer.release), pause=PAUSE, **place)
 
     def wait_for_acks(self, count: int) -> None:
         """Until every producer has had so many more."""
-        for producer in self.producers.values():
-            producer.wait_for_acks(producer.ack_count + count)
+        for producer in self.producers:
+            producer.wait_for_acks(count)
 
-    def finish(self) -> dict[str, Found]:
-        """Let everybody come to the end; return the partitions, by producer."""
-        for release, producer in self.producers.items():
-            producer.ask("stop", name=producer_of(release))
-        partitions, last = {}, set()
-        for index, release in enumerate(RELEASES):
-            read = self.operator.ask("poll", client="root", index=index, **PLACE)
+    def follow(self) -> None:
+        """Until every follower has been given what was acknowledged by now."""
+        latest = {
+            payload_of(name, number)
+            for producer in self.producers
+            for name, number in producer.latest_number.items()
+            if name.startswith("light")
+        }
+        for follower in self.followers:
+            follower.follow(latest)
+
+    def finish(self) -> None:
+        """Let all producers come to an end."""
+        for producer in self.producers:
+            for name in producer.ack_counts:
+                producer.ask("stop", name=name)
+
+    def read(self, place: dict[str, str], names: Iterable[str]) -> dict[str, Found]:
+        """The partitions of a topic, by their producers."""
+        self.operator.ask("connect", client="reader")
+        partitions = {}
+        for index, name in enumerate(names):
+            read = self.operator.ask("poll", client="reader", index=index, **place)
             messages = [name_of(payload) for _, payload, _ in read]
-            last.add(read[-1][1])
-            partitions[producer_of(release)] = Found([offset for offset, _, _ in read], messages)
-        for follower in self.followers.values():
-            follower.wait_until_given(last)
+            partitions[name] = Found([offset for offset, _, _ in read], messages)
         return partitions
+
+
+def heavy(release: str) -> str:
+    return f"heavy-{release}"
+
+
+def light(release: str) -> str:
+    return f"light-{release}"
 
 
 def kill_rounds(path: Path, seed: int, round_count: int) -> None:
@@ -63,16 +90,24 @@ def kill_rounds(path: Path, seed: int, round_count: int) -> None:
         load = Load(stack, server)
         for _ in range(round_count):
             load.wait_for_acks(source.randint(1, 60))
+            load.follow()
+            load.wait_for_acks(source.randint(0, 5))
             server.kill()
             server.start()
         load.wait_for_acks(1)
-        partitions = load.finish()
+        load.finish()
+        load.follow()
+        partitions = load.read(HEAVY, map(heavy, RELEASES))
+        followed = load.read(LIGHT, map(light, FOLLOWERS))
         acknowledged = sum(
-            judge_producer(producer_of(release), producer.events, partitions[producer_of(release)])
-            for release, producer in load.producers.items()
+            judge_producer(name, producer.events, (partitions | followed)[name])
+            for producer in load.producers
+            for name in producer.ack_counts
         )
-        given = [judge_consumer(follower.events, partitions) for follower in load.followers.values()]
-    print(f"{acknowledged} messages acknowledged and found over {round_count} kills; followers were given {given}")
+        given = [judge_consumer(follower.events, followed) for follower in load.followers]
+        replaced = [follower.replaced_count for follower in load.followers]
+    print(f"{acknowledged} messages acknowledged and found over {round_count} kills")
+    print(f"the followers were given {given} messages and replaced {replaced} times")
 
 
 def test_kills_under_load_lose_nothing(tmp_path: Path, seed: int) -> None:

@@ -7,16 +7,18 @@ Everything that goes in or out is JSON. Partitions are indices from 0 for every 
 import asyncio
 import contextlib
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.sdk.programs.load import payload_of
 from tests.sdk.programs.sdk import Sdk
 
 Emit = Callable[..., None]
+Send = Callable[[Any, list[int]], Awaitable[Any]]
 
 CREATE_TOKEN, GET_CONSUMER_OFFSET = 42, 120
-SEND_PATIENCE = 20.0
-"""Seconds until a producer gives a send up and reports it as failed: a client may try to connect again for ever."""
+SEND_PATIENCE = 2.0
+"""Seconds until a producer gives up a send and its client: left alone, the client waits five seconds to reconnect."""
 
 
 class Steps:
@@ -120,7 +122,16 @@ class Steps:
             payload = message.payload().decode()
             self._emit(event="message", by=name, partition=partition, offset=message.offset(), payload=payload)
 
-        self._running[name] = (stop, asyncio.ensure_future(consumer.consume_messages(take, stop)))
+        async def keep_consuming() -> None:
+            while not stop.is_set():
+                try:
+                    await consumer.consume_messages(take, stop)
+                except RuntimeError as error:  # 0.9 leaves it to the program to go on after a lost connection
+                    self._emit(event="failure", by=name, error=str(error))
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), 0.1)
+
+        self._running[name] = (stop, asyncio.ensure_future(keep_consuming()))
 
     async def stop(self, name: str) -> None:
         """End what ``consume`` or ``produce`` began."""
@@ -130,16 +141,21 @@ class Steps:
 
     # --- producers ---
 
-    async def produce(self, name: str, stream: str, topic: str, index: int, batch: int) -> None:
+    async def produce(self, name: str, stream: str, topic: str, index: int, batch: int, pause: float = 0.0) -> None:
         """Send batch after batch, each announced before and confirmed after, until ``stop``.
 
         Each message carries a number of its own; a batch that failed is never sent again under the same numbers, so
         that the ledger knows for each number whether it was acknowledged.
         """
         stop = asyncio.Event()
-        self._running[name] = (stop, asyncio.ensure_future(self._produce(name, stream, topic, index, batch, stop)))
 
-    async def _produce(self, name: str, stream: str, topic: str, index: int, batch: int, stop: asyncio.Event) -> None:
+        async def send(client: Any, numbers: list[int]) -> Any:
+            payloads = [payload_of(name, number) for number in numbers]
+            return await self._sdk.send(client, stream, topic, payloads, index)
+
+        self._running[name] = (stop, asyncio.ensure_future(self._produce(name, send, batch, pause, stop)))
+
+    async def _produce(self, name: str, send: Send, batch: int, pause: float, stop: asyncio.Event) -> None:
         number = 0
         client: Any = None
         while not stop.is_set():
@@ -149,9 +165,7 @@ class Steps:
                 if client is None:
                     client = await asyncio.wait_for(self._sdk.client(), SEND_PATIENCE)
                 self._emit(event="attempt", by=name, numbers=numbers)
-                payloads = [f"{name} {one} {'x' * (one % 200)}" for one in numbers]
-                call = self._sdk.send(client, stream, topic, payloads, index)
-                response = await asyncio.wait_for(call, SEND_PATIENCE)
+                response = await asyncio.wait_for(send(client, numbers), SEND_PATIENCE)
             except (RuntimeError, TimeoutError) as error:
                 # The server died under it. A new client does not wait five seconds before it connects.
                 client = None
@@ -161,3 +175,4 @@ class Steps:
                 continue
             offset = None if response is None else response.confirmations[0].base_offset
             self._emit(event="ack", by=name, numbers=numbers, offset=offset)
+            await asyncio.sleep(pause)
