@@ -22,7 +22,8 @@ from benchmarks import (
     transcoding,
 )
 from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Weight
-from benchmarks.report import as_json, machine_facts, table
+from benchmarks.report import as_json, table
+from courser.bench.machine import machine_facts
 
 CASES = (
     Case("appending", "appends at `written` beside bare writes", appending.run),

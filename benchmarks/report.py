@@ -1,55 +1,12 @@
-"""Rows as a table and as JSON, and the facts about the machine without which they say nothing."""
+"""Rows as a table and as JSON."""
 
 import json
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import Bound, Row, Target, Weight
-from courser.records import frame_walk
 
 HEADINGS = ("measure", "unit", "engine", "bare", "ratio (min..max)", "target", "verdict", "compared with; note")
-
-
-def machine_facts(directory: Path) -> dict[str, str]:
-    """What the figures depend on."""
-    return {
-        "cores": str(os.cpu_count()),
-        "processor": _processor(),
-        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.1f} GB",
-        "kernel": f"{platform.system()} {platform.release()}",
-        "file system": _file_system(directory),
-        "python": platform.python_version(),
-        "packages": ", ".join(f"{name} {version(name)}" for name in ("uvloop", "numpy", "xxhash")),
-        "frame walk": "compiled" if frame_walk.is_compiled else "in Python",
-        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()) + " (1, 5 and 15 minutes)",
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _file_system(directory: Path) -> str:
-    """Kind and options of the mount that the directory is on."""
-    device = directory.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    for mount in mounts:
-        fields, _, source = mount.partition(" - ")
-        if fields.split()[2] == number:
-            return f"{source.split()[0]} ({fields.split()[5]})"
-    return "unknown"
 
 
 def format_number(value: float) -> str:

@@ -5,24 +5,27 @@ Servers are processes of their own on loopback; the load generator waits for eac
 
 import os
 import random
-import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.bare_client import BareClient
 from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.samples import ORIGIN, Shape
-from benchmarks.wire_client import BareClient, ClassicClient, SampleBatch, VsrClient
-from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.bench.classic_wire import ClassicWire
+from courser.bench.private_server import private_server
+from courser.bench.samples import Sample, make_sample
+from courser.bench.vsr_wire import VsrWire
+from courser.bench.wires import OFFSET, Place
+from courser.client.targets import Target as ServerTarget
 
+PLACE = Place("bench", "topic")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CONNECTION_COUNT = 64
 SYNC_CONNECTION_COUNT = 16
@@ -48,28 +51,10 @@ class Running:
 
 
 @contextmanager
-def courser(directory: Path) -> Iterator[Running]:
-    """A server on embedded defaults."""
-    data = directory / "data"
-    command = [str(Path(sys.executable).with_name("courser")), "serve", "--with-default-root-credentials"]
-    settings = {"COURSER_SYSTEM_PATH": str(data), "COURSER_TCP_ADDRESS": "127.0.0.1:0", "COURSER_LOG": "warning"}
-    process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL)
-    try:
-        yield Running(_port_of(data, process), process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-
-
-def _port_of(data: Path, process: "subprocess.Popen[bytes]") -> int:
-    path = data / "runtime" / "current_config.toml"
-    while process.poll() is None:
-        if path.exists():
-            address = tomllib.loads(path.read_text()).get("tcp", {}).get("address", "")
-            if address:
-                return int(address.rpartition(":")[2])
-        time.sleep(0.01)
-    raise RuntimeError(f"the server ended with code {process.returncode}")
+def courser(directory: Path) -> Iterator[tuple[Running, ServerTarget]]:
+    """A server on embedded defaults, and how to log in."""
+    with private_server(directory) as server:
+        yield Running(server.target.port, server.process_id), server.target
 
 
 @contextmanager
@@ -84,36 +69,22 @@ def bare(directory: Path, *, syncs: bool = False) -> Iterator[Running]:
             process.kill()
 
 
-def sample(shape: Shape, count: int) -> SampleBatch:
-    """Messages in the forms of both wires."""
+def sample(shape: Shape, count: int) -> Sample:
+    """Messages for either wire."""
     source = random.Random(7)
-    payloads = [source.randbytes(size) for size in shape.payload_sizes(count, source)]
-    messages = [
-        NewMessage(payload, message_id=source.getrandbits(128), origin_timestamp=ORIGIN + number)
-        for number, payload in enumerate(payloads)
-    ]
-    classic = [
-        struct.pack("<Q16sQQQIIQ", 0, message.message_id.to_bytes(16, "little"), 0, 0, ORIGIN, 0, len(payload), 0)
-        + payload
-        for message, payload in zip(messages, payloads, strict=True)
-    ]
-    index, end = [], 0
-    for message in classic:
-        end += len(message)
-        index.append(struct.pack("<IIQ", 0, end, 0))
-    return SampleBatch(count, encode_batch(build_batch(messages)), b"".join(index), b"".join(classic))
+    return make_sample(shape.payload_sizes(count, source), source, ORIGIN)
 
 
 # --- large batches ------------------------------------------------------------------------------------
 
 
-def _send_speed(send: Callable[[], None], batch: SampleBatch, size: int) -> float:
+def _send_speed(send: Callable[[], None], batch: Sample, size: int) -> float:
     """MB/s of stored bytes."""
-    count = max(size // len(batch.vsr), 1)
+    count = max(size // batch.stored_size, 1)
     begin = time.perf_counter()
     for _ in range(count):
         send()
-    return count * len(batch.vsr) / 1e6 / (time.perf_counter() - begin)
+    return count * batch.stored_size / 1e6 / (time.perf_counter() - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +95,34 @@ class Transfer:
     polled: float
 
 
-def _courser_transfer(bench: Bench, wire: type[VsrClient] | type[ClassicClient], batch: SampleBatch) -> Transfer:
+def _courser_transfer(bench: Bench, wire: type[VsrWire] | type[ClassicWire], batch: Sample) -> Transfer:
     size = bench.scale.append_size
-    with bench.fresh_directory(size) as path, courser(path) as server, closing(wire(server.port)) as client:
-        client.create_topic("topic", 1)
-        request = client.make_send("topic", 0, batch)
+    with bench.fresh_directory(size) as path, courser(path) as (_, login), closing(wire(login)) as client:
+        _create_topic(client)
+        request = client.make_send(PLACE, 0, batch)
         sent = _send_speed(lambda: client.send(request), batch, size)
-        total = max(size // len(batch.vsr), 1) * batch.count
+        total = max(size // batch.stored_size, 1) * batch.count
+        poll = client.make_poll(PLACE, 0)
         received, offset, begin = 0, 0, time.perf_counter()
         while offset < total:
-            polled = client.poll("topic", 0, offset, batch.count)
+            polled = client.poll(poll, OFFSET, offset, batch.count)
             offset += polled.message_count
             received += polled.size
         return Transfer(sent, received / 1e6 / (time.perf_counter() - begin))
 
 
-def _bare_transfer(bench: Bench, batch: SampleBatch) -> Transfer:
+def _create_topic(client: VsrWire | ClassicWire, *, is_synced: bool = False) -> None:
+    client.create_stream(PLACE.stream)
+    client.create_topic(PLACE, 1, is_synced=is_synced)
+
+
+def _bare_transfer(bench: Bench, batch: Sample) -> Transfer:
     size = bench.scale.append_size
     with bench.fresh_directory(size) as path, bare(path) as server, closing(BareClient(server.port)) as client:
         request = client.make_send(batch)
         sent = _send_speed(lambda: client.send(request), batch, size)
         begin = time.perf_counter()
-        received = sum(client.poll(len(batch.vsr)) for _ in range(max(size // len(batch.vsr), 1)))
+        received = sum(client.poll(batch.stored_size) for _ in range(max(size // batch.stored_size, 1)))
         return Transfer(sent, received / 1e6 / (time.perf_counter() - begin))
 
 
@@ -153,7 +130,7 @@ def _large_batches(bench: Bench) -> Iterator[Row]:
     for shape, send_target in ((Shape.SAME, 0.7), (Shape.MIXED, 0.5)):
         batch = sample(shape, bench.scale.message_count)
         rounds = [
-            (_bare_transfer(bench, batch), _courser_transfer(bench, VsrClient, batch), _classic(bench, batch))
+            (_bare_transfer(bench, batch), _courser_transfer(bench, VsrWire, batch), _classic(bench, batch))
             for _ in range(bench.scale.rounds)
         ]
         bares, moderns, classics = zip(*rounds, strict=True)
@@ -178,8 +155,8 @@ def _large_batches(bench: Bench) -> Iterator[Row]:
             )
 
 
-def _classic(bench: Bench, batch: SampleBatch) -> Transfer:
-    return _courser_transfer(bench, ClassicClient, batch)
+def _classic(bench: Bench, batch: Sample) -> Transfer:
+    return _courser_transfer(bench, ClassicWire, batch)
 
 
 # --- single messages ----------------------------------------------------------------------------------
@@ -215,22 +192,26 @@ def _run_singles(server: Running, sends: Sequence[Callable[[], None]], count: in
     return Singles(each * len(sends) / seconds, cpu * 1e6 / (each * len(sends)))
 
 
-def _courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
-    with bench.fresh_directory() as path, courser(path) as server, ExitStack() as stack:
-        clients = [stack.enter_context(closing(VsrClient(server.port))) for _ in range(connections)]
-        clients[0].create_topic("topic", 1, is_synced=is_synced)
-        request = clients[0].make_send("topic", 0, batch)
-        return _run_singles(server, [_sender(client, request) for client in clients], count)
+def _courser_singles(bench: Bench, batch: Sample, connections: int, count: int, *, is_synced: bool) -> Singles:
+    with bench.fresh_directory() as path, courser(path) as (server, login), ExitStack() as stack:
+        clients = [stack.enter_context(closing(VsrWire(login))) for _ in range(connections)]
+        _create_topic(clients[0], is_synced=is_synced)
+        return _run_singles(server, [_sender(client, batch) for client in clients], count)
 
 
-def _bare_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
+def _bare_singles(bench: Bench, batch: Sample, connections: int, count: int, *, is_synced: bool) -> Singles:
     with bench.fresh_directory() as path, bare(path, syncs=is_synced) as server, ExitStack() as stack:
         clients = [stack.enter_context(closing(BareClient(server.port))) for _ in range(connections)]
         request = clients[0].make_send(batch)
-        return _run_singles(server, [_sender(client, request) for client in clients], count)
+        return _run_singles(server, [_bare_sender(client, request) for client in clients], count)
 
 
-def _sender(client: VsrClient | BareClient, request: bytes) -> Callable[[], None]:
+def _sender(client: VsrWire, batch: Sample) -> Callable[[], None]:
+    request = client.make_send(PLACE, 0, batch)
+    return lambda: client.send(request)
+
+
+def _bare_sender(client: BareClient, request: bytes) -> Callable[[], None]:
     return lambda: client.send(request)
 
 
@@ -279,8 +260,8 @@ def _synced(bench: Bench) -> Iterator[Row]:
 def _idle_memory(bench: Bench) -> Iterator[Row]:
     figures = []
     for _ in range(bench.scale.rounds):
-        with bench.fresh_directory() as path, courser(path) as server:
-            VsrClient(server.port).close()
+        with bench.fresh_directory() as path, courser(path) as (server, login):
+            VsrWire(login).close()
             figures.append(server.memory())
     yield Row(
         measure="idle server: resident memory",
