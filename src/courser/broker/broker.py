@@ -72,7 +72,7 @@ class Broker:
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
         self.sends = Sends(delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
-        self.buffers = ReadBuffers()
+        self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.polls = Polls(self.catalog.state, self.groups, self.buffers, size_max=settings.poll_size_max)
         self.machine = Machine(self.clock, data.path)
         self.diagnosis = Diagnosis(self.machine, data.path, pool)

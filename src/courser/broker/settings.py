@@ -56,6 +56,8 @@ class BrokerSettings:
     """Microseconds between two looks for expired tokens."""
     poll_size_max: int = 8 * _MIB
     """Bytes of a poll's reply, unless a single message is larger: bounds the memory of a connection."""
+    reply_memory: int = 512 * _MIB
+    """Bytes of polled messages on their way to clients: when they are used up, polls get smaller replies."""
     validate_checksum: bool = False
     """Whether each sealed segment is verified before its first read after a start."""
     verify_frames: bool = False

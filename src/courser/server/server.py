@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
 """More containers made than freed before the young ones are looked at: 700, as usual, costs a send some percent."""
+_SWITCH_INTERVAL = 0.001
+"""Seconds that a thread which converts messages may keep the event loop waiting at a time."""
 _NODE_NAME = "iggy-node"
 """What clients see of the original too."""
 
@@ -156,6 +159,7 @@ class Server:
     async def _serve(self, broker: Broker, signals: Signals) -> None:
         """From the first connection to the last."""
         _calm_garbage_collector()
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         listener = self._make_listener(broker, slow_work)
         supervisor = Supervisor(broker.clock)

@@ -118,6 +118,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         token_cleaner_enabled=configuration[keys.TOKEN_CLEANER_ENABLED],
         token_cleaner_interval=configuration[keys.TOKEN_CLEANER_INTERVAL],
         poll_size_max=configuration[keys.POLL_SIZE_MAX],
+        reply_memory=configuration[keys.REPLY_MEMORY],
         validate_checksum=configuration[keys.VALIDATE_CHECKSUM],
         verify_frames=configuration[keys.VERIFY_FRAMES],
         recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
