@@ -23,6 +23,7 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import Created
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
+from courser.storage.durable_files import is_failed_sync
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -179,7 +180,7 @@ class CatalogService:
                 await self._follow(command, is_repeated=number > 0)
             except StorageFailure as failure:
                 _log.warning("disk does not follow command=%s reason=%s", type(command).__name__, failure)
-                if _is_failed_sync(failure):
+                if is_failed_sync(failure):
                     # Never asked again: the next sync may succeed without having done anything. If the power fails,
                     # the next start finds the command at the journal's end, and compares the directories with it.
                     self._failure = str(failure)
@@ -231,7 +232,7 @@ class CatalogService:
         await asyncio.gather(*(work() for _ in range(min(len(step), _AT_ONCE))))
         if failures:
             # After a failed sync nothing may be tried again: it must not go unnoticed among others.
-            raise next(filter(_is_failed_sync, failures), failures[0])
+            raise next(filter(is_failed_sync, failures), failures[0])
 
     def _topic(self, stream_id: int, topic_id: int) -> tuple[Stream, Topic]:
         stream = self.state.streams[stream_id]
@@ -309,7 +310,3 @@ class CatalogService:
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-def _is_failed_sync(failure: Exception) -> bool:
-    return isinstance(failure, StorageFailure) and failure.operation == "sync"

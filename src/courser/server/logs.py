@@ -7,7 +7,11 @@ from courser.model.clock import Clock
 from courser.server.configuration.settings import LoggingSettings
 from courser.server.log_files import LogFile, newest_bytes
 from courser.server.log_format import JsonFormatter, TextFormatter
+from courser.server.log_limit import LineLimit
 from courser.server.log_writer import LogWriter
+
+_LIMITED = ("courser.transports.tcp", "courser.transports.session_loop")
+"""Loggers that strangers can make say something."""
 
 
 class Logs:
@@ -26,6 +30,10 @@ class Logs:
             logger = logging.getLogger(name)
             self._before.append((logger, logger.level))
             logger.setLevel(level)
+        self._limited = [logging.getLogger(name) for name in _LIMITED]
+        self._limits = [LineLimit(clock) for _ in _LIMITED]
+        for logger, limit in zip(self._limited, self._limits, strict=True):
+            logger.addFilter(limit)
         logging.captureWarnings(capture=True)
 
     def open_file(self) -> None:
@@ -56,5 +64,7 @@ class Logs:
         logging.captureWarnings(capture=False)
         for logger, level in self._before:
             logger.setLevel(level)
+        for logger, limit in zip(self._limited, self._limits, strict=True):
+            logger.removeFilter(limit)
         logging.getLogger().removeHandler(self._writer)
         self._writer.stop()

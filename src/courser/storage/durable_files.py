@@ -31,6 +31,13 @@ def heals(failure: StorageFailure) -> bool:
     return isinstance(failure, DiskFull) or (is_out_of_descriptors and failure.operation != "sync")
 
 
+def is_failed_sync(failure: Exception) -> bool:
+    """Whether a sync was asked of the disk and failed. Without a descriptor for it, it was not even asked."""
+    if not isinstance(failure, StorageFailure) or failure.operation != "sync":
+        return False
+    return failure.cause is None or failure.cause.errno not in _NO_DESCRIPTOR
+
+
 def sync_file(file: File) -> None:
     """Sync, or raise ``StorageFailure``: then the unsynced data is to be given up, not synced again."""
     try:
