@@ -45,9 +45,9 @@ def judge_producer(producer: str, events: Iterable[Event], found: Found) -> int:
     missing = sorted(number for number in acknowledged if f"{producer} {number}" not in places)
     if missing:
         raise PromiseBroken(f"{producer}: {len(missing)} acknowledged messages are missing, the first is {missing[0]}")
-    strange = [message for message in places if message not in {f"{producer} {number}" for number in attempted}]
+    strange = places.keys() - {f"{producer} {number}" for number in attempted}
     if strange:
-        raise PromiseBroken(f"{producer}: messages that nobody sent: {strange[:3]}")
+        raise PromiseBroken(f"{producer}: messages that nobody sent: {sorted(strange)[:3]}")
     twice = [message for message, offsets in places.items() if len(offsets) > 1]
     if twice:
         raise PromiseBroken(f"{producer}: sent once and stored twice: {twice[:3]}")

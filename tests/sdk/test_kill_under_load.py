@@ -38,7 +38,7 @@ class Load:
             stack.enter_context(Follower(release, server.address, LIGHT, AT_ONCE)) for release in FOLLOWERS
         ]
         for index, producer in enumerate(self.producers):
-            producer.ask("produce", name=heavy(producer.release), index=index, batch=1 + 5 * index, **HEAVY)
+            producer.ask("produce", name=heavy(producer.release), index=index, batch=1 + 2 * index, **HEAVY)
             if producer.release in FOLLOWERS:
                 place: dict[str, Any] = {"index": FOLLOWERS.index(producer.release), "batch": 2, **LIGHT}
                 producer.ask("produce", name=light(producer.release), pause=PAUSE, **place)
@@ -89,7 +89,7 @@ def kill_rounds(path: Path, seed: int, round_count: int) -> None:
     with RunningServer(path / "server") as server, ExitStack() as stack:
         load = Load(stack, server)
         for _ in range(round_count):
-            load.wait_for_acks(source.randint(1, 60))
+            load.wait_for_acks(source.randint(1, 40))
             load.follow()
             load.wait_for_acks(source.randint(0, 5))
             server.kill()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.sdk.programs.load import payload_of
-from tests.sdk.programs.sdk import Sdk
+from tests.sdk.programs.sdk import ROOT_NAME, ROOT_PASSWORD, Sdk
 
 Emit = Callable[..., None]
 Send = Callable[[Any, list[int]], Awaitable[Any]]
@@ -43,8 +43,11 @@ class Steps:
             made = await (self._sdk.lasting_client() if lasting else self._sdk.client())
         self._clients[client] = made
 
-    async def login(self, client: str) -> None:
-        await self._clients[client].login_user("iggy", "iggy")
+    async def login(self, client: str, user: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> None:
+        """Log in, or in again, by hand."""
+        if client not in self._clients:
+            self._clients[client] = await self._sdk.connected()
+        await self._clients[client].login_user(user, password)
 
     async def ping(self, client: str) -> None:
         await self._clients[client].ping()
@@ -99,6 +102,19 @@ class Steps:
         request = b"\x02" + identifiers + struct.pack("<BI", 1, index)
         reply = await self._clients[client].send_binary_request(GET_CONSUMER_OFFSET, request)
         return struct.unpack_from("<IQQ", reply)[2] if reply else None
+
+    async def create_user(self, client: str, user: str, password: str) -> None:
+        await self._clients[client].create_user(user, password)
+
+    async def set_status(self, client: str, user: str, is_active: bool) -> None:
+        status = self._sdk.iggy.UserStatus.Active if is_active else self._sdk.iggy.UserStatus.Inactive
+        await self._clients[client].update_user(user, status=status)
+
+    async def grant(self, client: str, user: str, stream: str, flags: list[str]) -> None:
+        """Give the user these permissions for one stream, and no others."""
+        number = (await self._clients[client].get_stream(stream)).id
+        streams = {number: self._sdk.iggy.StreamPermissions(**dict.fromkeys(flags, True))}
+        await self._clients[client].update_permissions(user, self._sdk.iggy.Permissions(streams=streams))
 
     async def token(self, client: str, name: str) -> str:
         """Make a personal access token that never expires."""

@@ -49,7 +49,3 @@ class RecordedModule:
         """What the release offers and nobody has touched."""
         # A class that a program only ever receives counts as used with its first attribute.
         return sorted(self._offered - self._used - {name.partition(".")[0] for name in self._used})
-
-    def offered(self) -> list[str]:
-        """All that the release offers."""
-        return sorted(self._offered)
