@@ -10,7 +10,7 @@ from courser.bench.line import Line
 from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
 from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
 from courser.client.targets import Target
-from courser.errors import ErrorCode, InvalidRequest
+from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
 
 _LOGIN, _LOGIN_WITH_TOKEN, _POLL, _SEND = 38, 44, 100, 101
@@ -45,8 +45,19 @@ class ClassicWire:
     def __init__(self, target: Target) -> None:
         """Connect and log in."""
         self._line = Line(target)
+        try:
+            self._log_in(target)
+        except BaseException:
+            self._line.close()
+            raise
+
+    def _log_in(self, target: Target) -> None:
         if target.token is not None:
-            self._call(_LOGIN_WITH_TOKEN, text8(target.token))
+            try:
+                self._call(_LOGIN_WITH_TOKEN, text8(target.token))
+            except NotFound as error:
+                # This wire has no better word for it.
+                raise AuthenticationFailed(ErrorCode.INVALID_TOKEN, "unknown or expired token") from error
         else:
             login = text8(target.username or "") + text8(target.password or "")
             self._call(_LOGIN, login + _U32.pack(len(_SDK_VERSION)) + _SDK_VERSION.encode() + bytes(4))

@@ -60,6 +60,13 @@ class VsrWire:
         self._client = os.urandom(16)
         self._session = 0
         self._number = 0
+        try:
+            self._log_in(target)
+        except BaseException:
+            self._line.close()
+            raise
+
+    def _log_in(self, target: Target) -> None:
         if target.token is not None:
             login = text8(target.token)
         else:

@@ -270,7 +270,7 @@ def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
         batch=options["batch"],
         messages=messages,
         seconds=seconds,
-        rate=options["rate_limit"] or None,
+        rate=float(options["rate_limit"]) if options["rate_limit"] else None,
         message_rate=options["message_rate"],
         warm_up=options["warm_up"],
         fill_size=options.get("fill_size", 1),
