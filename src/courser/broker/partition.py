@@ -64,6 +64,8 @@ class Partition:
         self._verifying = asyncio.Lock()
         self._arrivals: set[asyncio.Future[None]] = set()
         """Who waits for messages."""
+        self._entering: set[asyncio.Future[None]] = set()
+        """Sends that wait for something before they are written."""
         self._reading_count = 0
         """Reads in the pool: the files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -84,19 +86,8 @@ class Partition:
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
         """
         log = self.log
-        while self._hold is not None or self._is_behind or log.needs_reservation(batch.count):
-            # Each may begin while another is waited for: nothing is awaited between the last look and the append.
-            if self._hold is not None:
-                await self._wait_for_writes()
-            elif self._is_behind:
-                log.check_writable()
-                before = log.closing_count
-                await self._upkeep.do(partial(upkeep.plan_seal, log))
-                # If none could be sealed, waiting would not help.
-                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
-            else:
-                log.check_writable()
-                await self._upkeep.do(partial(upkeep.plan_reservation, log, batch.count))
+        if self._hold is not None or self._is_behind or log.needs_reservation(batch.count):
+            await self._wait_to_append(batch.count)
         appended = log.append(batch, producer=producer, sequence=sequence, timestamp=timestamp)
         if self._arrivals:
             self._announce()
@@ -116,6 +107,34 @@ class Partition:
         self._syncs.wake()
         await waiter
         return appended
+
+    async def _wait_to_append(self, count: int) -> None:
+        """What a send has to wait for before it is written. Nothing is awaited between the last look and the append."""
+        log = self.log
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entering.add(entered)
+        try:
+            # Each may begin while another is waited for.
+            while self._hold is not None or self._is_behind or log.needs_reservation(count):
+                if self._hold is not None:
+                    await self._wait_for_writes()
+                elif self._is_behind:
+                    log.check_writable()
+                    before = log.closing_count
+                    await self._upkeep.do(partial(upkeep.plan_seal, log))
+                    # If none could be sealed, waiting would not help.
+                    self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
+                else:
+                    log.check_writable()
+                    await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+        finally:
+            self._entering.discard(entered)
+            entered.set_result(None)
+
+    async def settle(self) -> None:
+        """Return when every send that was begun before this call is written, or has failed."""
+        if self._entering:
+            await asyncio.wait(tuple(self._entering))
 
     def _look_at_upkeep(self) -> None:
         """See what has become due with what was written, and say at which size to look again."""

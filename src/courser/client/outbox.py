@@ -33,6 +33,8 @@ _COVERED = np.dtype(
 """A frame's header behind its checksum, which covers it."""
 _COVERED_SIZE = layout.FRAME_HEADER_SIZE - layout.FRAME_ID_POSITION
 assert _COVERED.itemsize == _COVERED_SIZE
+_LINGER_MAX = 60_000_000
+"""Microseconds that a batch may still wait until its other messages get their time."""
 
 
 def now_in_microseconds() -> int:
@@ -57,6 +59,18 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._payloads)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether messages have creation times of their own."""
+        return bool(self._times)
+
+    def fits(self, timestamp: int | None) -> bool:
+        """Whether a message that was made then, or now, is near enough to the others for one batch."""
+        times = [*self._times.values(), now_in_microseconds() if timestamp is None else timestamp]
+        if len(self._times) < len(self._payloads):
+            times.append(now_in_microseconds() + _LINGER_MAX)
+        return max(times) - min(times) <= layout.TIMESTAMP_DELTA_MAX
 
     def add(self, payload: Buffer) -> None:
         """One more message that is nothing but its payload."""

@@ -31,7 +31,7 @@ from courser.client.messages import (
 )
 from courser.client.outbox import Outbox
 from courser.client.resending import find_batch
-from courser.errors import ClientClosed, ConnectionFailed, CourserError, NotAllowed, TimedOut, Uncertain
+from courser.errors import ClientClosed, ConnectionFailed, CourserError, NotAllowed, RequestFailed, TimedOut, Uncertain
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
@@ -273,7 +273,8 @@ class Producer:
             parcel = self._parcel_for(key, partition)
         outbox = parcel.outbox
         number = len(outbox)
-        if number and outbox.size + len(data) > self.settings.batch_size:
+        is_full = number and outbox.size + len(data) > self.settings.batch_size
+        if is_full or ((timestamp is not None or outbox.has_times) and not outbox.fits(timestamp)):
             self._seal(parcel)
             await self._make_room()
             parcel = self._parcel_for(key, partition)
@@ -469,7 +470,7 @@ class Producer:
                     await self._link.connection(patient=True)
                     await self._settle_uncertain()
                 except ConnectionFailed as error:
-                    if self._link.gave_up:
+                    if self._link.gave_up or not self._link.target.reconnect:
                         self._fail_all(error)
                         return
                     continue
@@ -490,7 +491,12 @@ class Producer:
             if isinstance(parcel.target, ToPartition):
                 partition_id = parcel.target.partition_id
                 place = (self._stream, self._topic, partition_id)
-                sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
+                try:
+                    sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
+                except RequestFailed as error:
+                    self._ready.popleft()
+                    self._fail(parcel, error)
+                    continue
                 if sent is not None:
                     self._ready.popleft()
                     self._acknowledge(parcel, sent)

@@ -42,6 +42,7 @@ class SyncProducer:
         """Messages that the async producer does not have yet: with partitions and tickets."""
         self._size = 0
         """Bytes of them."""
+        self._turn = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
         self._error: CourserError | None = None
         """What went wrong while nobody waited."""
@@ -154,23 +155,28 @@ class SyncProducer:
 
     async def _hand_over(self) -> None:
         """Give the async producer what was collected; wait while it has no room."""
-        with self._lock:
-            entries, self._entries, self._size = self._entries, [], 0
-        for number, (message, partition, ticket) in enumerate(entries):
-            try:
-                ticket.ticket = await self._original.send(
-                    message.payload,
-                    key=message.key,
-                    headers=message.headers,
-                    id=message.id,
-                    partition=partition,
-                    timestamp=message.timestamp,
-                )
-            except BaseException:
-                # An earlier batch failed, or somebody is impatient: these are not lost, they go with the next ones.
-                with self._lock:
-                    self._entries[:0] = entries[number:]
-                raise
+        # One after another, or a later message might overtake those that wait for room.
+        async with self._turn:
+            with self._lock:
+                entries, self._entries, self._size = self._entries, [], 0
+            for number, entry in enumerate(entries):
+                try:
+                    await self._give(*entry)
+                except BaseException:
+                    # An earlier batch failed, or somebody is impatient: these go with the next ones.
+                    with self._lock:
+                        self._entries[:0] = entries[number:]
+                    raise
+
+    async def _give(self, message: SendMessage, partition: int | None, ticket: SyncTicket) -> None:
+        ticket.ticket = await self._original.send(
+            message.payload,
+            key=message.key,
+            headers=message.headers,
+            id=message.id,
+            partition=partition,
+            timestamp=message.timestamp,
+        )
 
     async def _flush(self) -> None:
         if self._background is not None:

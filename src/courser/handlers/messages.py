@@ -30,9 +30,10 @@ async def poll_messages(broker: Broker, session: Session, command: c.PollMessage
 
 
 async def flush_messages(broker: Broker, session: Session, command: c.FlushMessages) -> None:
-    """Nothing is ever only in memory here: a flush is a sync, if one is asked for."""
+    """Wait for the sends that were begun before, and for a sync if one is asked for: nothing is only in memory."""
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
     broker.access.require(session, Action.SEND_MESSAGES, topic.stream_id, topic.topic_id)
     partition = topic.partition(command.partition_id)
+    await partition.settle()
     if command.fsync:
         await partition.sync()
