@@ -202,7 +202,7 @@ FIGURE_FIELDS = (
     Field("messages", text=_number, is_number=True, rank=4),
     Field("messages_per_second", "messages/s", text=_number, is_number=True),
     Field("megabytes_per_second", "MB/s", text=_one_digit, is_number=True),
-    _latency("mean", "mean ms", 7),
+    _latency("mean", "mean", 7),
     _latency("p50", "p50"),
     _latency("p90", "p90", 5),
     _latency("p95", "p95", 3),

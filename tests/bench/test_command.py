@@ -1,0 +1,234 @@
+"""``courser bench`` as users and programs see it."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from courser.bench.plan import Mode, Plan
+from courser.bench.ranges import Range
+from courser.bench.results import decode_result
+from courser.cli.bench_options import mode_parameters, plan_of
+from courser.cli.main import run
+from tests.cli.commands import COMMAND, on_a_terminal
+from tests.servers import RunningServer
+
+TINY = ("--messages", "200", "--batch", "5..20", "--message-size", "10..50")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(server: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command in this process, against the server."""
+    monkeypatch.setenv("COURSER_URL", f"iggy://iggy:iggy@{server.address}")
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = run(["bench", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Result(int(code), captured.out, captured.err)
+
+    return call
+
+
+def test_a_run_is_a_table_for_people(cli: Cli) -> None:
+    result = cli("both", *TINY)
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    titles = "WHO ACTORS MESSAGES MESSAGES/S MB/S MEAN P50 P90 P95 P99 P99.9 P99.99 MAX"
+    assert " ".join(lines[0].split()) == titles
+    assert [line.split("  ")[0] for line in lines[1:]] == ["producers", "consumers", "end to end", "all"]
+    assert "pinned-producer-and-consumer at 127.0.0.1:" in result.err
+    assert "1 producer and 1 consumer, 200 messages, 5..20 x 10..50 B a request" in result.err
+
+
+def test_each_actor_can_be_shown(cli: Cli) -> None:
+    result = cli("send", *TINY, "--producers", 2, "--per-actor")
+    assert [line.split("  ")[0] for line in result.out.splitlines()[1:]] == ["producer 0", "producer 1", "producers"]
+
+
+def test_programs_get_the_whole_result(cli: Cli, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    result = cli("send", *TINY, "-o", "json", "--save", saved)
+    assert (result.code, result.err) == (0, "")
+    document = json.loads(result.out)
+    assert document == json.loads(saved.read_text())
+    assert decode_result(saved.read_bytes()).plan.messages == 200
+    assert document["groups"][0]["messages"] == 200
+    assert document["server"]["address"].startswith("127.0.0.1:")
+    assert "iggy" not in json.dumps(document["server"])
+
+
+def test_json_lines_and_csv(cli: Cli) -> None:
+    line = cli("send", *TINY, "-o", "jsonl")
+    assert (line.code, line.err, line.out.count("\n")) == (0, "", 1)
+    assert json.loads(line.out)["plan"]["mode"] == "pinned-producer"
+    rows = list(csv.DictReader(io.StringIO(cli("both", *TINY, "-o", "csv").out)))
+    assert [row["name"] for row in rows] == ["producers", "consumers", "end to end", "all"]
+    assert float(rows[0]["p99_99_us"]) > 0
+    assert rows[2]["messages"] == ""
+
+
+def test_a_server_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("--server", "--server-directory", tmp_path, "--set", "system.segment.size=8MiB")
+    result = cli("send", *TINY, *arguments, "--durability", "persisted", "-o", "json")
+    assert (result.code, result.err) == (0, "")
+    document = json.loads(result.out)
+    assert document["server"]["is_private"]
+    assert document["server"]["settings"] == ["system.segment.size=8MiB"]
+    assert document["machine"]["file system"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_saved_runs_are_compared(cli: Cli, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    cli("send", *TINY, "--save", first)
+    cli("send", "--messages", 200, "--batch", 10, "--save", second)
+    result = cli("compare", first, second)
+    assert result.code == 0
+    assert result.out.splitlines()[0].split() == ["WHO", "MEASURE", "UNIT", "A", "B", "B", "/", "A", "B", "IS"]
+    assert "warning: batch differs: 5..20 and 10..10" in result.err
+    same = json.loads(cli("compare", first, first, "-o", "json").out)
+    assert {row["ratio"] for row in same} == {1.0}
+    assert {row["verdict"] for row in same} == {"alike"}
+    assert list(same[0]) == ["group", "measure", "unit", "first", "second", "ratio", "verdict"]
+
+
+def test_better_and_worse_are_told_apart(cli: Cli, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    cli("send", *TINY, "--save", first)
+    document = json.loads(first.read_text())
+    document["groups"][0]["messages_per_second"] *= 2
+    document["groups"][0]["latency_us"]["p50"] *= 2
+    second.write_text(json.dumps(document))
+    rows = json.loads(cli("compare", first, second, "-o", "json").out)
+    verdicts = {row["measure"]: row["verdict"] for row in rows if row["group"] == "producers"}
+    assert (verdicts["messages"], verdicts["p50"], verdicts["p99"]) == ("better", "worse", "alike")
+
+
+FAILURES = [
+    ("send --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
+    ("send --user nobody --password wrong", 4, "login refused", "COURSER_PASSWORD"),
+    ("poll --context nowhere", 5, 'there is no context "nowhere"', "courser context list"),
+    ("send --name nothing --reuse", 5, "hint", "leave out --reuse"),
+    ("send --reuse", 2, "--name", "--help"),
+    ("send --set a=b", 2, "--server", "--help"),
+    ("send --server --url 127.0.0.1:1", 2, "leave out --url", "--help"),
+    ("send --server --set system.nothing=1", 1, "does not start", "courser serve"),
+    ("send --messages 5 --seconds 5", 2, "give one of them", "--help"),
+    ("send --messages 5 --bytes 5", 2, "exclude each other", "--help"),
+    ("send --message-size 5..1", 2, "smaller bound first", "--help"),
+    ("send --seconds soon", 2, "a duration such as", "--help"),
+    ("send --seconds=-1", 2, "expected a time", "--help"),
+    ("send --wire 0.7", 2, "0.9", "--help"),
+    ("send --wire 0.8 --durability persisted", 2, "wire of 0.9", "--help"),
+    ("send --messages 1 --save /nowhere/at/all", 1, "cannot be written", "--save"),
+    ("bcg --consumers 9 --partitions 8", 2, "9 consumers cannot share 8 partitions", "--help"),
+    ("compare missing.json missing.json", 1, "missing.json", "check the name"),
+    ("compare one", 2, "Missing argument", "--help"),
+    ("comprae", 2, "no command", 'did you mean "compare"?'),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "first", "second"), FAILURES, ids=[failure[0] for failure in FAILURES])
+def test_when_it_fails(line: str, code: int, first: str, second: str, cli: Cli) -> None:
+    result = cli(*line.split())
+    lines = result.err.splitlines()
+    assert (result.code, result.out) == (code, ""), result.err
+    assert lines[-2].startswith("error: ")
+    assert lines[-1].startswith("hint:  ")
+    assert first in result.err
+    assert second in result.err
+
+
+def test_a_file_that_is_no_result(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("{}")
+    result = cli("compare", file, file)
+    assert (result.code, result.out) == (1, "")
+    assert "is no result of courser bench" in result.err
+
+
+def test_ctrl_c_removes_the_streams(server: RunningServer, cli: Cli) -> None:
+    arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000", "--name", "ended"]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()
+    # It has begun when its stream is there.
+    while run(["stream", "get", "ended-0"]) != 0:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in errors) == (130, False)
+    assert "interrupted" in errors
+    assert run(["stream", "get", "ended-0"]) == 5
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_the_bar_is_for_terminals(columns: int, server: RunningServer) -> None:
+    url = f"iggy://iggy:iggy@{server.address}"
+    arguments = ["bench", "both", "--url", url, "--seconds", "0.5", "--batch", "10"]
+    code, text = on_a_terminal(arguments, columns=columns)
+    assert (code, "Traceback" in text) == (0, False), text
+    assert "measuring" in text
+    assert "producers" in text
+
+
+# --- options ---
+
+
+def plan_from(mode: Mode, *arguments: str) -> Plan:
+    command = click.Command(mode.value, params=[*mode_parameters(mode)])
+    with command.make_context(mode.value, list(arguments)) as context:
+        return plan_of(mode, context.params)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_without_options_every_mode_runs_five_seconds(mode: Mode) -> None:
+    plan = plan_from(mode)
+    assert (plan.seconds, plan.messages) == (5.0, None)
+    assert plan.message_size == plan.batch == Range(1000, 1000)
+    assert plan.processes >= 1
+
+
+def test_pinned_actors_have_a_stream_each() -> None:
+    assert plan_from(Mode.PINNED_PRODUCER, "--producers", "3").streams == 3
+    assert plan_from(Mode.PINNED_CONSUMER, "--consumers", "3").streams == 3
+    assert plan_from(Mode.PINNED_PRODUCER_AND_CONSUMER, "--producers", "3", "--consumers", "2").streams == 2
+    assert plan_from(Mode.END_TO_END_PRODUCING_CONSUMER, "--actors", "3").streams == 3
+    assert plan_from(Mode.BALANCED_PRODUCER, "--producers", "3").streams == 1
+
+
+def test_bytes_are_as_many_messages() -> None:
+    assert plan_from(Mode.PINNED_PRODUCER, "--bytes", "1 MB").messages == 1000
+    assert plan_from(Mode.PINNED_PRODUCER, "--total-data", "1 MB", "-m", "100..300").messages == 5000
+
+
+def test_options_are_spelled_as_in_iggy_bench_too() -> None:
+    arguments = ("-m", "10", "--messages-per-batch", "5", "--warmup-time", "2s", "--rate-limit", "10MB", "-T", "1KB")
+    plan = plan_from(Mode.BALANCED_PRODUCER, *arguments)
+    assert (plan.message_size, plan.batch) == (Range(10, 10), Range(5, 5))
+    assert (plan.warm_up, plan.rate, plan.messages) == (2.0, 10_000_000.0, 100)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.5", 0.5), ("2s", 2.0), ("1m", 60.0), ("100ms", 0.1)])
+def test_times_are_numbers_or_have_a_unit(text: str, seconds: float) -> None:
+    assert plan_from(Mode.PINNED_PRODUCER, "--seconds", text).seconds == seconds
