@@ -71,9 +71,10 @@ def test_shutdown_finishes_what_was_handed_over_and_takes_nothing_more() -> None
     pool.shutdown()
 
 
-def test_threads_begin_as_work_arrives() -> None:
+def test_no_thread_begins_while_something_waits_for_it() -> None:
     before = threading.active_count()
     with DiskPool(4) as pool:
-        assert threading.active_count() == before
+        assert threading.active_count() == before + 4
         assert outcome_of(pool, lambda: None) is None
-        assert threading.active_count() == before + 1
+        assert threading.active_count() == before + 4
+    assert threading.active_count() == before

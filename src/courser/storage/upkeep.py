@@ -78,9 +78,10 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
         return None
     next_offset = log.marks.written.offset
     settings = log.settings
-    # Sixteen times what the partition has taken so far: a small one leaves a small gap, a busy one seldom reserves.
+    # Many times what the partition has taken so far: a small one leaves a small gap, and a busy one is soon at the
+    # largest block. Each reservation is a sync beside sends, which costs them more than a gap will ever cost anybody.
     taken_count = log.marks.written.message_count + message_count
-    block = min(max(16 * taken_count, settings.reservation_min), settings.reservation_max)
+    block = min(max(64 * taken_count, settings.reservation_min), settings.reservation_max)
     left = log.reserved_end - next_offset
     if left >= message_count and left >= block // 8:
         return None
