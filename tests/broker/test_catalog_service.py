@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Awaitable
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,19 @@ from courser.errors import (
 from courser.model.topic_options import TopicOptions
 from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+
+
+class CountingPlan(FaultPlan):
+    """Nothing fails, and the syncs of directories are counted by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory_syncs: Counter[str] = Counter()
+
+    def failure(self, operation: str, path: Path) -> int | None:
+        if operation == "sync_directory":
+            self.directory_syncs[path.name] += 1
+        return super().failure(operation, path)
 
 
 async def started() -> FakeServer:
@@ -81,6 +96,49 @@ async def test_a_full_disk_leaves_a_command_unfinished_until_there_is_room() -> 
     await server.ask(c.CreateStream("next"))
     assert await server.send("t", "now", 1) == 0
     assert await server.broker.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+async def test_what_the_disk_could_not_follow_is_not_even_begun(error: int) -> None:
+    server = await started()
+    await server.add_topic("t")
+    server.disk.plan = FaultPlan().fail("open", error, name="room.*", onwards=True)
+    for command in (c.CreateStream("u"), c.CreatePartitions("s", "t", 1), c.UpdateStream("s", "v")):
+        with pytest.raises(StorageFailure) as refused:
+            await server.ask(command)
+        assert refused.value.code is (ErrorCode.DISK_FULL if error == errno.ENOSPC else ErrorCode.STORAGE_FAILURE)
+    # So it does not stand in the way of what makes room.
+    await server.ask(c.DeleteTopic("s", "t"))
+    server.disk.plan = FaultPlan()
+    await server.add_topic("t")
+    assert await server.broker.close()
+
+
+async def test_of_many_partitions_the_names_are_synced_once_and_the_others_together() -> None:
+    server = await started()
+    server.disk.plan = plan = CountingPlan()
+    await server.add_topic("t", 100)
+    syncs = plan.directory_syncs
+    # One for the names of the partitions; the others look at what is there already, for the topic and for them.
+    assert syncs["partitions"] == 1
+    assert syncs["topics"] <= 2
+    assert sum(syncs.values()) < 100 + 20
+    assert await server.broker.close()
+
+
+async def test_a_failed_sync_of_one_of_many_partitions_is_not_overlooked() -> None:
+    server = await started()
+    server.disk.plan = (
+        FaultPlan()
+        .fail("open", errno.ENOSPC, name="ledger.*", call=3, onwards=True)
+        .fail("sync", errno.EIO, name="ledger.*", call=2)
+    )
+    with pytest.raises(StorageFailure):
+        await server.add_topic("t", 100)
+    server.disk.plan = FaultPlan()
+    with pytest.raises(MetadataReadOnly, match="sync of"):
+        await server.ask(c.CreateStream("next"))
+    assert not await server.broker.close()
 
 
 async def test_an_unfinished_command_is_finished_by_the_next_start() -> None:

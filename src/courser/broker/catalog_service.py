@@ -20,7 +20,7 @@ from courser.catalog import commands as c
 from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.state import CatalogState
-from courser.catalog.store import CatalogStore
+from courser.catalog.store import CatalogStore, PreparedCommand
 from courser.catalog.transitions import Created
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
 from courser.storage.durable_files import is_failed_sync
@@ -34,6 +34,15 @@ _RETRY_DELAY = 0.1
 """Seconds between two tries."""
 _AT_ONCE = 4
 """Pieces of work for the disk that one command has under way: more would keep other work out of the pool."""
+_MAKERS = (
+    c.CreateStream,
+    c.UpdateStream,
+    c.CreateTopic,
+    c.UpdateTopic,
+    c.CreatePartitions,
+    c.CreateGroup,
+)
+"""Commands after which there is more on the disk than before."""
 _FORGOTTEN_AT_ONCE = 1000
 """Directories in one entry of the journal."""
 
@@ -125,7 +134,7 @@ class CatalogService:
                 await self._in_pool(self._store.make_room)
             command = make()
             prepared = self._store.prepare(command)
-            await self._in_pool(partial(self._store.persist, prepared))
+            await self._in_pool(partial(self._persist, prepared))
             # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
             try:
                 created = self._store.commit(prepared)
@@ -140,6 +149,17 @@ class CatalogService:
                 raise
         self._clean_up()
         return created
+
+    def _persist(self, prepared: PreparedCommand) -> None:
+        """In the pool: make a command durable, unless it is plain that the disk could not follow it.
+
+        It would stand in the way of those that make room: deletions.
+        """
+        command = prepared.command
+        if isinstance(command, _MAKERS):
+            new_count = command.partition_count if isinstance(command, c.CreateTopic) else 0
+            self._directories.check_room(command.count if isinstance(command, c.CreatePartitions) else new_count)
+        self._store.persist(prepared)
 
     async def _finish_last(self) -> None:
         """Do what is left of a command that the disk did not follow: it must stay the last one until then."""

@@ -44,16 +44,19 @@ class Diagnosis:
         """A ZIP file with one text for each kind, in the order asked.
 
         Raises:
-            CommandRejected: 3 for unknown numbers.
+            CommandRejected: 3 for unknown numbers, 9000 if the system does not let itself be looked at.
         """
         method = METHODS.get(compression)
         if method is None:
             raise CommandRejected(ErrorCode.INVALID_COMMAND, f"there is no compression {compression}")
         wanted = _resolve(kinds)
         async with self._turn:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._pool, lambda: write_zip([self._entry(kind) for kind in wanted], method)
-            )
+            try:
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._pool, lambda: write_zip([self._entry(kind) for kind in wanted], method)
+                )
+            except OSError as error:
+                raise CommandRejected(ErrorCode.SNAPSHOT_FAILED, f"no snapshot could be made: {error}") from error
 
     def _entry(self, kind: int) -> tuple[str, bytes]:
         match kind:

@@ -25,13 +25,20 @@ from courser.catalog.entities import DeletedDirectory, Partition, Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import make_directories, remove_tree, storage_failure, sync_directory
-from courser.storage.files import EntryKind, FileSystem
+from courser.storage.durable_files import (
+    make_directories,
+    remove_tree,
+    storage_failure,
+    sync_directory,
+    unlink_if_there,
+)
+from courser.storage.files import EntryKind, FileSystem, write_all
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import (
     DESCRIPTOR,
     LEDGER,
     PARTITIONS,
+    TEMPORARY_SUFFIX,
     TOPICS,
     partition_directory,
     stream_directory,
@@ -45,6 +52,12 @@ _UNREADABLE = (errno.EIO, errno.EISDIR, errno.EINVAL, errno.ELOOP)
 
 _SHARE_SIZE = 8
 """Partitions that are begun by one piece of work: few, since other work of a pool waits for the end of a piece."""
+
+_PROBE = f"room{TEMPORARY_SUFFIX}"
+"""A file that is there for a moment."""
+_ROOM_OF_A_COMMAND = 64 * 1024
+_ROOM_OF_A_PARTITION = 8 * 1024
+"""Bytes: a directory and a ledger."""
 
 Step: TypeAlias = Sequence[Callable[[], None]]
 """Pieces of work that may be done at once, or in any order."""
@@ -98,6 +111,25 @@ class Directories:
             case _:
                 # Users and tokens leave no trace in the tree.
                 return []
+
+    def check_room(self, partition_count: int = 0) -> None:
+        """See whether the disk has room for what a command will make. A hint, so that few begin in vain.
+
+        Raises:
+            StorageFailure: it has not, or there are no descriptors left. Nothing was changed.
+        """
+        path = self._path / _PROBE
+        size = _ROOM_OF_A_COMMAND + partition_count * _ROOM_OF_A_PARTITION
+        try:
+            unlink_if_there(self._file_system, path)
+            file = self._file_system.open(path, writable=True, create=True)
+            try:
+                write_all(file, 0, [bytes(size)])
+            finally:
+                file.close()
+                self._file_system.unlink(path)
+        except OSError as error:
+            raise storage_failure("creation", path, error) from error
 
     # --- making ---
 
