@@ -1,17 +1,22 @@
 """``courser ping``, ``stats``, ``options``, ``cluster`` and ``snapshot``: the server as a whole."""
 
+import asyncio
 import time
 from pathlib import Path
 
 import click
 from msgspec.structs import asdict
 
+from courser.api.commands import Ping
 from courser.cli.cells import size_text
-from courser.cli.connecting import ask_server
+from courser.cli.connecting import ask_server, find_target
+from courser.cli.explaining import explain
 from courser.cli.failures import Failure
 from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.client.client import Client
+from courser.client.connection import open_connection
+from courser.client.targets import Target
+from courser.errors import CourserError
 from courser.model.quantities import format_duration
 
 _SNAPSHOT_COMPRESSIONS = ("stored", "deflated", "bzip2", "zstd", "lzma", "xz")
@@ -70,18 +75,27 @@ _NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", 
     "-c", "--count", type=click.IntRange(1, 10_000), metavar="COUNT", default=1, show_default=True, help="How many."
 )
 def ping_command(*, count: int, output: str) -> None:
-    """See whether the server answers, and how quickly."""
+    """See whether the server answers, and how quickly. Needs no login."""
+    resolved = find_target(needs_login=False)
+    try:
+        records = asyncio.run(_ping(resolved.target, count))
+    except CourserError as error:
+        raise explain(error, resolved) from error
+    emit_list(_PING_FIELDS, records, output)
 
-    async def ask(client: Client) -> list[Record]:
-        records: list[Record] = []
+
+async def _ping(target: Target, count: int) -> list[Record]:
+    records: list[Record] = []
+    connection = await open_connection(target)
+    try:
         for number in range(1, count + 1):
             begin = time.perf_counter()
-            await client.ping()
+            await connection.request(Ping())
             milliseconds = round((time.perf_counter() - begin) * 1000, 3)
-            records.append({"number": number, "milliseconds": milliseconds, "address": client.target.address})
-        return records
-
-    emit_list(_PING_FIELDS, ask_server(ask), output)
+            records.append({"number": number, "milliseconds": milliseconds, "address": target.address})
+    finally:
+        connection.close()
+    return records
 
 
 @server_command("stats", "courser stats", "courser stats -o json")
