@@ -11,6 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
+COMMAND_AT_TERMINAL = [
+    sys.executable,
+    "-c",
+    # The terminal that Ctrl-C is pressed at.
+    "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from courser.cli.main import main; main()",
+]
 _OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
 
 
@@ -78,7 +84,7 @@ def at_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     clean = {name: value for name, value in os.environ.items() if name not in _OF_TERMINALS}
     process = subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*COMMAND_AT_TERMINAL, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -12,8 +12,9 @@ import pytest
 
 from courser import __version__
 from courser.cli.lazy import LazyGroup
-from courser.cli.main import root, run
+from courser.cli.main import run
 from courser.cli.reference import commands
+from courser.cli.tree import root
 from tests.cli.commands import COMMAND, courser, on_a_terminal
 from tests.inspect.partitions import Partition, flip, full_partition
 

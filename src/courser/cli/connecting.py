@@ -28,6 +28,7 @@ def ask_server(
     names: Mapping[str, Identifier] = _NOTHING,
     *,
     is_patient: bool = False,
+    resolved: Resolved | None = None,
 ) -> _Answer:
     """Connect, log in, and do something.
 
@@ -36,12 +37,13 @@ def ask_server(
         place: What it is about: a message about something missing names the closest that is there.
         names: Other things that it is about, by kind: group, user, token, client, consumer.
         is_patient: Whether to connect again if the connection breaks.
+        resolved: Which server, if that was found out before.
 
     Raises:
         Failure: anything that can go wrong, in words.
     """
-    resolved = find_target()
-    target = replace(resolved.target, reconnect=is_patient)
+    found = resolved or find_target()
+    target = replace(found.target, reconnect=is_patient)
 
     async def converse() -> _Answer:
         async with connect(target) as client:
@@ -53,7 +55,7 @@ def ask_server(
     try:
         return asyncio.run(converse())
     except CourserError as error:
-        raise explain(error, resolved) from error
+        raise explain(error, found) from error
 
 
 def find_target(*, needs_login: bool = True) -> Resolved:

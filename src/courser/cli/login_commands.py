@@ -1,5 +1,6 @@
 """``courser login`` and ``courser logout``: a token in place of a password in the saved context."""
 
+import os
 import platform
 from dataclasses import replace
 from zlib import crc32
@@ -12,7 +13,7 @@ from courser.cli.quantity_words import expiry_of
 from courser.cli.records import emit_deed
 from courser.cli.server_options import server_choice, server_command
 from courser.client.client import Client
-from courser.client.contexts import Context, Contexts, load_contexts
+from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, Contexts, load_contexts
 from courser.errors import NotFound, TargetRefused
 from courser.model.quantities import format_duration, parse_expiry
 
@@ -30,15 +31,15 @@ def login_command(*, expiry: tuple[str, ...], output: str) -> None:
     """
     microseconds = expiry_of(expiry) or parse_expiry(_USUAL_EXPIRY)
     assert microseconds is not None
-    resolved = find_target()
     contexts, name = _context()
+    resolved = find_target()
     token_name = _token_name(name, contexts)
 
     async def make_token(client: Client) -> str:
         await _drop_token(client, token_name)
         return await client.create_personal_access_token(token_name, microseconds)
 
-    token = ask_server(make_token)
+    token = ask_server(make_token, resolved=resolved)
     saved = contexts.saved.get(name, Context(f"iggy://{resolved.target.address}"))
     made = replace(saved, username=resolved.target.username, password=None, token=token)
     _save(contexts.with_context(name, made))
@@ -66,14 +67,15 @@ def logout_command(*, output: str) -> None:
 def _context() -> tuple[Contexts, str]:
     """The saved contexts, and which one of them is meant."""
     choice = server_choice()
-    if choice.url is not None:
+    has_address = any(os.environ.get(variable) for variable in URL_VARIABLES) and choice.context is None
+    if choice.url is not None or has_address:
         hint = "courser context create saves an address; then login with --context"
         raise Failure("a login is kept in a context, not for an address", hint, ExitCode.USAGE)
     try:
         contexts = load_contexts()
     except TargetRefused as refusal:
         raise Failure(refusal.reason, "mend the file, or delete it to begin anew") from refusal
-    return contexts, choice.context or contexts.current or _USUAL_CONTEXT
+    return contexts, choice.context or os.environ.get(CONTEXT_VARIABLE) or contexts.current or _USUAL_CONTEXT
 
 
 def _token_name(context: str, contexts: Contexts) -> str:

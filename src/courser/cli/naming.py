@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from courser.model.identifiers import Identifier
 
 _ID_MAX = 2**32 - 1
+_WORDS = "courser.words"
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
@@ -79,6 +80,8 @@ class PlaceArgument(click.Argument):
     def _understand(self, ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
         del param
         if ctx.resilient_parsing:
+            # For the completion of the next word.
+            ctx.meta[_WORDS] = value
             return
         words = self._split(value)
         count = {"stream": 1, "topic": 2, "any": min(len(words), 2)}[self.depth]
@@ -103,8 +106,9 @@ class PlaceArgument(click.Argument):
         # Only completion needs a server.
         from courser.cli.completion import complete_place  # noqa: PLC0415
 
-        before = self._split(ctx.params.get("words") or ())
-        return complete_place(self.depth, before, incomplete)
+        before = self._split(ctx.meta.get(_WORDS, ()))
+        with ctx.scope(cleanup=False):
+            return complete_place(self.depth, before, incomplete)
 
 
 def _assign(rest: Sequence[Word], words: Sequence[str], ctx: click.Context) -> dict[str, object]:

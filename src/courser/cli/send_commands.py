@@ -3,7 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
@@ -45,12 +45,22 @@ class _Sending:
     """Of a topic that is made if it is missing; None does not make it."""
     writer: RecordWriter | None
     count: int = 0
-    batches: list[Sent] = field(default_factory=list)
-    """The first ones, for the sentence at the end."""
+    first: Sent | None = None
+    """Where the first batch went."""
+    is_in_a_row: bool = True
+    """Whether all messages follow one another in one partition."""
 
     @property
     def is_created(self) -> bool:
+        """Whether a topic that is missing is made."""
         return self.partition_count is not None
+
+    def note(self, sent: Sent, count: int) -> None:
+        """Count a batch that was acknowledged."""
+        first = self.first = self.first or sent
+        expected = (first.partition_id, first.base_offset + self.count)
+        self.is_in_a_row = self.is_in_a_row and (sent.partition_id, sent.base_offset) == expected
+        self.count += count
 
 
 @server_command(
@@ -176,9 +186,7 @@ async def _send(client: Client, sending: _Sending, payloads: list[bytes]) -> Non
         for number, payload in enumerate(payloads, first)
     ]
     sent = await _send_or_create(client, sending, messages)
-    sending.count += len(messages)
-    if len(sending.batches) < 2:
-        sending.batches.append(sent)
+    sending.note(sent, len(messages))
     if sending.writer is not None:
         sending.writer.put(
             {
@@ -227,9 +235,9 @@ def _with_create_hint(failure: Failure, sending: _Sending) -> Failure:
 def _sentence(sending: _Sending) -> str:
     count = f"{sending.count} message" + ("s" if sending.count != 1 else "")
     text = f"sent {count} to {sending.place}"
-    if len(sending.batches) != 1:
+    first = sending.first
+    if first is None or not sending.is_in_a_row:
         return text
-    sent = sending.batches[0]
-    last = sent.base_offset + sending.count - 1
-    offsets = f"offset {last}" if sending.count == 1 else f"offsets {sent.base_offset} to {last}"
-    return f"{text}, partition {sent.partition_id}, {offsets}"
+    last = first.base_offset + sending.count - 1
+    offsets = f"offset {last}" if sending.count == 1 else f"offsets {first.base_offset} to {last}"
+    return f"{text}, partition {first.partition_id}, {offsets}"

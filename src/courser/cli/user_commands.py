@@ -29,10 +29,11 @@ _PERMISSION_FIELDS = (Field("where"), Field("permissions"))
 
 
 def _complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    del ctx, param
+    del param
     from courser.cli.completion import complete_user  # noqa: PLC0415 -- only completion needs it
 
-    return complete_user(incomplete)
+    with ctx.scope(cleanup=False):
+        return complete_user(incomplete)
 
 
 _user_argument = click.argument("user", metavar="USER", shell_complete=_complete_user)

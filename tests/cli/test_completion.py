@@ -1,0 +1,53 @@
+"""Completion: what Tab offers, with names from the server."""
+
+import pytest
+
+from tests.cli.commands import courser
+from tests.cli.conftest import Cli
+from tests.servers import RunningServer
+
+
+def complete(line: str, **environment: str) -> list[str]:
+    """What bash offers for the last word of a line."""
+    words = line.split(" ")
+    result = courser(_COURSER_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **environment)
+    assert result.stderr == ""
+    return [text.partition(",")[2] for text in result.stdout.splitlines() if text]
+
+
+def test_commands_and_options() -> None:
+    assert complete("courser str") == ["stream"]
+    assert complete("courser stream l") == ["list"]
+    assert "--from" in complete("courser tail --f")
+    assert complete("courser config example p") == ["production"]
+    assert complete("courser ls -o j") == ["json", "jsonl"]
+
+
+def test_names_from_the_server(stream: str) -> None:
+    assert complete(f"courser stream get {stream[:8]}") == [stream]
+    assert complete(f"courser tail {stream[:8]}") == [f"{stream}/orders"]
+    assert complete(f"courser tail {stream}/o") == [f"{stream}/orders"]
+    assert complete(f"courser topic get {stream} ") == ["orders"]
+    assert complete(f"courser topic get {stream} orders ") == []
+    assert complete(f"courser ls {stream}/") == [f"{stream}/orders"]
+    assert complete("courser user get ig") == ["iggy"]
+
+
+def test_contexts(cli: Cli) -> None:
+    cli("context", "create", "prod", "h:1")
+    assert complete("courser context use p") == ["prod"]
+    assert complete("courser --context p") == ["prod"]
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:1", "nonsense://", "iggy://nobody:wrong@{address}"])
+def test_no_server_no_names_and_no_noise(url: str, stream: str, server: RunningServer) -> None:
+    assert complete("courser stream get s", COURSER_URL=url.format(address=server.address)) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_for_shells(shell: str) -> None:
+    result = courser("completion", shell)
+    assert result.returncode == 0
+    assert "_COURSER_COMPLETE" in result.stdout
+    assert courser("completion", shell, "-o", "json").stdout.startswith("{")
+    assert courser("completion", "tcsh").returncode == 2

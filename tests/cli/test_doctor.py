@@ -1,0 +1,153 @@
+"""``courser doctor``: every finding has an advice, unless all is well."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from courser.cli import machine_checks as checks
+from courser.cli import machine_facts as facts
+from courser.cli.machine_checks import Diagnosis, State
+from courser.cli.machine_facts import Mount, Space, SyncTimes
+from courser.cli.main import run
+from tests.servers import RunningServer
+
+GIB = 2**30
+
+
+def mount(kind: str = "ext4", *options: str) -> Mount:
+    return Mount("/data", kind, "/dev/sda1", options or ("rw", "relatime"))
+
+
+@pytest.mark.parametrize(
+    ("finding", "state", "word"),
+    [
+        (checks.check_python((3, 11, 2), "CPython", is_64_bit=True), State.OK, ""),
+        (checks.check_python((3, 10, 9), "CPython", is_64_bit=True), State.PROBLEM, "3.11"),
+        (checks.check_python((3, 12, 0), "CPython", is_64_bit=False), State.WARNING, "64-bit"),
+        (checks.check_compiled(is_compiled=True), State.OK, ""),
+        (checks.check_compiled(is_compiled=False), State.WARNING, "compiler"),
+        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=False), State.OK, ""),
+        (checks.check_directory("d", exists=False, is_writable=True, is_in_use=False), State.OK, ""),
+        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=True), State.OK, ""),
+        (checks.check_directory("d", exists=True, is_writable=False, is_in_use=False), State.PROBLEM, "system.path"),
+        (checks.check_file_system(mount()), State.OK, ""),
+        (checks.check_file_system(mount("xfs")), State.OK, ""),
+        (checks.check_file_system(mount("btrfs")), State.OK, "power cuts"),
+        (checks.check_file_system(mount("exfat")), State.WARNING, "power cuts"),
+        (checks.check_file_system(mount("tmpfs")), State.PROBLEM, "move the data"),
+        (checks.check_file_system(mount("overlay")), State.WARNING, "volume"),
+        (checks.check_file_system(mount("nfs4")), State.WARNING, "local disk"),
+        (checks.check_file_system(mount("fuse.sshfs")), State.WARNING, "local disk"),
+        (checks.check_file_system(None), State.WARNING, "ext4"),
+        (checks.check_syncs(SyncTimes(0.002, 0.01, 30)), State.OK, ""),
+        (checks.check_syncs(SyncTimes(0.02, 0.05, 30)), State.WARNING, "SSD"),
+        (checks.check_syncs(SyncTimes(0.2, 0.5, 3)), State.PROBLEM, "dmesg"),
+        (checks.check_syncs(SyncTimes(0.000_01, 0.001, 30)), State.WARNING, "write cache"),
+        (checks.check_space(Space(100 * GIB, 50 * GIB)), State.OK, ""),
+        (checks.check_space(Space(100 * GIB, 10 * GIB)), State.WARNING, "message_expiry"),
+        (checks.check_space(Space(100 * GIB, GIB)), State.PROBLEM, "make room"),
+        (checks.check_file_limit(1024, 1024 * 1024), State.OK, ""),
+        (checks.check_file_limit(1024, 1024), State.WARNING, "LimitNOFILE"),
+        (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), State.OK, ""),
+        (checks.check_port("h:1", is_taken=True, refusal="in use", remedy="", is_ours=True), State.OK, ""),
+        (checks.check_port("h:1", is_taken=True, refusal="x", remedy="y", is_ours=False), State.PROBLEM, "tcp.address"),
+        (checks.check_port("h:1", is_taken=False, refusal="x", remedy="do y", is_ours=False), State.PROBLEM, "do y"),
+    ],
+)
+def test_what_is_found_and_what_to_do(finding: Diagnosis, state: State, word: str) -> None:
+    assert finding.state is state
+    assert word in finding.advice
+    assert finding.finding
+    assert finding.advice or state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "states"),
+    [
+        (("rw", "noatime"), [State.OK]),
+        (("rw", "relatime"), [State.OK]),
+        (("rw",), [State.WARNING]),
+        (("rw", "relatime", "nobarrier"), [State.PROBLEM]),
+        (("rw", "noatime", "data=writeback", "barrier=0"), [State.WARNING, State.PROBLEM]),
+        (("ro", "relatime"), [State.PROBLEM]),
+    ],
+)
+def test_mount_options(options: tuple[str, ...], states: list[State]) -> None:
+    assert [finding.state for finding in checks.check_mount_options(mount("ext4", *options))] == states
+    assert checks.check_mount_options(None) == []
+
+
+def test_write_back() -> None:
+    assert checks.check_write_back(20) == checks.check_write_back(None) == []
+    assert [finding.state for finding in checks.check_write_back(80)] == [State.WARNING]
+
+
+def test_the_mount_of_a_directory_is_the_innermost(tmp_path: Path) -> None:
+    inner = tmp_path / "data with blanks"
+    inner.mkdir()
+    table = (
+        "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro\n"
+        f"22 21 8:2 / {str(inner).replace(' ', chr(92) + '040')} rw,noatime - xfs /dev/sdb rw,attr2\n"
+        "23 21 8:3 / /elsewhere rw - tmpfs tmpfs rw\n"
+        "nonsense\n"
+    )
+    assert facts.find_mount(inner, table) == Mount(str(inner), "xfs", "/dev/sdb", ("rw", "noatime", "attr2"))
+    found = facts.find_mount(tmp_path, table)
+    assert found is not None
+    assert found.kind == "ext4"
+    assert facts.find_mount(tmp_path, "") is None
+
+
+def test_measures_leave_nothing_behind(tmp_path: Path) -> None:
+    times = facts.measure_syncs(tmp_path)
+    assert 0 < times.median <= times.longest
+    assert list(tmp_path.iterdir()) == []
+    assert facts.measure_space(tmp_path).size > 0
+    assert facts.nearest_directory(tmp_path / "a" / "b") == tmp_path
+
+
+def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COURSER_SEED")
+    arguments = ["doctor", "--data", str(tmp_path / "data"), "--set", "tcp.address=127.0.0.1:0"]
+    code = run([*arguments, "-o", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == (1 if document["summary"]["state"] == "problem" else 0)
+    checked = {finding["check"] for finding in document["findings"]}
+    assert {"python", "data directory", "file system", "mount options", "disk space", "fsync", "file limit"} <= checked
+    assert run(arguments) == code
+    out, err = capsys.readouterr()
+    assert out.startswith("CHECK")
+    assert "server" in err
+
+
+def test_ports(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    def port_finding(address: str) -> dict[str, str]:
+        run(["doctor", "--set", f"tcp.address={address}", "-o", "jsonl"])
+        rows = map(json.loads, capsys.readouterr().out.splitlines())
+        found: dict[str, str] = next(row for row in rows if row.get("check") == "port")
+        return found
+
+    assert "server answers" in port_finding(server.address)["finding"]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0)
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert "another program listens" in port_finding(address)["finding"]
+    assert port_finding(address)["state"] == "ok"
+    assert port_finding("192.0.2.1:8090")["state"] == "problem"
+
+
+def test_a_directory_in_use(server: RunningServer) -> None:
+    assert facts.is_locked(server.data / "lock")
+    assert not facts.is_locked(server.data / "nothing")
+
+
+def test_a_directory_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--data", "/proc/self/nothing", "-o", "csv"]) == 1
+    assert "problem" in capsys.readouterr().out
+
+
+def test_a_configuration_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--set", "tcp.adress=1"]) == 1
+    assert "tcp.address" in capsys.readouterr().err
