@@ -15,6 +15,7 @@ from courser.errors import ClientClosed
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 Inner = TypeVar("Inner")
+Original_co = TypeVar("Original_co", covariant=True)
 
 
 class LoopThread:
@@ -54,11 +55,17 @@ class LoopThread:
         self.loop.close()
 
 
-class Blocking(Protocol[Inner]):
-    """A sync twin: the async original, and the loop that it lives on."""
+class Blocking(Protocol[Original_co]):
+    """A sync twin: the async original, and the loop that it lives on.
 
-    _original: Inner
-    _thread: LoopThread
+    Nobody sets them from outside: so the twin of a class will do where the twin of its base is asked for.
+    """
+
+    @property
+    def _original(self) -> Original_co: ...
+
+    @property
+    def _thread(self) -> LoopThread: ...
 
 
 def blocking(
