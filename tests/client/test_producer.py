@@ -105,7 +105,7 @@ async def test_receipts_say_where_each_message_is(client: Any) -> None:
 
 
 async def test_batches_go_to_the_partitions_in_turn(client: Any) -> None:
-    async with client.producer(PLACE, batch_count=10) as producer:
+    async with client.producer(PLACE, batch_count=10, linger=60) as producer:
         for number in range(60):
             await producer.send(str(number))
     assert [len(messages) for messages in await everything(client)] == [20, 20, 20]

@@ -200,7 +200,13 @@ class Consumer:
             await self.open()
         self._finish_current()
         if not self._buffer:
-            await self._refill()
+            try:
+                await self._refill()
+            except ClientClosed:
+                # By another task, while this one waited.
+                if not self._is_closed:
+                    raise
+                raise StopAsyncIteration from None
         self._current = message = self._buffer.popleft()
         return message
 

@@ -93,6 +93,11 @@ class MemoryPipe(asyncio.Transport):
 
     abort = close
 
+    def cut(self) -> None:
+        """End it, and have the client know at once."""
+        self.close()
+        self._connection.connection_lost(None)
+
     # --- the bytes ------------------------------------------------------------------------------------
 
     def _deliver_to_server(self) -> None:
@@ -241,9 +246,9 @@ class TestBroker:
         await self.open()
 
     def disconnect(self) -> None:
-        """Break all connections, as a network does."""
+        """Break all connections, as a network does. Clients know it on return."""
         for pipe in tuple(self._pipes):
-            pipe.close()
+            pipe.cut()
 
     async def __aenter__(self) -> Self:
         await self.open()
