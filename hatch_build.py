@@ -13,6 +13,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCE = Path("src/courser/records/_frame_walk.c")
 # The stable ABI: one file for every CPython from 3.11 on.
 LIBRARY = SOURCE.with_suffix(".abi3.so")
+OLDEST_PYTHON = "cp311"
+"""Whose stable ABI that is: the file says so itself, in its first lines."""
 
 
 class FrameWalkHook(BuildHookInterface):
@@ -23,9 +25,14 @@ class FrameWalkHook(BuildHookInterface):
         if compile_library(Path(self.root)):
             build_data["artifacts"].append(f"/{LIBRARY}")
             build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+            build_data["tag"] = f"{OLDEST_PYTHON}-abi3-{platform_tag()}"
         else:
             self.app.display_info(f"{SOURCE} was not compiled: the same functions in Python will be used")
+
+
+def platform_tag() -> str:
+    """This machine, as the name of a wheel has it."""
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 def compile_library(root: Path) -> bool:

@@ -34,6 +34,7 @@ class RunningServer:
         settings: Mapping[str, object] | None = None,
         arguments: Sequence[str] = ("--with-default-root-credentials",),
         prefix: Sequence[str] = (),
+        program: Path | None = None,
     ) -> None:
         """Nothing runs before ``start``.
 
@@ -42,6 +43,7 @@ class RunningServer:
             settings: Configuration by its dotted keys, such as ``system.partition.enforce_fsync``.
             arguments: What follows ``courser serve``.
             prefix: A command that runs the server, such as ``prlimit``.
+            program: The ``courser`` to run; None: the one of the environment that the tests run in.
         """
         self.directory = directory
         self.data = directory / "local_data"
@@ -53,7 +55,8 @@ class RunningServer:
             "quic.enabled": "false",
             "websocket.enabled": "false",
         } | dict(settings or {})
-        self._command = [*prefix, str(Path(sys.executable).parent / "courser"), "serve", *arguments]
+        program = program or Path(sys.executable).parent / "courser"
+        self._command = [*prefix, str(program), "serve", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
     # --- life ---

@@ -1,0 +1,34 @@
+# A server that takes connections from anywhere and keeps its data in a volume:
+#
+#   docker build -t courser .
+#   docker run -d --name courser -p 8090:8090 -v courser-data:/var/lib/courser -e COURSER_ROOT_PASSWORD=... courser
+#   docker exec courser courser ping
+#
+# COURSER_ROOT_PASSWORD is the password of the user iggy. It counts at the first start only, when the volume is empty.
+
+# The large image has a C compiler, which makes one small part of the package quicker.
+FROM python:3.13 AS build
+COPY pyproject.toml hatch_build.py README.md LICENSE /source/
+COPY src /source/src
+RUN pip wheel --no-cache-dir --wheel-dir /wheels /source
+
+FROM python:3.13-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links=/wheels courser \
+    && useradd --system --uid 10001 --user-group --home-dir /var/lib/courser --create-home courser
+
+ENV COURSER_TCP_ADDRESS=0.0.0.0:8090 \
+    COURSER_SYSTEM_PATH=/var/lib/courser/local_data \
+    COURSER_SYSTEM_LOGGING_FILE_ENABLED=false \
+    COURSER_ROOT_USERNAME=iggy \
+    PYTHONUNBUFFERED=1
+
+USER courser
+WORKDIR /var/lib/courser
+VOLUME ["/var/lib/courser"]
+EXPOSE 8090
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["courser", "ping", "--url", "127.0.0.1:8090", "-o", "jsonl"]
+ENTRYPOINT ["courser"]
+CMD ["serve"]

@@ -1,0 +1,97 @@
+"""The package as users get it: source archive, wheel, and a virtual environment that holds nothing else.
+
+The tree itself is only read: building a wheel in it would replace the compiled part that a running server uses.
+"""
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 600.0
+"""Seconds: the package index may be slow."""
+_BUILD_REQUIREMENT = "hatchling>=1.27"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment. It has no pip: that of the tests works for it."""
+
+    directory: Path
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    @property
+    def courser(self) -> Path:
+        return self.directory / "bin" / "courser"
+
+    def install(self, *requirements: str) -> None:
+        """What pip takes: names, files."""
+        run(sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *requirements)
+
+
+def make_environment(directory: Path, *requirements: str) -> Environment:
+    """A new one with these packages."""
+    venv.create(directory, with_pip=False, symlinks=True)
+    environment = Environment(directory)
+    if requirements:
+        environment.install(*requirements)
+    return environment
+
+
+def run(
+    *command: str | Path, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; if it fails, so does the test, with what it said."""
+    environment = clean_variables() | dict(variables or {})
+    result = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+    return result
+
+
+def clean_variables() -> dict[str, str]:
+    """Without settings of ours, and without ways to modules outside an environment."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COURSER_", "IGGY_", "PYTHON", "VIRTUAL_ENV"))
+    }
+
+
+@dataclass(frozen=True)
+class Builder:
+    """What makes archives: an environment with the build backend."""
+
+    environment: Environment
+
+    def make_sdist(self, directory: Path) -> Path:
+        """The source archive of the tree as it is now."""
+        run(self.environment.python, "-m", "hatchling", "build", "-t", "sdist", "-d", directory, cwd=ROOT)
+        (archive,) = directory.glob("*.tar.gz")
+        return archive
+
+    def make_wheel(self, sdist: Path, directory: Path, variables: Mapping[str, str] | None = None) -> Path:
+        """The wheel that ``pip wheel`` makes of a source archive."""
+        command = (sys.executable, "-m", "pip", "--python", self.environment.python, "wheel", "--quiet", "--no-deps")
+        run(*command, "--no-build-isolation", "--wheel-dir", directory, sdist, variables=variables)
+        (wheel,) = directory.glob("*.whl")
+        return wheel
+
+
+def make_builder(directory: Path) -> Builder:
+    """A new one."""
+    return Builder(make_environment(directory, _BUILD_REQUIREMENT, "pip"))
