@@ -249,3 +249,23 @@ def test_from_one_topic_into_another(ten: str, stream: str) -> None:
     copied = courser("tail", ten, "--from", "earliest", "--raw")
     assert courser("send", f"{stream}/copy", "--create", stdin=copied.stdout).returncode == 0
     assert courser("tail", f"{stream}/copy", "--from", "earliest", "--raw").stdout == copied.stdout
+
+
+def test_a_topic_without_partitions(stream: str, cli: Cli) -> None:
+    assert cli("topic", "create", f"{stream}/none", 0).code == 0
+    result = cli("tail", f"{stream}/none")
+    assert (result.code, f"courser partition create {stream}/none 1" in result.err) == (5, True)
+    assert cli("send", f"{stream}/none", "x").code == 5
+
+
+def test_words_that_are_no_text(stream: str, cli: Cli) -> None:
+    assert courser("send", f"{stream}/orders", "\udcff").returncode == 0
+    assert courser("tail", f"{stream}/orders", "--format", "{payload}").stdout == "0xff\n"
+    result = cli("stream", "create", "\udcff")
+    assert (result.code, "not valid text" in result.err) == (2, True)
+
+
+def test_limits_of_keys_are_explained(topic: str, cli: Cli) -> None:
+    result = cli("send", topic, "x", "--key", "k" * 300)
+    assert (result.code, "255" in result.err) == (1, True)
+    assert result.err.splitlines()[-1] == "hint:  courser send --help shows how it is used"

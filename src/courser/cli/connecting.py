@@ -56,6 +56,8 @@ def ask_server(
         return asyncio.run(converse())
     except CourserError as error:
         raise explain(error, found) from error
+    except UnicodeEncodeError as error:
+        raise Failure("a name is not valid text", "names are UTF-8", ExitCode.USAGE) from error
 
 
 def find_target(*, needs_login: bool = True) -> Resolved:

@@ -20,6 +20,7 @@ from courser.errors import (
     NotAllowed,
     NotFound,
     OffsetsUnavailable,
+    Rejection,
     TimedOut,
     Uncertain,
 )
@@ -60,7 +61,7 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             return Failure(text, "choose another name, or use the one that is there")
         case OffsetsUnavailable():
             return Failure(text, f"--from {error.end_offset} goes on behind them")
-        case InvalidRequest():
+        case InvalidRequest() | Rejection():
             usage = f"{click.get_current_context().command_path} --help shows how it is used"
             return Failure(text, _HINTS.get(error.code, usage))
     return Failure(text, _HINTS.get(error.code, "the server's log may say more"))

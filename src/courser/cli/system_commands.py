@@ -119,9 +119,7 @@ def cluster_command(*, output: str) -> None:
     emit_list(_NODE_FIELDS, map(asdict, metadata.nodes), output)
 
 
-@server_command(
-    "snapshot", "courser snapshot", "courser snapshot --snapshot-types server_logs --out-dir /tmp --compression zstd"
-)
+@server_command("snapshot", "courser snapshot", "courser snapshot --snapshot-types server_logs --out-dir /tmp")
 @click.option(
     "-c",
     "--compression",

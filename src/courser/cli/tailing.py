@@ -3,12 +3,14 @@
 What is there when it begins is read first, all partitions merged by time. Then, if wanted, whatever arrives.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from courser.api.commands import WaitForArrivals
 from courser.api.replies import Arrivals, PartitionBounds
+from courser.cli.failures import ExitCode, Failure
 from courser.cli.naming import Place
 from courser.cli.quantity_words import LATEST
 from courser.cli.terminal import say
@@ -21,7 +23,7 @@ from courser.model.messaging import PollingKind
 
 _POLL_COUNT = 1000
 _WAIT = 10.0
-"""Seconds of one long poll; then comes the next."""
+"""Seconds of one long poll; then comes the next, after a look for new partitions."""
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 
 
@@ -68,6 +70,9 @@ async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]
 
 async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
     bounds = (await client.get_partition_bounds(*place.names)).partitions
+    if not bounds:
+        hint = f"courser partition create {place} 1 makes one"
+        raise Failure(f'topic "{place}" has no partitions', hint, ExitCode.NOT_FOUND)
     if place.partition_id is None:
         return bounds
     chosen = [entry for entry in bounds if entry.partition_id == place.partition_id]
@@ -98,7 +103,7 @@ async def _offset_at(client: Client, place: Place, bounds: PartitionBounds, star
     return found[0].offset if found else bounds.next_offset
 
 
-async def _poll(client: Client, place: Place, reader: _Reader, *, wait: float = 0.0) -> list[Message]:
+async def _poll(client: Client, place: Place, reader: _Reader) -> list[Message]:
     """What comes next in a partition. What is gone or damaged is passed over, and said."""
     while True:
         try:
@@ -109,7 +114,6 @@ async def _poll(client: Client, place: Place, reader: _Reader, *, wait: float = 
                 _POLL_COUNT,
                 auto_commit=False,
                 consumer=_NOBODY,
-                wait=wait,
             )
         except OffsetsUnavailable as gone:
             say(f"partition {reader.partition_id}: {gone}")
@@ -163,16 +167,22 @@ def _merge(readers: list[_Reader]) -> list[Message]:
 
 
 async def _follow(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
-    if len(readers) == 1:
-        while True:
-            if messages := await _poll(client, place, readers[0], wait=_WAIT):
-                yield messages
+    """For ever. Partitions that are added meanwhile are read from their beginning."""
+    loop = asyncio.get_running_loop()
+    looked_at = loop.time()
     while True:
         positions = {reader.partition_id: reader.position for reader in readers}
         arrived = (await _wait_for(client, place, _NOBODY, positions, 0)).partition_ids
         for reader in readers:
             if reader.partition_id in arrived and (messages := await _poll(client, place, reader)):
                 yield messages
+        if loop.time() - looked_at >= _WAIT:
+            looked_at = loop.time()
+            readers += [
+                _Reader(bounds.partition_id, bounds.first_offset, bounds.next_offset)
+                for bounds in await _bounds(client, place)
+                if bounds.partition_id not in positions
+            ]
 
 
 async def _wait_for(
