@@ -1,43 +1,31 @@
-"""What the README shows works as it stands there, with a kill -9 in between."""
+"""What else the README shows works as it stands there; ``test_five_minutes`` runs its script."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.sdk.environments import python_of
+from tests.docs.blocks import ROOT, courser_lines, text_of
 from tests.servers import RunningServer
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = text_of("README.md")
 
 
-@pytest.mark.xdist_group("sdk-0.9.0")
-def test_the_example_reads_what_it_sent_and_goes_on_after_a_kill(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (release,) = re.findall(r"pip install apache-iggy==([\d.]+)", README)
-    server = RunningServer(tmp_path)
-    with server:
-        address = server.address
-        (tmp_path / "hello.py").write_text(example.replace("127.0.0.1:8090", address))
-        for offset in range(3):
-            ran = subprocess.run(
-                [python_of(release), "hello.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-            )
-            assert ran.stdout == f"{offset} hello\n"
-            server.kill()
-            server.start()
-    courser = Path(sys.executable).parent / "courser"
-    commands = re.findall(r"^\.venv/bin/courser (.*?)(?:   .*)?$", README, re.MULTILINE)
-    assert len(commands) >= 2
-    for command in commands:
-        line = f"{courser} {command}"
-        subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, capture_output=True, check=True)
+def test_its_commands_look_into_the_files_of_a_server(tmp_path: Path) -> None:
+    courser = str(Path(sys.executable).parent / "courser")
+    with RunningServer(tmp_path) as server:
+        url = f"iggy://iggy:iggy@{server.address}"
+        command = [courser, "send", "--url", url, "shop/orders", "--create", "hello"]
+        subprocess.run(command, check=True, capture_output=True)
+        lines = [line for _, line in courser_lines("README.md") if line.startswith("courser inspect ")]
+        assert len(lines) >= 2
+        for line in lines:
+            command = ["/bin/sh", "-c", line.replace("courser", courser, 1)]
+            subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
 
 
 def test_every_target_that_it_names_is_in_the_makefile() -> None:
-    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"`?make ([a-z-]+)", README))
     assert {"run", "test", "bench"} <= targets
     assert [target for target in sorted(targets) if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []

@@ -1,0 +1,99 @@
+"""The five-minute script of the README, as it stands there, in a clean environment made from the wheel."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.stage import free_port, steady
+
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+_INSTALL_TIMEOUT = 250
+_SCRIPT_TIMEOUT = 120
+
+
+@pytest.mark.timeout(600)
+def test_the_script_of_the_readme_runs_from_the_wheel(tmp_path: Path) -> None:
+    binaries = install(tmp_path)
+    directory = tmp_path / "empty"
+    directory.mkdir()
+    (script,) = (block.text for block in blocks_of("README.md") if "kill -9" in block.text and block.kind == "sh")
+    port = free_port()
+    # The port is the only thing that is changed: somebody may be using 8090.
+    script, count = re.subn(r"^courser dev &$", f"courser dev --port {port} &", script, flags=re.MULTILINE)
+    assert count == 2
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IGGY_", "COURSER_", "PYTHON"))}
+    environment = inherited | {
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "configuration"),
+    }
+    # Until the first server has saved its context, the script must not find another one at 8090.
+    context = [str(binaries / "courser"), "context", "create", "dev", f"iggy://iggy:iggy@127.0.0.1:{port}", "--use"]
+    subprocess.run(context, env=environment, check=True, capture_output=True)
+    with shell(script, directory, environment) as child:
+        out, err = child.communicate(timeout=_SCRIPT_TIMEOUT)
+    assert child.returncode == 0, out + err
+    assert shown_by(out) == [
+        '0  <time>  {"n":1}',
+        "STREAM  TOPIC   PARTS  MESSAGES   SIZE  GROUPS  MAX LAG",
+        "demo    orders      1         1  311 B       0        -",
+        "0 {'n': 1}",
+        "1 {'n': 2}",
+        '0  <time>  {"n":1}',
+        '1  <time>  {"n":2}',
+        "STREAM  TOPIC   PARTS  MESSAGES   SIZE  GROUPS  MAX LAG",
+        "demo    orders      1         2  622 B       1        0",
+    ]
+    assert "sent 1 message to demo/orders, partition 0, offset 0" in err
+
+
+def install(directory: Path) -> Path:
+    """Build the wheel, make an environment, put the wheel in it and nothing else; return where its programs are."""
+    wheels = directory / "wheels"
+    run(*_PIP, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT))
+    (wheel,) = wheels.glob("courser-*.whl")
+    environment = directory / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    run(*_PIP, "--python", str(environment / "bin" / "python"), "install", "--only-binary", ":all:", str(wheel))
+    return environment / "bin"
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+@contextmanager
+def shell(script: str, directory: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run it with ``sh -eu``; whatever happens, nothing that it has started is left behind."""
+    child = subprocess.Popen(
+        ["/bin/sh", "-eu", "-c", script],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        # The group of this one shell: it is gone already, unless something went wrong.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def shown_by(out: str) -> list[str]:
+    """What the commands printed, without what the servers say of themselves."""
+    greeting = ("server ", "login ", "data ", "next ", "end ", "  ")
+    return [line for line in steady(out) if not line.startswith(greeting)]
