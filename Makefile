@@ -45,11 +45,11 @@ demonstrate: $(RUNTIME)  ## show the log engine at work: a kill, a flipped bit
 
 .PHONY: test
 test: $(DEVELOPMENT)  ## the tests that take minutes at most (ARGS=... to choose)
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not root" $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root" $(ARGS)
 
 .PHONY: test-all
 test-all: $(DEVELOPMENT)  ## every test, with long rounds; the power cuts too if this is root
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not root" --hypothesis-profile=long $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not root" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 

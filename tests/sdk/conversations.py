@@ -106,9 +106,10 @@ class Conversation:
     # --- its life ---
 
     def kill(self) -> None:
-        """End it without notice: its connections break, nothing else is said to the server."""
+        """End it without notice: its connections break. What it had reported until then is in the events."""
         self._process.kill()
         self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
 
     @property
     def errors(self) -> str:
@@ -117,9 +118,7 @@ class Conversation:
         return self._errors.read().decode(errors="replace")
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self.kill()
-        self._reader.join(PATIENCE)
+        self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

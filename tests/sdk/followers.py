@@ -20,6 +20,7 @@ class Follower:
 
     def __init__(self, release: str, address: str, place: dict[str, str], options: str = "") -> None:
         self._release = release
+        self.group = f"group-{release}"
         self._address = address
         self._place = place
         self._options = options
@@ -27,10 +28,9 @@ class Follower:
 
     def follow(self, payloads: set[str]) -> None:
         """Until it has been given all of these, by a successor if need be."""
-        missing = payloads - set(self.given)
-        if not self._children[-1].is_given(missing, STALL):
-            missing = payloads - set(self.given)
+        if not self._children[-1].is_given(payloads - set(self.given), STALL):
             self._children[-1].kill()
+            missing = payloads - set(self.given)
             self._children.append(self._start())
             self._children[-1].wait_until_given(missing)
 
@@ -52,7 +52,7 @@ class Follower:
     def _start(self) -> Conversation:
         child = Conversation(self._release, self._address)
         child.ask("connect", client="own", lasting=True, options=self._options)
-        child.ask("consume", client="own", name="follower", group=f"group-{self._release}", **self._place)
+        child.ask("consume", client="own", name="follower", group=self.group, **self._place)
         return child
 
     def __enter__(self) -> Self:

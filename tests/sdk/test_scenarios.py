@@ -1,6 +1,6 @@
 """Every scenario with every release that offers what it needs, and nothing that a release offers is left out.
 
-The tests of a release share a child process and stay together on one worker (``--dist loadgroup``).
+The tests of a release share a child process and stay together on one worker (``tests/conftest.py``).
 """
 
 import re
@@ -13,17 +13,9 @@ from tests.sdk.environments import RELEASES
 from tests.sdk.programs.catalogue import SCENARIOS, scenarios_of
 
 CASES = [
-    pytest.param(
-        release,
-        scenario.name,
-        id=f"{release}-{scenario.name}",
-        marks=pytest.mark.xdist_group(f"sdk-{release}"),
-    )
+    pytest.param(release, scenario.name, id=f"{release}-{scenario.name}")
     for release in RELEASES
     for scenario in scenarios_of(release)
-]
-EACH_RELEASE = [
-    pytest.param(release, id=release, marks=pytest.mark.xdist_group(f"sdk-{release}")) for release in RELEASES
 ]
 
 LEFT_OUT = {
@@ -39,7 +31,7 @@ def test_scenario(child_of: Callable[[str], Conversation], release: str, name: s
     child_of(release).ask("run", scenario=name)
 
 
-@pytest.mark.parametrize("release", EACH_RELEASE)
+@pytest.mark.parametrize("release", RELEASES)
 def test_everything_that_the_release_offers_is_used(child_of: Callable[[str], Conversation], release: str) -> None:
     unused = child_of(release).ask("unused")
     assert [name for name in unused if not any(re.fullmatch(pattern, name) for pattern in LEFT_OUT)] == []
