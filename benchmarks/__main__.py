@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     appending,
+    client,
     group_commit,
     index_rebuild,
     lookups,
@@ -37,6 +38,7 @@ CASES = (
     Case("memory", "indexes, open partitions, small batches", memory.run),
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
+    Case("client", "our own client beside the load generator", client.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 

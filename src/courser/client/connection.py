@@ -101,10 +101,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         assert self._transport is not None
-        if len(buffers) == 1:
-            self._transport.write(buffers[0])
-        else:
-            self._transport.writelines(buffers)
+        # One by one: asyncio would join them, and the last one of a send is large.
+        for buffer in buffers:
+            self._transport.write(buffer)
 
     @property
     def is_writable(self) -> bool:

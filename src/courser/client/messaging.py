@@ -48,9 +48,9 @@ def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = No
     """
     outbox = Outbox()
     for message in messages:
-        outbox.add(payload_bytes(message.payload))
         key = None if message.key is None else key_bytes(message.key)
-        outbox.add_details(write_headers(message.headers, key), message.id, message.timestamp)
+        headers = write_headers(message.headers, key)
+        outbox.add(payload_bytes(message.payload), headers, message.id, message.timestamp)
     return outbox.pack(encryptor)
 
 

@@ -29,7 +29,7 @@ from courser.client.messages import (
     payload_bytes,
     write_headers,
 )
-from courser.client.outbox import Outbox
+from courser.client.outbox import FRAME_HEADER_SIZE, Outbox
 from courser.client.resending import find_batch
 from courser.errors import ClientClosed, ConnectionFailed, CourserError, NotAllowed, RequestFailed, TimedOut, Uncertain
 from courser.model.buffers import Buffer
@@ -155,8 +155,9 @@ class Producer:
         self._turn = 0
         self._open: dict[Partitioning, Parcel] = {}
         """Parcels that still take messages, by where they go."""
-        self._open_one: Parcel | None = None
-        """The one for messages without a destination of their own: nearly all."""
+        self._current: Parcel | None = None
+        """The one that takes messages without a destination of their own, if nothing has to be looked at before."""
+        self._batch_count, self._batch_size = self.settings.batch_count, self.settings.batch_size
         self._ready: deque[Parcel] = deque()
         self._flying: deque[Parcel] = deque()
         self._size = 0
@@ -234,7 +235,7 @@ class Producer:
             if not parcel.is_done:
                 parcel.settle(error=ClientClosed("the producer was closed before this was acknowledged"))
         self._open.clear()
-        self._open_one = None
+        self._current = None
         self._ready.clear()
         self._flying.clear()
         self._size = 0
@@ -264,29 +265,47 @@ class Producer:
             partition: Goes there, whatever the key.
             timestamp: When it was made, in microseconds since 1970; by default now.
         """
+        parcel = self._current
+        is_plain = key is None and headers is None and id is None and partition is None and timestamp is None
+        if is_plain and parcel is not None and type(payload) is bytes:
+            # Nearly all messages come this way: as few steps as possible.
+            outbox = parcel.outbox
+            payloads = outbox.payloads
+            number = len(payloads)
+            size = outbox.size + FRAME_HEADER_SIZE + len(payload)
+            if size <= self._batch_size and number + 1 < self._batch_count:
+                payloads.append(payload)
+                outbox.size = size
+                return Ticket(parcel, number)
+        return await self._send(_own_bytes(payload), key, headers, id, partition, timestamp)
+
+    async def _send(
+        self,
+        payload: Buffer,
+        key: str | bytes | None,
+        headers: Headers | None,
+        message_id: int | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Ticket:
         if self._is_closed or self._failed is not None or not self._is_open:
             await self._get_ready()
-        data = payload if type(payload) is bytes else _own_bytes(payload)
-        plain = key is None and partition is None
-        parcel = self._open_one if plain else None
-        if parcel is None:
-            parcel = self._parcel_for(key, partition)
+        block = write_headers(headers, None if key is None else key_bytes(key))
+        parcel = self._parcel_for(key, partition)
         outbox = parcel.outbox
-        number = len(outbox)
-        is_full = number and outbox.size + len(data) > self.settings.batch_size
+        is_full = len(outbox) and outbox.size + len(payload) > self._batch_size
         if is_full or ((timestamp is not None or outbox.has_times) and not outbox.fits(timestamp)):
             self._seal(parcel)
             await self._make_room()
             parcel = self._parcel_for(key, partition)
             outbox = parcel.outbox
-            number = len(outbox)
-        outbox.add(data)
-        if not plain or headers is not None or id is not None or timestamp is not None:
-            key_header = None if key is None else key_bytes(key)
-            outbox.add_details(write_headers(headers, key_header), id, timestamp)
-        if number + 1 >= self.settings.batch_count:
+        number = len(outbox)
+        outbox.add(payload, block, message_id, timestamp)
+        if number + 1 >= self._batch_count:
             self._seal(parcel)
             await self._make_room()
+        elif key is None and partition is None and not outbox.has_times:
+            self._current = parcel
         return Ticket(parcel, number)
 
     async def send_and_wait(
@@ -347,7 +366,6 @@ class Producer:
     # --- collecting -----------------------------------------------------------------------------------
 
     def _parcel_for(self, key: str | bytes | None, partition: int | None) -> Parcel:
-        is_plain = key is None and partition is None
         target = self._partitioning
         if partition is not None:
             target = ToPartition(partition)
@@ -358,8 +376,6 @@ class Producer:
             parcel = self._open[target] = Parcel(target)
             if self._timer is None:
                 self._timer = self._loop.call_later(self.settings.linger, self._linger_over)
-        if is_plain:
-            self._open_one = parcel
         return parcel
 
     def _target_of(self, key: bytes) -> Partitioning:
@@ -378,8 +394,8 @@ class Producer:
     def _seal(self, parcel: Parcel) -> None:
         """No more messages for this one: it is packed and sent, or waits its turn."""
         del self._open[parcel.target]
-        if parcel is self._open_one:
-            self._open_one = None
+        if parcel is self._current:
+            self._current = None
         if not self._open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -459,7 +475,8 @@ class Producer:
         parcel.is_watched = parcel.is_watched or bool(parcel.waiters)
         parcel.settle(error=error)
         if not parcel.is_watched and self._failed is None:
-            self._failed = parcel
+            # The next message stumbles over it.
+            self._failed, self._current = parcel, None
         self._failed_count += 1
 
     async def _recover(self) -> None:
