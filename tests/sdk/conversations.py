@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -110,6 +111,10 @@ class Conversation:
         self._process.kill()
         self._process.wait(PATIENCE)
         self._reader.join(PATIENCE)
+
+    def freeze(self) -> None:
+        """Stop it in its tracks: its connections stay, and nothing comes over them any more."""
+        self._process.send_signal(signal.SIGSTOP)
 
     @property
     def errors(self) -> str:

@@ -11,6 +11,7 @@ from tests.sdk.environments import RELEASES
 from tests.servers import RunningServer
 
 PARTITION_COUNT = 4
+QUICK_HEARTBEAT = "?heartbeat_interval=300ms"
 PAIRS = [*((release, release) for release in RELEASES), ("0.8.0", "0.9.0"), ("0.9.0", "0.8.0"), ("0.5.0", "0.7.0")]
 
 
@@ -27,7 +28,7 @@ class Group:
     def join(self, stack: ExitStack, release: str) -> Conversation:
         member = stack.enter_context(Conversation(release, self._address))
         # 0.9 looks for a new assignment with every heartbeat, which it usually sends every five seconds.
-        options = "" if release == "0.5.0" else "?heartbeat_interval=500ms"
+        options = "" if release == "0.5.0" else QUICK_HEARTBEAT
         member.ask("connect", client="own", options=options)
         member.ask("consume", client="own", name="member", group="workers", **self.place)
         return member
@@ -100,6 +101,29 @@ def test_two_members_share_the_work_and_one_takes_over(
         assert in_order(new.given)
         new.ask("stop", name="member")
         assert group.stored_offsets() == [29] * PARTITION_COUNT
+
+
+@pytest.fixture(scope="module")
+def impatient_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that takes a member for dead after 1.2 seconds of silence."""
+    settings = {"heartbeat.enabled": "true", "heartbeat.interval": "1s"}
+    with RunningServer(tmp_path_factory.mktemp("impatient-server"), settings=settings) as server:
+        yield server
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_member_that_falls_silent_is_replaced(impatient_server: RunningServer, release: str) -> None:
+    with ExitStack() as stack:
+        operator = stack.enter_context(Conversation("0.9.0", impatient_server.address))
+        operator.ask("connect", client="root", options=QUICK_HEARTBEAT)
+        group = Group(impatient_server.address, operator, f"silence-{release}")
+        silent = group.join(stack, release)
+        group.wait_for_shares([0, 1, 2, 3])
+        other = group.join(stack, "0.9.0")
+        group.wait_for_shares([0, 2], [1, 3])
+        silent.freeze()
+        other.wait_until_given(group.send(5))
+        group.wait_for_shares([0, 1, 2, 3])
 
 
 def test_five_members_of_five_releases_share_one_topic(shared_server: RunningServer, operator: Conversation) -> None:

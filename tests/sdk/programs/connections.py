@@ -18,6 +18,11 @@ async def a_client_connects_and_pings(sdk: Sdk) -> None:
     await client.ping()
 
 
+@register.scenario(since="0.7", until="0.8")
+async def a_ping_connects_if_need_be(sdk: Sdk) -> None:
+    await sdk.iggy.IggyClient(sdk.address).ping()
+
+
 @register.scenario()
 async def a_user_logs_in_and_may_do_so_again(sdk: Sdk) -> None:
     client = await sdk.connected()

@@ -68,6 +68,18 @@ async def batches_of_any_shape_come_back_whole(sdk: Sdk) -> None:
 
 
 @register.scenario()
+async def messages_near_the_limit_come_one_to_a_poll(sdk: Sdk) -> None:
+    client = await sdk.client()
+    stream, topic = await sdk.topic(client)
+    size = 9_900_000 if sdk.version < (0, 6) else 20_000_000
+    for letter in "ab":
+        await sdk.send(client, stream, topic, [letter * size])
+    for offset, letter in enumerate("ab"):
+        (message,) = await sdk.poll(client, stream, topic, sdk.iggy.PollingStrategy.Offset(offset))
+        assert message.payload() == letter.encode() * size
+
+
+@register.scenario()
 async def every_polling_strategy_begins_where_it_says(sdk: Sdk) -> None:
     client = await sdk.client()
     stream, topic = await sdk.topic(client)
