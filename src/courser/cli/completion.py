@@ -4,14 +4,15 @@ Nobody is told if the server cannot be reached: there is nothing to complete the
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
+import click
 from click.shell_completion import CompletionItem
 
 from courser.cli.connecting import find_target
 from courser.cli.failures import Failure
-from courser.cli.naming import identifier
+from courser.cli.naming import PlaceArgument, identifier
 from courser.client.client import Client, connect
 from courser.client.contexts import load_contexts
 from courser.client.targets import Target
@@ -23,32 +24,40 @@ _STREAMS_MAX = 50
 """How many streams are asked for their topics."""
 
 
-def complete_place(depth: str, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    """Names for the next word of a place; ``before`` are the words of it that are there already."""
+def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names for the next word of a place."""
+    assert isinstance(param, PlaceArgument)
+    before = param.words_before(ctx)
     if not before:
-        names = _names(_streams if depth == "stream" else lambda client: _places(client, incomplete))
-    elif len(before) == 1 and depth != "stream":
+        names = _names(_streams if param.depth == "stream" else lambda client: _places(client, incomplete))
+    elif len(before) == 1 and param.depth != "stream":
         names = _names(lambda client: _topics(client, before[0]))
     else:
         names = []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return _matching(names, incomplete)
 
 
-def complete_user(incomplete: str) -> list[str]:
+def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of users."""
+    del ctx, param
 
     async def users(client: Client) -> list[str]:
         return [user.name for user in await client.get_users()]
 
-    return [name for name in _names(users) if name.startswith(incomplete)]
+    return _matching(_names(users), incomplete)
 
 
-def context_names() -> list[str]:
+def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of contexts."""
+    del ctx, param
     try:
-        return sorted(load_contexts().saved)
+        return _matching(sorted(load_contexts().saved), incomplete)
     except TargetRefused:
         return []
+
+
+def _matching(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 async def _streams(client: Client) -> list[str]:

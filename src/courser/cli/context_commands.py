@@ -8,6 +8,7 @@ import click
 
 from courser.cli.connecting import find_target, login_options, missing_context
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.lazy import completed_by
 from courser.cli.output import output_option
 from courser.cli.records import Field, Record, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import examples, server_choice, server_parameters, yes_option
@@ -39,14 +40,7 @@ PRECEDENCE = (
 """Who is asked for the address, the first one that knows wins."""
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    del ctx, param
-    from courser.cli.completion import context_names  # noqa: PLC0415 -- only completion needs them
-
-    return [name for name in context_names() if name.startswith(incomplete)]
-
-
-_name_argument = click.argument("name", shell_complete=_complete)
+_name_argument = click.argument("name", shell_complete=completed_by("complete_context"))
 
 
 @contextmanager
@@ -92,7 +86,7 @@ def list_command(*, output: str) -> None:
 
 
 @click.command("show", epilog=examples("courser context show", "courser context show dev -o json", exits=_EXITS))
-@click.argument("name", required=False, shell_complete=_complete)
+@click.argument("name", required=False, shell_complete=completed_by("complete_context"))
 @output_option
 def show_command(*, name: str | None, output: str) -> None:
     """Show which server the other commands talk to, as whom, and who said so. With NAME: that context.

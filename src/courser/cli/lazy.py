@@ -2,11 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
 from courser.cli.failures import UnknownCommand, closest
+
+Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+_COMPLETION_MODULE = "courser.cli.completion"
+
+
+def completed_by(name: str) -> Completion:
+    """Completion of a parameter by a function that is imported when somebody presses Tab."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        function: Completion = getattr(import_module(_COMPLETION_MODULE), name)
+        with ctx.scope(cleanup=False):
+            return function(ctx, param, incomplete)
+
+    return complete
 
 
 class LazyGroup(click.Group):

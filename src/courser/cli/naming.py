@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
+from courser.cli.lazy import completed_by
 from courser.model.identifiers import Identifier
 
 _ID_MAX = 2**32 - 1
@@ -74,7 +74,7 @@ class PlaceArgument(click.Argument):
             metavar=" ".join((place, *(word.metavar for word in rest))),
             callback=self._understand,
             expose_value=False,
-            shell_complete=self._complete,
+            shell_complete=completed_by("complete_place"),
         )
 
     def _understand(self, ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
@@ -101,14 +101,9 @@ class PlaceArgument(click.Argument):
         stream, slash, topic = words[0].partition("/")
         return [stream, topic, *words[1:]] if slash else list(words)
 
-    def _complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        del param
-        # Only completion needs a server.
-        from courser.cli.completion import complete_place  # noqa: PLC0415
-
-        before = self._split(ctx.meta.get(_WORDS, ()))
-        with ctx.scope(cleanup=False):
-            return complete_place(self.depth, before, incomplete)
+    def words_before(self, ctx: click.Context) -> list[str]:
+        """The words of a line that is being completed."""
+        return self._split(ctx.meta.get(_WORDS, ()))
 
 
 def _assign(rest: Sequence[Word], words: Sequence[str], ctx: click.Context) -> dict[str, object]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 
 import click
 
+from courser.cli.lazy import completed_by
+
 _META = "courser.server"
 _PREFIX = "server_"
 """Of the parameters' names: commands have parameters called ``user`` and so on themselves."""
@@ -45,13 +47,6 @@ def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None
         ctx.meta.setdefault(_META, {})[name] = value
 
 
-def _complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    del ctx, param
-    from courser.cli.completion import context_names  # noqa: PLC0415 -- only completion needs them
-
-    return [name for name in context_names() if name.startswith(incomplete)]
-
-
 def server_parameters(*, hidden: bool) -> list[click.Option]:
     """The options, made anew: a parameter belongs to one command."""
 
@@ -64,7 +59,7 @@ def server_parameters(*, hidden: bool) -> list[click.Option]:
             hidden=hidden,
             expose_value=False,
             callback=_note,
-            shell_complete=_complete_context if is_context else None,
+            shell_complete=completed_by("complete_context") if is_context else None,
         )
 
     return [

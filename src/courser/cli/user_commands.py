@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from courser.api.replies import UserInfo
 from courser.cli.connecting import ask_server
+from courser.cli.lazy import completed_by
 from courser.cli.naming import identifier, sought
 from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
 from courser.cli.records import Field, Part, Record, as_time, emit_deed, emit_list, emit_thing
@@ -28,15 +29,7 @@ _FIELDS = (
 _PERMISSION_FIELDS = (Field("where"), Field("permissions"))
 
 
-def _complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    del param
-    from courser.cli.completion import complete_user  # noqa: PLC0415 -- only completion needs it
-
-    with ctx.scope(cleanup=False):
-        return complete_user(incomplete)
-
-
-_user_argument = click.argument("user", metavar="USER", shell_complete=_complete_user)
+_user_argument = click.argument("user", metavar="USER", shell_complete=completed_by("complete_user"))
 
 
 def _permission_options(function: _Function) -> _Function:
