@@ -38,11 +38,14 @@ def pytest_report_header() -> str:
 class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Each test goes to the next worker that is free, but the scenarios of one SDK release stay on one worker.
 
-    They share a child process there, and the last of them asks it what none of them has used. (The ``loadgroup`` of
+    They share a child process there, and the last of them asks it what none of them has used. The tests of the wheel
+    stay together too: they share an environment that takes a minute to install. (The ``loadgroup`` of
     xdist 3.8 is meant for this, and groups nothing under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith("tests/test_packaging.py::"):
+            return "packaging"
         found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
         return found[1] if found else nodeid
 

@@ -20,9 +20,6 @@ from courser import __version__
 from tests.servers import RunningServer
 from tests.wheels import ROOT, Builder, Environment, clean_variables, make_builder, make_environment, run
 
-# All in one process: building and installing takes a while.
-pytestmark = pytest.mark.xdist_group("packaging")
-
 LIBRARY = "courser/records/_frame_walk.abi3.so"
 
 

@@ -124,6 +124,12 @@ def test_better_and_worse_are_told_apart(cli: Cli, tmp_path: Path) -> None:
     assert (verdicts["messages"], verdicts["p50"], verdicts["p99"]) == ("better", "worse", "alike")
 
 
+def test_a_rate_that_was_not_reached_is_told(cli: Cli) -> None:
+    result = cli("send", "--message-rate", 10**9, "--seconds", 0.3)
+    assert "warning: the rate of 1,000,000,000.0 messages/s was not reached" in result.err
+    assert "was not reached" not in cli("send", "--message-rate", 10, "--batch", 1, "--messages", 3).err
+
+
 FAILURES = [
     ("send --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
     ("send --user nobody --password wrong", 4, "login refused", "COURSER_PASSWORD"),

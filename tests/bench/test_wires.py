@@ -1,7 +1,9 @@
 """Both wires against a real server."""
 
+import asyncio
 import random
 import secrets
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +15,7 @@ from courser.bench.opening import open_wire
 from courser.bench.plan import WireName
 from courser.bench.samples import make_sample
 from courser.bench.wires import FIRST, NEXT, OFFSET, Place, Wire
+from courser.client.client import connect
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, AuthenticationFailed, ConnectionFailed, InvalidRequest, NotFound
 from tests.servers import RunningServer
@@ -143,3 +146,52 @@ def test_a_server_that_is_silent_is_not_waited_for(name: WireName, target: Targe
                 wire.topic_figures(Place("any", "topic"))
         finally:
             server.thaw()
+
+
+@WIRES
+def test_a_token_logs_in(name: WireName, target: Target) -> None:
+    async def make(token_name: str) -> str:
+        async with connect(target) as client:
+            return await client.create_personal_access_token(token_name)
+
+    token = asyncio.run(make(f"bench-{secrets.token_hex(4)}"))
+    with closing(open_wire(name, replace(target, username=None, password=None, token=token))) as wire:
+        stream = f"wire-{secrets.token_hex(4)}"
+        wire.create_stream(stream)
+        wire.delete_stream(stream)
+
+
+@pytest.fixture(scope="module")
+def tls_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    directory = tmp_path_factory.mktemp("tls-server")
+    settings = {"tcp.tls.enabled": "true", "tcp.tls.self_signed": "true"}
+    with RunningServer(directory, settings=settings) as server:
+        certificate = directory / "certificate.pem"
+        certificate.write_text(ssl.get_server_certificate((server.host, server.port)))
+        yield Target(
+            host=server.host,
+            port=server.port,
+            username="iggy",
+            password="iggy",
+            tls=True,
+            tls_domain="localhost",
+            tls_ca_file=str(certificate),
+        )
+
+
+@WIRES
+def test_tls(name: WireName, tls_target: Target) -> None:
+    place = Place(f"tls-{name.name.lower()}", "topic")
+    with closing(open_wire(name, tls_target)) as wire:
+        wire.create_stream(place.stream)
+        wire.create_topic(place, 1)
+        sample = make_sample([500_000] * 4, random.Random(1))
+        wire.send(wire.make_send(place, 0, sample))
+        polled = wire.poll(wire.make_poll(place, 0), FIRST, 0, 10)
+        assert wire.payload_size(polled) == sample.payload_size
+
+
+def test_a_certificate_that_is_not_trusted_is_refused(tls_target: Target) -> None:
+    with pytest.raises(ConnectionFailed, match="cannot connect"):
+        open_wire(WireName.VSR, replace(tls_target, tls_ca_file=None))
+    open_wire(WireName.VSR, replace(tls_target, tls_ca_file=None, tls_verify=False)).close()

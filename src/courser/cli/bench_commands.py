@@ -85,6 +85,20 @@ def _run(mode: Mode, options: dict[str, Any], output: str) -> None:
     if options["save"] is not None:
         _save(options["save"], result)
     _emit(result, output, per_actor=options["per_actor"])
+    if output == "table" and (missed := _missed_rate(result)) is not None:
+        say(f"warning: {missed}: latencies tell how far behind it was")
+
+
+def _missed_rate(result: Result) -> str | None:
+    """What to say if the load was less than it should have been."""
+    plan, group = result.plan, result.groups[0]
+    for wanted, reached, unit in (
+        (plan.message_rate, group.messages_per_second, "messages/s"),
+        (None if plan.rate is None else plan.rate / 1e6, group.megabytes_per_second, "MB/s"),
+    ):
+        if wanted is not None and reached is not None and reached < wanted * (1 - _TOLERANCE):
+            return f"the rate of {wanted:,.1f} {unit} was not reached, only {reached:,.1f}"
+    return None
 
 
 def _arrangement(options: dict[str, Any]) -> Arrangement:
