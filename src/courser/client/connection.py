@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.client.receive_memory import ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, TimedOut
 from courser.model.buffers import Buffer
@@ -56,7 +55,8 @@ class Connection(asyncio.BufferedProtocol):
         self.error: CourserError | None = None
         """Why it is gone."""
         self.last_request = self._loop.time()
-        self._base = self._buffer = _allocate(_BASE_SIZE)
+        self._memory = ReceiveMemory()
+        self._base = self._buffer = self._memory.take(_BASE_SIZE)
         self._end = 0
         """Bytes of the buffer that are filled."""
 
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             assert size is not None, "a whole header is there"
             if end - start < size:
                 if size > len(buffer):
-                    self._buffer = large = _allocate(size)
+                    self._buffer = large = self._memory.take(size)
                     large[: end - start] = buffer[start:end]
                     self._end = end - start
                     return
@@ -279,7 +279,3 @@ def _tls_of(target: Target) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     return context
 
-
-def _allocate(size: int) -> memoryview:
-    # Not bytearray: it would fill the memory with zeros first.
-    return np.empty(size, np.uint8).data

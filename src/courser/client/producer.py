@@ -115,7 +115,7 @@ class Parcel:
         self.waiters.clear()
 
 
-class Ticket(msgspec.Struct, frozen=True):
+class Ticket(msgspec.Struct, frozen=True, gc=False):
     """A message that was handed over."""
 
     parcel: Parcel
