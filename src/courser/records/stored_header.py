@@ -118,26 +118,29 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
     Raises:
         BadBatch: not a header, damaged, or another partition's.
     """
-    header = _new_header(StoredHeader, _unpack_from(data, position))
-    if header.magic != layout.MAGIC:
+    fields = _unpack_from(data, position)
+    # fmt: off
+    (partition_id, _, _, _, batch_length, _, count,
+     magic, version, codec, _, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
+    # fmt: on
+    if magic != layout.MAGIC:
         raise BadBatch("no batch begins here")
-    if xxh3(data[position : position + layout.HEADER_CHECKSUM_POSITION]) != header.header_checksum:
+    if xxh3(data[position : position + layout.HEADER_CHECKSUM_POSITION]) != checksum:
         raise BadBatch("the header checksum does not match")
-    if header.format_version != layout.FORMAT_VERSION:
-        raise BadBatch(f"batch format {header.format_version} is not known, only {layout.FORMAT_VERSION}")
-    if (header.topic_uuid, header.partition_id, header.incarnation) != (
-        identity.topic_uuid,
-        identity.partition_id,
-        identity.incarnation,
+    if version != layout.FORMAT_VERSION:
+        raise BadBatch(f"batch format {version} is not known, only {layout.FORMAT_VERSION}")
+    if (
+        topic_uuid != identity.topic_uuid
+        or partition_id != identity.partition_id
+        or incarnation != identity.incarnation
     ):
-        owner = f"topic {header.topic_uuid.hex()}, partition {header.partition_id}-{header.incarnation}"
-        raise BadBatch(f"the batch belongs to {owner}")
+        raise BadBatch(f"the batch belongs to topic {topic_uuid.hex()}, partition {partition_id}-{incarnation}")
     # The checksum vouches for the writer's numbers, not for the writer: a length is never followed blindly.
-    if not layout.BATCH_HEADER_SIZE < header.stored_length <= layout.BATCH_SIZE_MAX or header.message_count < 1:
-        raise BadBatch(f"a length of {header.stored_length} bytes and {header.message_count} messages is impossible")
-    if header.codec != _NO_CODEC or header.encryption_key_id or header.stored_length != header.batch_length:
-        raise BadBatch(f"codec {header.codec} with key {header.encryption_key_id} is not known to this version")
-    return header
+    if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
+        raise BadBatch(f"a length of {stored_length} bytes and {count} messages is impossible")
+    if codec != _NO_CODEC or key_id or stored_length != batch_length:
+        raise BadBatch(f"codec {codec} with key {key_id} is not known to this version")
+    return _new_header(StoredHeader, fields)
 
 
 def check_body(header: StoredHeader, body: Buffer) -> None:

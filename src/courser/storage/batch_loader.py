@@ -10,17 +10,17 @@ from courser.storage.read_result import ReadBuffer
 class BatchLoader:
     """Serves one read of one segment. Its blocks live in the reader's buffer."""
 
-    __slots__ = ("_block", "_buffer", "_file", "_identity", "_limit", "_position", "_wait", "size_read")
+    # As they are in the beginning; one of these is made per read.
+    _block = memoryview(b"")
+    _position = 0
+    size_read = 0
 
-    def __init__(self, file: File, identity: PartitionIdentity, limit: int, buffer: ReadBuffer, *, wait: bool) -> None:
+    def __init__(self, file: File, identity: PartitionIdentity, limit: int, buffer: ReadBuffer, wait: bool) -> None:
         self._file = file
         self._identity = identity
         self._limit = limit
         self._buffer = buffer
         self._wait = wait
-        self._block = memoryview(b"")
-        self._position = 0
-        self.size_read = 0
 
     def load(self, position: int, guess: int) -> tuple[StoredHeader, memoryview, int]:
         """The batch at ``position``: its header, the block that holds it, and where in the block it begins.
@@ -60,9 +60,10 @@ class BatchLoader:
         return header, block
 
     def _fetch(self, position: int, guess: int) -> memoryview:
-        size = min(max(guess, BATCH_HEADER_SIZE), self._limit - position)
-        if size < BATCH_HEADER_SIZE:
-            raise BadBatch(f"{size} bytes are less than a batch header")
+        left = self._limit - position
+        if left < BATCH_HEADER_SIZE:
+            raise BadBatch(f"{left} bytes are less than a batch header")
+        size = min(max(guess, BATCH_HEADER_SIZE), left) if guess < BATCH_HEADER_SIZE or guess > left else guess
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:

@@ -379,7 +379,10 @@ class PartitionLog:
         collector = Collector(count, size_max)
         if buffer is None:
             buffer = ReadBuffer()
-        segments, end_offset = self.segments, self.visible_end
+        segments, marks = self.segments, self.marks
+        # As ``visible_end``.
+        is_synced = self.settings.durability.level is Durability.SYNCED
+        end_offset = (marks.synced if is_synced else marks.written).offset
         if offset < self.start_offset:
             collector.skip(offset, self.start_offset, SkipReason.TRIMMED)
             offset = self.start_offset

@@ -91,7 +91,7 @@ class SegmentReader:
             BlockingIOError: with ``wait=False``, if the disk has to be waited for.
         """
         limit = segment.size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait=wait)
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait)
         base_offset, position = self._cursors.get(offset, _NO_CURSOR)
         anchor = offset
         if base_offset != segment.base_offset:
