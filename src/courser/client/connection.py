@@ -278,4 +278,3 @@ def _tls_of(target: Target) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-

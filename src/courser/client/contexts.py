@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import msgspec
@@ -45,6 +45,9 @@ class Context:
         target = with_options(parse_target(self.url), self.options)
         login = {name: value for name in _LOGIN_VARIABLES if (value := getattr(self, name)) is not None}
         return with_options(target, login)
+
+
+_KEYS = {entry.name for entry in fields(Context)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +121,18 @@ def load_contexts(environment: Mapping[str, str] = os.environ) -> Contexts:
         raise TargetRefused(f"{path} cannot be read: {error}") from error
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
+        saved = {name: msgspec.convert(table, Context) for name, table in file.contexts.items()}
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise TargetRefused(f"{path} cannot be understood: {error}") from error
-    return Contexts(path, file.contexts, file.current)
+    for name, table in file.contexts.items():
+        if unknown := table.keys() - _KEYS:
+            raise TargetRefused(f'{path}: context "{name}" has the unknown key "{min(unknown)}"')
+    return Contexts(path, saved, file.current)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     current: str | None = None
-    contexts: dict[str, Context] = {}
+    contexts: dict[str, dict[str, object]] = {}
 
 
 def _as_toml(contexts: Contexts) -> str:
