@@ -4,18 +4,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.blocks import blocks_of
 from tests.docs.stage import free_port, steady
+from tests.wheels import clean_variables, make_builder, make_environment
 
-_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
-_INSTALL_TIMEOUT = 250
 _SCRIPT_TIMEOUT = 120
 
 
@@ -29,8 +27,7 @@ def test_the_script_of_the_readme_runs_from_the_wheel(tmp_path: Path) -> None:
     # The port is the only thing that is changed: somebody may be using 8090.
     script, count = re.subn(r"^courser dev &$", f"courser dev --port {port} &", script, flags=re.MULTILINE)
     assert count == 2
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IGGY_", "COURSER_", "PYTHON"))}
-    environment = inherited | {
+    environment = clean_variables() | {
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(tmp_path),
         "XDG_CONFIG_HOME": str(tmp_path / "configuration"),
@@ -57,18 +54,9 @@ def test_the_script_of_the_readme_runs_from_the_wheel(tmp_path: Path) -> None:
 
 def install(directory: Path) -> Path:
     """Build the wheel, make an environment, put the wheel in it and nothing else; return where its programs are."""
-    wheels = directory / "wheels"
-    run(*_PIP, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT))
-    (wheel,) = wheels.glob("courser-*.whl")
-    environment = directory / "environment"
-    run(sys.executable, "-m", "venv", "--without-pip", str(environment))
-    run(*_PIP, "--python", str(environment / "bin" / "python"), "install", "--only-binary", ":all:", str(wheel))
-    return environment / "bin"
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    builder = make_builder(directory / "builder")
+    wheel = builder.make_wheel(builder.make_sdist(directory / "sdist"), directory / "wheel")
+    return make_environment(directory / "environment", str(wheel)).directory / "bin"
 
 
 @contextmanager
