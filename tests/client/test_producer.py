@@ -301,6 +301,17 @@ async def test_a_batch_that_was_not_stored_is_sent_again(client: Any, sends: Sen
     assert texts((await everything(client))[0]) == [str(number) for number in range(9)]
 
 
+async def test_a_session_that_the_server_ends_costs_nothing(scene: Twins, client: Any) -> None:
+    broker = scene.broker.original if scene.is_sync else scene.broker
+    async with client.producer(PLACE, partitioning=0, batch_count=5) as producer:
+        for number in range(100):
+            await producer.send(str(number))
+            if number % 30 == 10:
+                for session in broker.broker.sessions.all():
+                    session.user_id = None
+    assert texts((await everything(client))[0]) == [str(number) for number in range(100)]
+
+
 async def test_who_does_not_want_that_is_told(scene: Twins, client: Any, sends: Sends) -> None:
     def cut(number: int, connection: Connection) -> None:
         if number == 0:

@@ -28,7 +28,11 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have the loop do something, and wait for it. An interrupt of the caller cancels it."""
@@ -51,8 +55,6 @@ class LoopThread:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
 
 
 class Blocking(Protocol[Original_co]):

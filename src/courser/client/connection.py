@@ -181,7 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = self._codec.decode(pending.command, frame)
         except SessionEnded as ended:
-            self._settle(future, ended.error)
+            # A farewell, not an answer: the request was not looked at any more.
+            self._pending.appendleft(pending)
             self.fail(ConnectionFailed(self.address, str(ended.error)))
         except CourserError as error:
             if isinstance(error, Malformed):

@@ -21,7 +21,9 @@ from courser.errors import (
     ClientClosed,
     ConnectionFailed,
     CourserError,
+    ErrorCode,
     NotFound,
+    RequestFailed,
     TimedOut,
     Uncertain,
 )
@@ -36,6 +38,8 @@ GroupName = tuple[Identifier, Identifier, Identifier]
 
 _REPEATABLE = frozenset(READS) | {c.StoreConsumerOffset, c.UpdateStream, c.UpdateTopic, c.UpdatePermissions}
 """Commands that have the same effect if they are carried out twice."""
+_LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
+_LOGIN_LOST = frozenset({ErrorCode.UNAUTHENTICATED, ErrorCode.STALE_CLIENT})
 
 
 class Link:
@@ -117,6 +121,7 @@ class Link:
             ConnectionFailed: no connection in time.
             Uncertain: the answer was lost, and the command is none that can be repeated without harm.
         """
+        is_refused = False
         while True:
             connection = await self.connection(patient=patient)
             await connection.drained()
@@ -125,6 +130,13 @@ class Link:
                 continue
             try:
                 reply = await connection.begin(command)
+            except RequestFailed as error:
+                if is_refused or type(command) in _LOGINS or not self.logs_in_again(error):
+                    raise
+                # The server has ended this session, and refused: nothing was done, so all may be asked again.
+                is_refused = True
+                connection.fail(ConnectionFailed(connection.address, str(error)))
+                continue
             except ConnectionFailed as error:
                 if connection.is_open() or isinstance(error, TimedOut):
                     raise
@@ -135,6 +147,10 @@ class Link:
                 continue
             self._note(command, reply)
             return reply
+
+    def logs_in_again(self, error: CourserError) -> bool:
+        """Whether a request that failed with this may be made once more, after a new login."""
+        return error.code in _LOGIN_LOST and self._login is not None and self.target.reconnect
 
     def _note(self, command: c.Command, reply: Reply | None) -> None:
         """Remember what has to be done again on the next connection."""

@@ -72,12 +72,25 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 class Parcel:
     """A batch on its way: collected, sent, acknowledged or failed."""
 
-    __slots__ = ("batch", "error", "is_uncertain", "is_watched", "outbox", "sent", "size", "target", "waiters")
+    __slots__ = (
+        "batch",
+        "error",
+        "is_uncertain",
+        "is_watched",
+        "number",
+        "outbox",
+        "sent",
+        "size",
+        "target",
+        "waiters",
+    )
 
     def __init__(self, target: Partitioning) -> None:
         self.target = target
         self.outbox = Outbox()
         self.batch: Batch | None = None
+        self.number = 0
+        """In the order in which they are sent."""
         self.size = 0
         """Bytes that it takes of the producer's memory."""
         self.sent: Sent | None = None
@@ -160,6 +173,7 @@ class Producer:
         self._batch_count, self._batch_size = self.settings.batch_count, self.settings.batch_size
         self._ready: deque[Parcel] = deque()
         self._flying: deque[Parcel] = deque()
+        self._sealed_count = 0
         self._size = 0
         """Bytes that are not acknowledged."""
         self._timer: asyncio.TimerHandle | None = None
@@ -399,6 +413,8 @@ class Producer:
         if not self._open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._sealed_count += 1
+        parcel.number = self._sealed_count
         parcel.size = parcel.outbox.size
         self._size += parcel.size
         if parcel.target == Balanced() and self._partition_count is not None:
@@ -436,33 +452,39 @@ class Producer:
             self._fail(parcel, error)
             return
         self._flying.append(parcel)
-        answer.add_done_callback(lambda done: self._answered(parcel, done))
+        answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
 
-    def _answered(self, parcel: Parcel, answer: "asyncio.Future[Reply | None]") -> None:
+    def _answered(self, connection: Connection, parcel: Parcel, answer: "asyncio.Future[Reply | None]") -> None:
         if parcel.is_done:
             return
-        error = None if answer.cancelled() else answer.exception()
-        if error is None and not answer.cancelled():
-            self._flying.remove(parcel)
+        self._flying.remove(parcel)
+        error = answer.exception()
+        if error is None:
             sent = answer.result()
             assert isinstance(sent, Sent)
             self._acknowledge(parcel, sent)
-        elif isinstance(error, ConnectionFailed) or answer.cancelled():
-            # In the order in which they were sent: behind one another, before all that waits.
-            self._flying.remove(parcel)
-            parcel.is_uncertain = True
-            if not self.settings.resend or not self._link.target.reconnect or isinstance(error, TimedOut):
-                reason = f"{error} before {len(parcel.outbox)} messages were acknowledged"
-                self._fail(parcel, Uncertain(self._link.target.address, reason))
+        elif isinstance(error, ConnectionFailed):
+            if self.settings.resend and self._link.target.reconnect and not isinstance(error, TimedOut):
+                parcel.is_uncertain = True
+                self._put_back(parcel)
             else:
-                position = sum(1 for other in self._ready if other.is_uncertain)
-                self._ready.insert(position, parcel)
+                reason = f"{error.reason} before {len(parcel.outbox)} messages were acknowledged"
+                self._fail(parcel, Uncertain(error.address, reason))
         else:
-            self._flying.remove(parcel)
             assert isinstance(error, CourserError)
-            self._fail(parcel, error)
+            if self._link.logs_in_again(error):
+                # The server has ended the session and refused: it was not stored.
+                self._put_back(parcel)
+                connection.fail(ConnectionFailed(connection.address, str(error)))
+            else:
+                self._fail(parcel, error)
         self._pump()
         self._let_in()
+
+    def _put_back(self, parcel: Parcel) -> None:
+        """To where it was before it was sent: order is kept."""
+        position = sum(1 for other in self._ready if other.number < parcel.number)
+        self._ready.insert(position, parcel)
 
     def _acknowledge(self, parcel: Parcel, sent: Sent) -> None:
         self._bounds[sent.partition_id] = sent.base_offset
@@ -502,8 +524,8 @@ class Producer:
                 self._let_in()
 
     async def _settle_uncertain(self) -> None:
-        while self._ready and self._ready[0].is_uncertain:
-            parcel = self._ready[0]
+        while uncertain := [parcel for parcel in self._ready if parcel.is_uncertain]:
+            parcel = uncertain[0]
             assert parcel.batch is not None
             if isinstance(parcel.target, ToPartition):
                 partition_id = parcel.target.partition_id
@@ -511,11 +533,11 @@ class Producer:
                 try:
                     sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
                 except RequestFailed as error:
-                    self._ready.popleft()
+                    self._ready.remove(parcel)
                     self._fail(parcel, error)
                     continue
                 if sent is not None:
-                    self._ready.popleft()
+                    self._ready.remove(parcel)
                     self._acknowledge(parcel, sent)
                     continue
             parcel.is_uncertain = False
