@@ -20,6 +20,9 @@ class FakeWire:
         self.committed: dict[int, int] = defaultdict(int)
         self.stalls: dict[int, float] = {}
         """Seconds that the send of this number takes."""
+        self.stop = Event()
+        self.stop_after: int | None = None
+        """Messages sent or polled after which ``stop`` is set."""
         self.joined: list[str] = []
         self.is_closed = False
         self._turn = 0
@@ -42,6 +45,7 @@ class FakeWire:
             partition_id = self._turn % len(self.partitions)
             self._turn += 1
         self.partitions[partition_id] += [self._stamps.get(id(request), 0)] * request.message_count
+        self._count(request.message_count)
 
     def make_poll(
         self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
@@ -59,7 +63,14 @@ class FakeWire:
         found = self.partitions[number][begin : begin + count]
         if group:
             self.committed[number] += len(found)
+        self._count(len(found))
         return Polled(len(found), 100, begin, found[0] if found else 0)
+
+    def _count(self, messages: int) -> None:
+        if self.stop_after is not None:
+            self.stop_after -= messages
+            if self.stop_after <= 0:
+                self.stop.set()
 
     def payload_size(self, polled: Polled) -> int:
         return self.payload_size_of_one * polled.message_count

@@ -61,10 +61,11 @@ def test_random_batches_come_out_even_too() -> None:
 def test_a_warm_up_knows_no_quota_and_leaves_it_whole() -> None:
     plan = Plan(mode=Mode.PINNED_PRODUCER, messages=100, batch=Range(10, 10), message_size=Range(10, 10))
     wire = FakeWire()
+    wire.stop_after = 250
     actor = actor_of(plan, wire)
-    warm = work(actor, seconds=0.02, is_counted=False).sent
+    warm = work(actor, is_counted=False, stop=wire.stop).sent
     assert warm is not None
-    assert warm.messages > 100
+    assert warm.messages == 250
     sent = work(actor).sent
     assert sent is not None
     assert (sent.messages, sent.requests) == (100, 10)
@@ -73,7 +74,7 @@ def test_a_warm_up_knows_no_quota_and_leaves_it_whole() -> None:
 def test_a_time_ends_a_producer_and_so_does_a_stop() -> None:
     plan = Plan(mode=Mode.PINNED_PRODUCER, seconds=1)
     begin = time.monotonic()
-    work(actor_of(plan, FakeWire()), seconds=0.02)
+    work(actor_of(plan, FakeWire()), seconds=0.01)
     stop = threading.Event()
     stop.set()
     report = work(actor_of(plan, FakeWire()), seconds=1000, stop=stop)
@@ -137,9 +138,10 @@ def test_a_member_joins_and_commits_and_warms_up_without_the_group() -> None:
         partition += [0] * 10
     actor = actor_of(plan, wire, Role.CONSUMER)
     assert wire.joined == ["group"]
-    warm = work(actor, seconds=0.02, is_counted=False).received
+    wire.stop_after = 55
+    warm = work(actor, is_counted=False, stop=wire.stop).received
     assert warm is not None
-    assert warm.messages > 20
+    assert warm.messages == 60
     assert sum(wire.committed.values()) == 0
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(actor,), kwargs={"drains": True, "stop": stop})
@@ -156,8 +158,8 @@ def test_consumers_of_producers_take_the_age_of_messages() -> None:
     plan = Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, messages=10, batch=Range(10, 10))
     wire = FakeWire()
     work(actor_of(plan, wire))
-    consumer = actor_of(plan, wire, Role.CONSUMER)
-    report = work(consumer, seconds=0.02)
+    wire.stop_after = 10
+    report = work(actor_of(plan, wire, Role.CONSUMER), stop=wire.stop)
     assert report.received is not None
     assert report.received.messages == 10
     assert report.end_to_end is not None
