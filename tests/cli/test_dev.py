@@ -61,6 +61,17 @@ def test_the_first_minutes(place: Path) -> None:
         process.kill()
 
 
+def test_an_environment_that_leads_elsewhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COURSER_URL", "elsewhere.example:1")
+    with start("dev", "--port", 0) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "end      Ctrl-C\n":
+            pass
+        code, errors = stop(process)
+    assert code == 0
+    assert errors.startswith("warning: COURSER_URL is set and comes before the selected context")
+
+
 def test_a_port_that_is_taken(place: Path) -> None:
     with start("dev", "--port", 0, "-o", "jsonl") as process:
         assert process.stdout is not None

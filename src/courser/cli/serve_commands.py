@@ -13,7 +13,7 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option
 from courser.cli.records import Field, RecordWriter
 from courser.cli.terminal import flush, say, write
-from courser.client.contexts import Context, load_contexts
+from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, load_contexts
 from courser.errors import AddressRefused, ConfigurationRefused, CourserError, StartRefused, TargetRefused
 from courser.server.root_user import choose_root
 from courser.server.starting import Wishes, serve
@@ -126,6 +126,9 @@ def _greet(facts: dict[str, str | None], output: str) -> None:
     for name, text in lines:
         write(f"{name:<8} {harmless(text)}\n")
     flush()
+    for variable in (*URL_VARIABLES, CONTEXT_VARIABLE):
+        if os.environ.get(variable):
+            say(f"warning: {variable} is set and comes before the selected context: unset it to use this server")
 
 
 def _run(
