@@ -44,10 +44,13 @@ def status_bar(text: str) -> Iterator[Callable[[str, float | None, str], None]]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task(text, total=None, remark="")
+        shown = text
 
         def show(step: str, share: float | None, remark: str) -> None:
-            progress.update(
-                task, description=step, total=None if share is None else 1.0, completed=share or 0.0, remark=remark
-            )
+            nonlocal shown
+            total = None if share is None else 1.0
+            # A step that is over before the next drawing is seen all the same.
+            is_new, shown = step != shown, step
+            progress.update(task, description=step, total=total, completed=share or 0.0, remark=remark, refresh=is_new)
 
         yield show
