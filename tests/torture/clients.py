@@ -328,3 +328,16 @@ def classic_send(command: c.SendMessages, messages: Sequence[Message], dialect: 
 
 
 WIRES: dict[str, type[Client]] = {"classic": ClassicClient, "vsr": VsrClient}
+
+
+class Crowd(list[Client]):
+    """Many clients, who all leave at the end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self:
+            client.close()

@@ -9,6 +9,7 @@ from typing import TextIO
 
 import uvloop
 
+from courser.server.allocator import share_one_heap
 from courser.server.configuration import checks
 from courser.server.configuration.effective import effective_lines
 from courser.server.configuration.environment import (
@@ -64,6 +65,7 @@ def serve(
     checks.check(configuration)
     settings = settings_of(configuration, log_levels=log_levels(environment))
     root = choose_root(environment, use_default=wishes.use_default_root)
+    share_one_heap()
     logs = Logs(settings.logging, stream, SystemClock())
     try:
         if prints_configuration(environment):
