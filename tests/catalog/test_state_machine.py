@@ -140,7 +140,7 @@ def test_no_id_is_given_out_twice(wishes: list[int | None]) -> None:
         assert wish in (None, number)
         assert number not in used
         used.add(number)
-        assert {number for number in range(40) if ids.is_used(number)} == used
+        assert {number for number in range(80) if ids.is_used(number)} == used
     assert ids.holes == sorted(ids.holes)
 
 

@@ -273,7 +273,7 @@ def test_half_a_record_of_a_full_disk_does_not_outlive_a_clean_stop() -> None:
     full_disk(engine, room=10)
     with pytest.raises(DiskFull):
         engine.log.store_offset(KEY, 2)
-    job = plan_reservation(engine.log, 60)
+    job = plan_reservation(engine.log, engine.log.reserved_end)
     assert job is not None
     assert not perform(job)
     engine.disk.capacity = None
