@@ -37,17 +37,18 @@ class _NoLock:
 class FakeServer:
     """One disk, one life after the other."""
 
-    def __init__(self, seed: int = 1, settings: BrokerSettings | None = None) -> None:
+    def __init__(self, seed: int = 1, settings: BrokerSettings | None = None, root: RootUser = ROOT) -> None:
         self.disk = FakeFileSystem(random.Random(seed))
         self.disk.plant_directory(PATH)
         self.clock = ManualClock()
         self.settings = settings or BrokerSettings()
+        self.root = root
         self.broker: Broker
 
     async def open(self) -> Broker:
         stop = how_it_stopped(self.disk, PATH)
         data = DataDirectory(PATH, self.disk, cast("DirectoryLock", _NoLock()), stop, self.clock)
-        self.broker = await Broker.open(data, self.settings, make_root=lambda: ROOT)
+        self.broker = await Broker.open(data, self.settings, make_root=lambda: self.root)
         # Tries that fail follow one another at once here.
         self.broker.catalog._retry_delay = 0
         self._dispatch = Dispatcher(self.broker).dispatch

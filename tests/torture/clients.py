@@ -134,6 +134,12 @@ class Client(ABC):
     def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
         """Log in, which must succeed."""
 
+    def _logged_in(self, answer: Answer) -> Self:
+        if answer.status:
+            self.close()
+            raise AssertionError(f"the login failed: {answer}")
+        return self
+
     @abstractmethod
     def login_with_token(self, token: str) -> Answer:
         """Log in by token."""
@@ -203,8 +209,7 @@ class ClassicClient(Client):
         self._dialect = dialect
 
     def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
-        self.do(c.LoginUser(name, password, VERSIONS[self._dialect], ""))
-        return self
+        return self._logged_in(self.ask(c.LoginUser(name, password, VERSIONS[self._dialect], "")))
 
     def login_with_token(self, token: str) -> Answer:
         return self.ask(c.LoginWithToken(token))
@@ -231,9 +236,7 @@ class VsrClient(Client):
         self._number = 0
 
     def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
-        answer = self.ask(c.LoginUser(name, password))
-        assert not answer.status, answer
-        return self
+        return self._logged_in(self.ask(c.LoginUser(name, password)))
 
     def login_with_token(self, token: str) -> Answer:
         return self.ask(c.LoginWithToken(token))

@@ -8,6 +8,8 @@ from typing import Self
 
 import msgspec
 
+from courser.broker.broker import RootUser
+from courser.broker.credentials import Passwords
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import StorageFailure
 from courser.handlers.dispatcher import Dispatcher
@@ -18,6 +20,7 @@ from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 from tests.broker.fake_disks import FakeServer
+from tests.servers import ROOT_NAME, ROOT_PASSWORD
 from tests.torture.clients import WIRES, Client, VsrClient
 
 PATIENCE = 30.0
@@ -31,7 +34,8 @@ class ServerOnFakeDisk:
     """One disk, and the server on it while the block lasts. ``stop`` and ``start`` make another life of it."""
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
-        self._fake = FakeServer(settings=settings)
+        root = RootUser(ROOT_NAME, Passwords().hash(ROOT_PASSWORD))
+        self._fake = FakeServer(settings=settings, root=root)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._end: asyncio.Event
