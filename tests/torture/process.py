@@ -1,6 +1,7 @@
 """What the kernel knows about a server process."""
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ class Process:
 
 def until(condition: Callable[[], bool], what: str, patience: float = 20.0) -> None:
     """Look again and again until something has happened in another process."""
-    deadline = time.monotonic() + patience
+    deadline, pause = time.monotonic() + patience, threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"{what} has not happened"
-        time.sleep(0.01)
+        pause.wait(0.01)
