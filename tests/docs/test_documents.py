@@ -28,6 +28,7 @@ GUIDES = (
     "README.md",
     "docs/README.md",
     "docs/getting-started.md",
+    "docs/client.md",
     "docs/concepts.md",
     "docs/durability.md",
     "docs/operations.md",
