@@ -14,7 +14,14 @@ from courser.cli.output import output_option
 from courser.cli.records import Field, RecordWriter
 from courser.cli.terminal import flush, say, write
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, load_contexts
-from courser.errors import AddressRefused, ConfigurationRefused, CourserError, StartRefused, TargetRefused
+from courser.errors import (
+    AddressRefused,
+    ConfigurationRefused,
+    CourserError,
+    DiskFull,
+    StartRefused,
+    TargetRefused,
+)
 from courser.server.root_user import choose_root
 from courser.server.starting import Wishes, serve
 
@@ -146,6 +153,8 @@ def _run(
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:
         raise _cannot_start(refusal.reason, busy_port_hint or refusal.remedy) from refusal
+    except DiskFull as failure:
+        raise _cannot_start(str(failure), "make room on this disk: a start needs a few kilobytes") from failure
     except CourserError as error:
         raise _cannot_start(str(error), "see the log, and the kernel's for errors of the disk") from error
     except OSError as error:
