@@ -1,5 +1,6 @@
 """``courser bench`` as users and programs see it."""
 
+import asyncio
 import csv
 import io
 import json
@@ -17,6 +18,7 @@ from courser.bench.ranges import Range
 from courser.bench.results import decode_result
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.main import run
+from courser.client.client import connect
 from tests.cli.commands import COMMAND, on_a_terminal
 from tests.servers import RunningServer
 
@@ -174,18 +176,32 @@ def test_a_file_that_is_no_result(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_removes_the_streams(server: RunningServer, cli: Cli) -> None:
-    arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000", "--name", "ended"]
+    arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000"]
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    process.stderr.readline()
-    # It has begun when its stream is there.
-    while run(["stream", "get", "ended-0"]) != 0:
+    # It has begun when a stream is there.
+    while not streams_of_runs(server):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, "Traceback" in errors) == (130, False)
+    assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert "interrupted" in errors
-    assert run(["stream", "get", "ended-0"]) == 5
+    assert streams_of_runs(server) == []
+
+
+def streams_of_runs(server: RunningServer) -> list[str]:
+    async def ask() -> list[str]:
+        async with connect(f"iggy://iggy:iggy@{server.address}") as client:
+            return [stream.name for stream in await client.get_streams() if stream.name.startswith("bench-")]
+
+    return asyncio.run(ask())
+
+
+def test_streams_of_others_are_left_alone(cli: Cli) -> None:
+    assert run(["stream", "create", "precious-0"]) == 0
+    result = cli("send", *TINY, "--name", "precious")
+    assert result.code == 1
+    assert "--reuse" in result.err
+    assert run(["stream", "delete", "precious-0", "--yes"]) == 0
 
 
 @pytest.mark.parametrize("columns", [20, 80, 200])

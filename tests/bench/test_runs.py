@@ -18,7 +18,7 @@ from courser.bench.opening import open_wire
 from courser.bench.plan import Mode, Plan, WireName
 from courser.bench.private_server import ServerFailed, private_server
 from courser.bench.ranges import Range
-from courser.bench.watching import Outcome, State
+from courser.bench.watching import Outcome, State, Stillness
 from courser.bench.wires import Place
 from courser.client.client import connect
 from courser.client.targets import Target
@@ -204,3 +204,11 @@ def test_a_private_server_that_cannot_start_says_why(tmp_path_factory: pytest.Te
         private_server(tmp_path_factory.mktemp("private"), ["system.no_such_key=1"]),
     ):
         pass
+
+
+def test_time_that_everybody_slept_is_no_stillness() -> None:
+    times = iter([0.0, 0.5, 1.0, 1000.0, 1000.5, 1001.0])
+    stillness = Stillness(lambda: next(times))
+    assert [stillness.seconds() for _ in range(4)] == [0.5, 1.0, 2.0, 2.5]
+    stillness.end()
+    assert stillness.seconds() == 0.5

@@ -4,7 +4,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
 from courser.bench.channel import Job, Join, Login, Phase, Settle
@@ -15,7 +15,7 @@ from courser.bench.samples import cut_sample, make_pool
 from courser.bench.watching import Goal, Outcome, State, Watch
 from courser.bench.wires import Place, Wire
 from courser.client.targets import Target
-from courser.errors import CourserError, ErrorCode, ServerFailure
+from courser.errors import CourserError, ErrorCode, NotFound, ServerFailure
 
 _SECOND = 1_000_000_000
 _HEAD_START = _SECOND // 5
@@ -33,11 +33,13 @@ class Arrangement:
     """Whether they are there already, perhaps with messages."""
     keeps: bool = False
     """Whether they stay."""
+    is_unique: bool = False
+    """Whether nobody else can have streams of that name. Else only what this run has made for certain is removed."""
 
 
-def unused_prefix() -> str:
-    """A name that no stream has."""
-    return f"bench-{secrets.token_hex(4)}"
+def own_streams(*, keeps: bool = False) -> Arrangement:
+    """Streams with a name that is made up."""
+    return Arrangement(f"bench-{secrets.token_hex(4)}", keeps=keeps, is_unique=True)
 
 
 def _show_nothing(state: State) -> None:
@@ -65,28 +67,35 @@ class Conductor:
         mark = secrets.token_hex(4)
         self._groups = [f"group-{mark}-{number}" for number in range(plan.groups)] if plan.mode.is_grouped else []
         self._tasks = tasks_of(plan)
+        self._made = set(self._streams) if arrangement.is_unique else set()
+        """Streams that are to be removed."""
         self._stored = 0
         """Messages that lie in all topics when the actors begin."""
 
     def run(self) -> Outcome:
         """From begin to end. Raises ``CourserError``."""
         self._show(State("preparing"))
-        control = open_wire(self._plan.wire, self._target)
-        try:
-            self._prepare(control)
-            with Crew(self._jobs()) as crew:
+        with closing(open_wire(self._plan.wire, self._target)) as control:
+            try:
+                outcome = self._measure(control)
+            except BaseException:
+                # On another connection: this one may have been interrupted in the middle of a request.
+                with suppress(CourserError), closing(open_wire(self._plan.wire, self._target)) as another:
+                    self._remove(another)
+                raise
+            self._remove(control)
+            return outcome
+
+    def _measure(self, control: Wire) -> Outcome:
+        self._prepare(control)
+        with Crew(self._jobs()) as crew:
+            crew.wait_until_ready()
+            for step in (Join(), Settle()):
+                crew.tell(step)
                 crew.wait_until_ready()
-                for step in (Join(), Settle()):
-                    crew.tell(step)
-                    crew.wait_until_ready()
-                if self._plan.warm_up:
-                    self._phase(crew, "warming up", self._plan.warm_up, is_counted=False)
-                return self._phase(crew, "measuring", self._plan.seconds, is_counted=True)
-        finally:
-            if not (self._arrangement.keeps or self._arrangement.reuses):
-                self._show(State("removing"))
-                self._remove(control)
-            control.close()
+            if self._plan.warm_up:
+                self._phase(crew, "warming up", self._plan.warm_up, is_counted=False)
+            return self._phase(crew, "measuring", self._plan.seconds, is_counted=True)
 
     # --- topics ---
 
@@ -99,6 +108,7 @@ class Conductor:
         else:
             for stream in self._streams:
                 control.create_stream(stream)
+                self._made.add(stream)
             for place in self._places():
                 control.create_topic(place, self._plan.partitions, is_synced=self._plan.is_synced)
             self._fill(control)
@@ -142,9 +152,12 @@ class Conductor:
                         self._show(State("filling", now - begin, self._stored / total, self._stored))
 
     def _remove(self, control: Wire) -> None:
-        for stream in self._streams:
-            # A run that failed may have failed before it made them, and its connection may be gone.
-            with suppress(CourserError):
+        if self._arrangement.keeps or self._arrangement.reuses:
+            return
+        self._show(State("removing"))
+        for stream in sorted(self._made):
+            # A run that failed may have failed because somebody else removed them.
+            with suppress(NotFound):
                 control.delete_stream(stream)
 
     # --- actors ---

@@ -30,6 +30,7 @@ _COMMAND = (sys.executable, "-P", "-m", "courser.bench.worker")
 _PATIENCE = 5.0
 """Seconds that a worker may take to go home."""
 _ERROR_SIZE_MAX = 4096
+_STEP = 1.0
 
 
 class _Member:
@@ -136,11 +137,15 @@ class Crew:
         Raises:
             CourserError: one of them failed.
         """
-        while True:
+        silence = 0.0
+        while timeout is None or silence < timeout:
             try:
-                number, message = self._events.get(timeout=timeout)
+                # Second by second: a machine that slept for an hour has not been silent for an hour.
+                number, message = self._events.get(timeout=_STEP)
             except queue.Empty:
-                return
+                silence += _STEP
+                continue
+            silence = 0.0
             if message is None:
                 raise self._members[number].collapse()
             if isinstance(message, Failed):

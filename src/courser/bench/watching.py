@@ -10,6 +10,8 @@ from courser.bench.crew import Crew
 _SECOND = 1_000_000_000
 _PATIENCE = 30.0
 """Seconds in which nothing moves before the run is given up."""
+_STEP_MAX = 1.0
+"""Seconds between two reports that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,26 @@ class Goal:
         return min((sent or received) / self.messages, 1.0) if self.messages else None
 
 
+class Stillness:
+    """How long nothing has moved. A machine that slept meanwhile, and all processes with it, is not blamed for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._seconds = 0.0
+
+    def end(self) -> None:
+        """Something moved."""
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Asked whenever somebody reports, which is several times a second."""
+        now = self._clock()
+        self._seconds += min(now - self._last, _STEP_MAX)
+        self._last = now
+        return self._seconds
+
+
 class Watch:
     """Over one phase."""
 
@@ -86,7 +108,7 @@ class Watch:
         """Until all are done. Raises ``CourserError``."""
         moments: list[Moment] = []
         is_stopped = False
-        last, last_change = (0, 0), time.monotonic()
+        last, stillness = (0, 0), Stillness()
         for number, message in self._crew.events(_PATIENCE):
             if isinstance(message, Done):
                 self._done[number] = message
@@ -102,8 +124,9 @@ class Watch:
                     moments.append(Moment(state.seconds, state.sent, state.received))
                 show(state)
                 if (state.sent, state.received) != last:
-                    last, last_change = (state.sent, state.received), time.monotonic()
-            if time.monotonic() - last_change > max(_PATIENCE, (goal.seconds or 0) + _PATIENCE):
+                    last = (state.sent, state.received)
+                    stillness.end()
+            if stillness.seconds() > (goal.seconds or 0) + _PATIENCE:
                 break
         sent, received = last
         raise WorkerFailed(f"nothing moves any more: {sent} messages sent, {received} received")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from courser.bench.conducting import Arrangement, Conductor, unused_prefix
+from courser.bench.conducting import Arrangement, Conductor, own_streams
 from courser.bench.machine import machine_facts
 from courser.bench.plan import Mode, Plan, PlanRefused, check_plan
 from courser.bench.private_server import ServerFailed, private_server
@@ -106,7 +106,9 @@ def _arrangement(options: dict[str, Any]) -> Arrangement:
         raise click.UsageError("--reuse needs the --name of the streams", click.get_current_context())
     if not options["is_private"] and (options["settings"] or options["server_directory"]):
         raise click.UsageError("--set and --server-directory are for --server", click.get_current_context())
-    return Arrangement(options["name"] or unused_prefix(), options["reuse"], options["keep"])
+    if options["name"] is None:
+        return own_streams(keeps=options["keep"])
+    return Arrangement(options["name"], options["reuse"], options["keep"])
 
 
 @contextmanager
