@@ -142,6 +142,8 @@ class SessionLoop:
             self._answer(frame)
         if not buffer.size and not self._is_busy:
             buffer.rest()
+            if not self._is_paused:
+                return
         self._control_flow()
 
     def _next_frame(self) -> memoryview | None:
