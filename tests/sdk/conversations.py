@@ -88,7 +88,7 @@ class Conversation:
 
     def wait_until_given(self, payloads: set[str]) -> None:
         """Until its consumers have been given all of these."""
-        self._wait(lambda: payloads <= self._given)
+        self._wait(lambda: payloads <= self._given, lambda: f"without {sorted(payloads - self._given)[:3]}")
 
     def is_given(self, payloads: set[str], within: float) -> bool:
         """Whether its consumers are given all of these before so many seconds have passed."""
@@ -151,6 +151,10 @@ class Conversation:
             self._has_ended = True
             self._changed.notify_all()
 
+    def _story_of_silence(self, what: str) -> str:
+        last = [str(event)[:100] for event in self.events[-3:]]
+        return f"SDK {self.release} fell silent {what} after {len(self.events)} events, the last {last}: {self.errors}"
+
     def _note(self, event: dict[str, Any]) -> None:
         self.events.append(event)
         if event["event"] == "ack":
@@ -160,7 +164,7 @@ class Conversation:
             self.given.append(event["payload"])
             self._given.add(event["payload"])
 
-    def _wait(self, condition: Callable[[], bool]) -> None:
+    def _wait(self, condition: Callable[[], bool], describe: Callable[[], str] = str) -> None:
         deadline = time.monotonic() + PATIENCE
         with self._changed:
             while not condition():
@@ -168,5 +172,5 @@ class Conversation:
                 left = deadline - time.monotonic()
                 # Who was silent once is not waited for again: its event loop hangs, and all later tests would wait too.
                 self._is_deaf |= left <= 0
-                assert not self._is_deaf, f"SDK {self.release} fell silent after {self.events[-3:]}: {self.errors}"
+                assert not self._is_deaf, self._story_of_silence(describe())
                 self._changed.wait(left)

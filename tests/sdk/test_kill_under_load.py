@@ -16,11 +16,11 @@ from tests.sdk.programs.load import name_of, payload_of
 from tests.servers import RunningServer
 
 HEAVY: dict[str, str] = {"stream": "load", "topic": "heavy"}
-"""One partition for a producer of each release; they send as fast as they can."""
+"""One partition for a producer of each release; together they keep the server busy."""
 LIGHT: dict[str, str] = {"stream": "light", "topic": "light"}
 """One partition for a producer of each release that has a follower; they send at a pace that anyone can follow."""
 FOLLOWERS = ("0.8.0", "0.9.0")
-PAUSE = 0.005
+HEAVY_PAUSE, LIGHT_PAUSE = 0.002, 0.02
 AT_ONCE = "?reestablish_after=50ms&reconnection_interval=50ms&heartbeat_interval=500ms"
 """Options of a connection string: connect again without the usual five seconds."""
 
@@ -38,10 +38,11 @@ class Load:
             stack.enter_context(Follower(release, server.address, LIGHT, AT_ONCE)) for release in FOLLOWERS
         ]
         for index, producer in enumerate(self.producers):
-            producer.ask("produce", name=heavy(producer.release), index=index, batch=1 + 2 * index, **HEAVY)
+            place: dict[str, Any] = {"index": index, "batch": 1 + 2 * index, **HEAVY}
+            producer.ask("produce", name=heavy(producer.release), pause=HEAVY_PAUSE, **place)
             if producer.release in FOLLOWERS:
-                place: dict[str, Any] = {"index": FOLLOWERS.index(producer.release), "batch": 2, **LIGHT}
-                producer.ask("produce", name=light(producer.release), pause=PAUSE, **place)
+                place = {"index": FOLLOWERS.index(producer.release), "batch": 2, **LIGHT}
+                producer.ask("produce", name=light(producer.release), pause=LIGHT_PAUSE, **place)
 
     def wait_for_acks(self, count: int) -> None:
         """Until every producer has had so many more."""
