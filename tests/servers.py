@@ -75,7 +75,13 @@ class RunningServer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        self._wait_until_ready()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            # Nobody else would end it.
+            self._process.kill()
+            self._process.wait(PATIENCE)
+            raise
         return self
 
     def stop(self) -> int:
