@@ -54,12 +54,12 @@ def ls_command(*, place: Place | None, names: bool, output: str) -> None:
     topics = ask_server(lambda client: _topics(client, place, with_lag=not names), place)
     empty = "nothing here yet: echo hello | courser send demo/orders --create"
     if names:
-        emit_list(
-            (Field("name"),),
-            ({"name": f"{record['stream']}/{record['topic']}"} for record in topics if record["topic"] is not None),
-            output,
-            empty=empty,
-        )
+        found = [f"{record['stream']}/{record['topic']}" for record in topics if record["topic"] is not None]
+        if output == "table" and found:
+            # A heading would be taken for a name.
+            click.echo("\n".join(found))
+        else:
+            emit_list((Field("name"),), ({"name": name} for name in found), output, empty=empty)
         return
     emit_list(_TOPIC_FIELDS, topics, output, empty=empty)
 
