@@ -39,13 +39,16 @@ class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Each test goes to the next worker that is free, but the scenarios of one SDK release stay on one worker.
 
     They share a child process there, and the last of them asks it what none of them has used. The tests of the wheel
-    stay together too: they share an environment that takes a minute to install. (The ``loadgroup`` of
-    xdist 3.8 is meant for this, and groups nothing under pytest 9.2.)
+    stay together too: they share an environment that takes a minute to install; and so does each module of the torture
+    tests, which has a server of its own. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing under
+    pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith("tests/test_packaging.py::"):
             return "packaging"
+        if nodeid.startswith("tests/torture/"):
+            return nodeid.partition("::")[0]
         found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
         return found[1] if found else nodeid
 

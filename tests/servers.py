@@ -4,7 +4,9 @@
 politely, or with SIGKILL. A second ``start`` uses the same port and the same data, as a restarted server would.
 """
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -64,6 +66,7 @@ class RunningServer:
     def start(self) -> Self:
         """Start it and wait until it takes connections. The port is chosen once and kept from then on."""
         assert self._process is None or self._process.poll() is not None, "the server is running already"
+        self.port = self.port or free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._runtime_file.unlink(missing_ok=True)
         with self.output_file.open("ab") as output:
@@ -166,3 +169,18 @@ class RunningServer:
         except (FileNotFoundError, tomllib.TOMLDecodeError, KeyError, ConnectionRefusedError):
             return False
         return True
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses, and that no connection is given by accident.
+
+    The kernel takes the client's end of a connection from a range of its own. Clients that come back to a server which
+    is down would now and then be given the server's port: they would talk to themselves, and keep it from starting.
+    """
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(10_000, first_given) if first_given > 20_000 else range(61_000, 65_536)
+    for port in random.SystemRandom().sample(ports, 100):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")

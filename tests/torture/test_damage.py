@@ -16,8 +16,6 @@ from tests.torture.clients import WIRES
 from tests.torture.conftest import Target
 from tests.torture.damage import LOGINS, PAYLOADS, REQUESTS, Damage, damages, judge, judge_stranger
 
-pytestmark = pytest.mark.xdist_group("damage")
-
 every_wire = pytest.mark.parametrize("wire", WIRES)
 AT_ONCE = 6
 

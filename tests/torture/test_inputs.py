@@ -21,8 +21,6 @@ from tests.torture.clients import WIRES, Answer, ClassicClient, Client, VsrClien
 from tests.torture.conftest import Target
 from tests.wire.classic_client import Message, parse_polled, request, send_payload
 
-pytestmark = pytest.mark.xdist_group("inputs")
-
 every_wire = pytest.mark.parametrize("wire", WIRES)
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 1)
 OPTIONS = TopicOptions(compression=1)

@@ -24,8 +24,6 @@ from tests.servers import PATIENCE, RunningServer
 from tests.torture.clients import WIRES, Client, VsrClient
 from tests.torture.process import until
 
-pytestmark = pytest.mark.xdist_group("life")
-
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 1)
 GOING = (ErrorCode.DISCONNECTED, ErrorCode.SERVER_BUSY)
 """What a server may say that is about to stop."""

@@ -29,8 +29,6 @@ from tests.torture.process import MIB, Process, until
 from tests.torture.witness import Witness
 from tests.wire.classic_client import Message
 
-pytestmark = pytest.mark.xdist_group("load")
-
 every_wire = pytest.mark.parametrize("wire", WIRES)
 MakeTarget = Callable[..., Target]
 SEND = c.SendMessages("s", "t", ToPartition(0), [])

@@ -20,8 +20,6 @@ from tests.handlers.samples import SAMPLES
 from tests.servers import RunningServer
 from tests.torture.clients import WIRES, Answer, Client, VsrClient
 
-pytestmark = pytest.mark.xdist_group("permission-matrix")
-
 PASSWORD = "password"
 OPTIONS = TopicOptions(compression=1)
 DENIED = (ErrorCode.UNAUTHORIZED, ErrorCode.UNAUTHENTICATED)

@@ -32,8 +32,10 @@ class TcpConnection(asyncio.BufferedProtocol):
         """Let the client in, if there is room."""
         # uvloop's transports derive from nothing of asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that.
-        transport.set_write_buffer_limits(high=0)
+        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that. A TLS
+        # transport pauses when its limit is reached, not when it is passed: at 0 it would pause with nothing to send,
+        # and not resume before the client is read from again.
+        transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
         session = self._open_session(self, transport)
         if session is None:
             transport.abort()
