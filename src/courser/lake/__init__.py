@@ -1,0 +1,1 @@
+"""Tables in files: Parquet with names that say which offsets are inside, Delta and Iceberg."""

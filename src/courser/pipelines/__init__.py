@@ -1,0 +1,1 @@
+"""Pipelines: from one TOML file to a Spark query that is kept running."""
