@@ -1,0 +1,243 @@
+"""Every key of a pipeline's file: its table, its grammar, its default, its meaning. The reference is made from it."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from courser.model.quantities import SECOND
+from courser.server.configuration import kinds
+from courser.server.configuration.kinds import Kind, quoted
+
+MODES = ("continuous", "once")
+DECODERS = ("raw", "json", "text", "csv", "avro")
+FILE_FORMATS = ("parquet", "json", "csv", "text")
+BAD_ROW_RULES = ("fail", "drop", "quarantine")
+SINKS = ("parquet", "delta", "iceberg", "topic", "console")
+OUTPUT_MODES = ("append", "update", "complete")
+COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
+PARTITIONINGS = ("key", "balanced", "column")
+
+NAME_LENGTH_MAX = 64
+"""Letters: the name becomes that of a folder, of a consumer and of a sink on the server."""
+RESTARTS_MAX = 1_000
+"""More in a row would be the same as never giving up, which nobody notices."""
+PARTITION_COLUMNS_MAX = 8
+"""Folders within folders: each one multiplies the number of files."""
+
+_MINUTE = 60 * SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One row of the table."""
+
+    table: str
+    name: str
+    kind: Kind[Any]
+    default: object = None
+    help: str
+    is_required: bool = False
+
+    @property
+    def path(self) -> str:
+        """As messages name it: ``source.topic``."""
+        return f"{self.table}.{self.name}"
+
+
+def _matching(name: str, expected: str, pattern: str) -> Kind[str]:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
+            raise ValueError(value)
+        return value
+
+    return Kind(name, expected, check, check, quoted)
+
+
+def _list_of(check: Callable[[object], str], expected: str) -> Kind[tuple[str, ...]]:
+    def from_toml(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or len(value) > PARTITION_COLUMNS_MAX or len(set(map(str, value))) < len(value):
+            raise ValueError(value)
+        return tuple(check(item) for item in value)
+
+    def to_toml(value: tuple[str, ...]) -> str:
+        return "[" + ", ".join(map(quoted, value)) + "]"
+
+    return Kind("list", expected, from_toml, lambda text: from_toml(text.split(",")), to_toml)
+
+
+_NAME = _matching(
+    "name",
+    f"up to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores, with a letter or a digit first",
+    rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}",
+)
+_SQL = _matching("SQL", "one SQL query that begins with SELECT or WITH", r"\s*(?i:select|with)\b.+")
+_WATERMARK = _matching("watermark", 'a column and a delay, such as "at 10 minutes"', r"\s*\S+\s+[0-9]+\s+\S+.*")
+_PLACE = _matching("topic", 'a stream and a topic, such as "shop/orders"', r"[^/]+/[^/]+")
+_TABLE = _matching("name", 'a namespace and a table, such as "shop.orders"', r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+")
+_COLUMN = _matching("column", "the name of a column", r"[^\s].*")
+_COLUMNS = _list_of(_COLUMN.from_toml, f"a list of up to {PARTITION_COLUMNS_MAX} different columns")
+_COUNT = kinds.integer(1, 2**63 - 1)
+_LINES = _matching("text", "a text that is not empty", r".*\S.*")
+
+
+def _keys() -> Iterator[Key]:
+    yield from _pipeline_keys()
+    yield from _server_keys()
+    yield from _source_keys()
+    yield from _transform_keys()
+    yield from _sink_keys()
+
+
+def _pipeline_keys() -> Iterator[Key]:
+    def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
+        return Key(table="pipeline", name=name, kind=kind, default=default, help=text, is_required=required)
+
+    yield key("name", _NAME, None, "what it is called, in `courser pipeline list` and at the server", required=True)
+    yield key(
+        "mode",
+        kinds.choice(*MODES),
+        "continuous",
+        "`once` handles what is there and ends; `continuous` goes on. `--once` and `--continuous` come first",
+    )
+    yield key("trigger", kinds.duration(), 10 * SECOND, "time between the beginnings of two batches; 0: at once")
+    yield key(
+        "checkpoint",
+        kinds.FILE,
+        None,
+        "the folder that remembers how far it got; default: `checkpoints/NAME` beside the file",
+    )
+    yield key(
+        "restarts",
+        kinds.integer(0, RESTARTS_MAX),
+        5,
+        "failures in a row, without a finished batch in between, before it gives up",
+    )
+    yield key("restart_delay", kinds.duration(), SECOND, "before the first restart; it doubles with each")
+    yield key("restart_delay_max", kinds.duration(), _MINUTE, "the longest time before a restart")
+
+
+def _server_keys() -> Iterator[Key]:
+    def key(name: str, kind: Kind[Any], text: str) -> Key:
+        return Key(table="server", name=name, kind=kind, help=text)
+
+    where = "default: as every command (`COURSER_URL`, `COURSER_CONTEXT`, the saved context)"
+    yield key("url", kinds.TEXT, f"`iggy://host:port`; {where}")
+    yield key("context", kinds.TEXT, "a saved context (`courser context list`) in place of a url")
+    yield key("username", kinds.TEXT, "who logs in; default: `COURSER_USERNAME`, or as the url or the context says")
+    yield key("password_file", kinds.FILE, "a file whose first line is the password; default: `COURSER_PASSWORD`")
+    yield key("token_file", kinds.FILE, "a file whose first line is a token, in place of user and password")
+
+
+def _source_keys() -> Iterator[Key]:
+    def key(name: str, kind: Kind[Any], default: object, text: str) -> Key:
+        return Key(table="source", name=name, kind=kind, default=default, help=text)
+
+    yield key("type", kinds.choice("topic", "files"), "topic", "a topic of the server, or files for a backfill")
+    yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
+    yield key("topic", kinds.TEXT, None, "topic: its name")
+    yield key(
+        "starting",
+        kinds.TEXT,
+        "earliest",
+        "topic: where a new checkpoint begins: `earliest`, `latest`, a time such as `2026-11-01T00:00:00Z`, or offsets "
+        'by partition as JSON: `{"0": 1200}`',
+    )
+    yield key("max_messages_per_trigger", _COUNT, None, "topic: messages of one batch at most")
+    yield key("max_bytes_per_trigger", kinds.size(1), None, "topic: bytes of one batch at most; default: 256 MB")
+    yield key("min_partitions", kinds.integer(1, 100_000), None, "topic: tasks of a batch at least")
+    yield key("headers", kinds.BOOL, False, "topic: whether `_headers` is there; reading it costs time")
+    yield key(
+        "fail_on_data_loss", kinds.BOOL, True, "topic: stop if messages are gone that were not read; false counts them"
+    )
+    yield key("consumer", _NAME, None, "topic: the consumer that progress is stored for; default: the pipeline's name")
+    yield key("path", kinds.TEXT, None, "files: the folder, or a pattern such as `in/*.json`")
+    yield key("format", kinds.choice(*FILE_FORMATS), None, "files: what they are")
+    yield key("max_files_per_trigger", _COUNT, None, "files: files of one batch at most")
+    yield key("decode", kinds.choice(*DECODERS), "raw", "topic: what a payload is; `raw` leaves it as bytes")
+    yield key("schema", _LINES, None, "columns as SQL has them: `id BIGINT, at TIMESTAMP`; of json, csv and files")
+    yield key("avro_schema", kinds.FILE, None, "avro: the file (`.avsc`) with the schema of the payloads")
+    yield key("delimiter", _matching("text", "one character", r"."), ",", "csv: what is between two columns")
+    yield key(
+        "metadata",
+        kinds.BOOL,
+        True,
+        "topic, with decode: whether `_partition`, `_offset`, `_timestamp` and `_key` stand beside the decoded columns",
+    )
+    yield key(
+        "on_bad_row",
+        kinds.choice(*BAD_ROW_RULES),
+        "fail",
+        "what cannot be decoded: stop and name it, leave it out and count it, or put it aside",
+    )
+    yield key("quarantine_topic", _PLACE, None, "on_bad_row = quarantine: `stream/topic` for the rows, as they came")
+    yield key("quarantine_path", kinds.TEXT, None, "on_bad_row = quarantine: a folder for them, as Parquet")
+
+
+def _transform_keys() -> Iterator[Key]:
+    yield Key(
+        table="transform",
+        name="sql",
+        kind=_SQL,
+        help="a query over the table `source`; without it the rows go on as they are, which is faster",
+    )
+    yield Key(
+        table="transform",
+        name="watermark",
+        kind=_WATERMARK,
+        help="a column of times and how late rows may be: groups older than that are finished and written",
+    )
+    yield Key(
+        table="transform",
+        name="output_mode",
+        kind=kinds.choice(*OUTPUT_MODES),
+        default="append",
+        help="`append`: finished groups; topic and console also `update`: changed groups; console also `complete`: all",
+    )
+
+
+def _sink_keys() -> Iterator[Key]:
+    def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
+        return Key(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
+
+    yield key("type", kinds.choice(*SINKS), None, "where rows go", required=True)
+    yield key("path", kinds.TEXT, None, "parquet, delta: the folder; iceberg: the warehouse's folder")
+    yield key(
+        "partition_by",
+        _COLUMNS,
+        (),
+        "parquet, delta, iceberg: columns that make folders; `day` and `hour` are made from `_timestamp` if no column "
+        "has that name",
+    )
+    yield key("compression", kinds.choice(*COMPRESSIONS), "zstd", "parquet, delta, iceberg: of the files")
+    yield key("table", _TABLE, None, "iceberg: namespace and table")
+    yield key("catalog", kinds.FILE, None, "iceberg: the SQLite file of the catalogue; default: `catalog.db` in `path`")
+    yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
+    yield key("topic", kinds.TEXT, None, "topic: its name; a column `payload` is sent as it is, else the row as JSON")
+    yield key("key", _COLUMN, None, "topic: the column that is the message's key")
+    yield key("partitioning", kinds.choice(*PARTITIONINGS), None, "topic: as the option of the Spark sink")
+    yield key("create_partitions", kinds.integer(1, 1_000), None, "topic: make it if it is missing, with so many")
+    yield key("rows", kinds.integer(1, 10_000), 20, "console: rows of a batch that are shown")
+
+
+KEYS: tuple[Key, ...] = tuple(_keys())
+TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "sink", "spark")
+BY_TABLE: Mapping[str, Mapping[str, Key]] = {
+    table: {key.name: key for key in KEYS if key.table == table} for table in TABLES
+}
+
+
+def reference_markdown() -> str:
+    """The reference of all keys."""
+    lines = ["| key | default | kind | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.help} |" for key in KEYS]
+    lines.append(
+        '| `spark."spark..."` | - | any | settings of the Spark session, such as `"spark.sql.shuffle.partitions" = 4` |'
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _default(key: Key) -> str:
+    if key.is_required:
+        return "required"
+    return "-" if key.default in (None, ()) else f"`{key.kind.to_toml(key.default)}`"
