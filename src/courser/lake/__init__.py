@@ -1,1 +1,1 @@
-"""Tables in files: Parquet with names that say which offsets are inside, Delta and Iceberg."""
+"""Files and tables that other tools read: Parquet folders, Delta, Iceberg. Knows nothing of Spark and of topics."""
