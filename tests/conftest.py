@@ -13,7 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+pytest_plugins = ["tests.spark_fixtures"]
+
 SEED_VARIABLE = "COURSER_SEED"
+
+WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
+"""Where the tests are that share one Spark session, and so one process."""
 
 settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
 settings.register_profile(
@@ -40,13 +45,16 @@ class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     They share a child process there, and the last of them asks it what none of them has used. The tests of the wheel
     stay together too: they share an environment that takes a minute to install; and so does each module of the torture
-    tests, which has a server of its own. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing under
-    pytest 9.2.)
+    tests, which has a server of its own. All tests that use the Spark session of the process stay on one worker, so
+    that there is one Java and not one for each. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing
+    under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith("tests/test_packaging.py::"):
             return "packaging"
+        if nodeid.startswith(WITH_SPARK):
+            return "spark"
         if nodeid.startswith("tests/torture/"):
             return nodeid.partition("::")[0]
         found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)

@@ -1,0 +1,138 @@
+"""A Spark session as Courser needs it: UTC, this interpreter in the workers, small tasks, a quiet terminal.
+
+Starting one sets JAVA_HOME, PYSPARK_PYTHON and the like in the environment of this process, because Spark's scripts
+and workers read them there.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from courser.errors import CourserError
+from courser.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULTS: Mapping[str, str] = {
+    # Times of messages are UTC: a DataFrame must not show them in whatever zone this machine is in.
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's own 200 cost a stateful stream ten seconds in each batch.
+    "spark.sql.shuffle.partitions": "4",
+    # What other tools read: they refuse the INT96 that Spark writes otherwise.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Rows handed to Python at once: 2 MB for messages of 1 KB. The default of 10,000 takes twice the time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    # Without it Spark fails a reader that offers to look at filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+"""What a session gets that was told nothing else."""
+
+_LOOPBACK: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""On one machine nothing has to be reachable from outside."""
+
+
+class PackageMissing(CourserError):
+    """A package that Spark needs is not installed."""
+
+    def __init__(self, name: str, extra: str) -> None:
+        super().__init__(name, extra)
+        self.name = name
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.name} is not installed: pip install 'courser[{self.extra}]'"
+
+
+def spark_session(
+    app_name: str = "courser",
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path | None = None,
+) -> "SparkSession":
+    """Start Spark, or take the session that runs in this process already.
+
+    Args:
+        app_name: How Spark's own pages call it.
+        master: Where it runs: ``local[2]``, ``spark://host:7077``...
+        settings: Of Spark, over the defaults.
+        log: Where Java's output goes instead of the terminal; appended to.
+
+    Raises:
+        PackageMissing: pyspark or pyarrow.
+        JavaMissing: There is no Java that runs Spark.
+    """
+    for name in ("pyspark", "pyarrow"):
+        _import(name)
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        prepare_environment(os.environ, master)
+    chosen = session_settings(app_name, master, settings or {})
+    configuration = SparkConf().setAll(list(chosen.items()))
+    if log is not None and running is None and SparkContext._gateway is None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            gateway = launch_gateway(configuration, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+    session: SparkSession = SparkSession.builder.config(conf=configuration).getOrCreate()
+    return session
+
+
+def session_settings(app_name: str, master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """All that a session is told."""
+    return {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        **DEFAULTS,
+        **(_LOOPBACK if is_on_loopback(master) else {}),
+        **settings,
+    }
+
+
+def prepare_environment(environment: MutableMapping[str, str], master: str) -> None:
+    """Name the Java and the Python that Spark has to use, as far as nobody else has.
+
+    Raises:
+        JavaMissing: There is no Java that runs Spark.
+    """
+    find_java(environment).apply(environment)
+    if is_on_loopback(master):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if is_local(master):
+        # Whatever python3 is on the path: it knows neither this environment nor its packages.
+        environment["PYSPARK_PYTHON"] = sys.executable
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks run in the driver's own process."""
+    return master == "local" or master.startswith("local[")
+
+
+def is_on_loopback(master: str) -> bool:
+    """Whether everything is on this machine and nothing has to be reached from another one."""
+    return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+
+
+def _import(name: str) -> None:
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise PackageMissing(name, "spark") from error

@@ -1,0 +1,193 @@
+"""What tests with Spark share: one local session for the whole run, a server for each module, and a real cluster.
+
+The session lives in this process, so all tests that use it have to run in one (``conftest`` sees to it), and tests
+must not stop it. The cluster is a standalone master with two workers, as separate processes on loopback; its drivers
+are processes of their own too, because a process has at most one session: ``Cluster.run``.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from courser.spark.session import prepare_environment, session_settings, spark_session
+from tests.servers import ROOT, RunningServer, free_port
+
+if TYPE_CHECKING:
+    # Loaded by every run of pytest: pyspark is not, unless a test asks for it.
+    from pyspark.sql import SparkSession
+
+PATIENCE = 120.0
+"""Seconds that a start or a driver may take before the test gives up. Java on a busy machine is not quick."""
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A session of a test lives for a minute: the best machine code would be ready when it ends."""
+
+TEST_SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The session of this process: two tasks at a time."""
+    place = tmp_path_factory.mktemp("spark")
+    settings = TEST_SETTINGS | {
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.local.dir": str(place / "local"),
+    }
+    session = spark_session("tests", "local[2]", settings, log=place / "java.log")
+    yield session
+    session.stop()
+    end_java()
+
+
+def end_java() -> None:
+    """End the Java of this process, which otherwise ends some time after it."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        process: subprocess.Popen[bytes] = gateway.proc
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(PATIENCE)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server for the tests of a module: each takes topics of its own, and none kills it."""
+    with RunningServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:
+    """A master and two workers. Who kills a worker takes a cluster of its own: ``running_cluster``."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@dataclass
+class Cluster:
+    """A standalone Spark cluster on loopback."""
+
+    directory: Path
+    master: str
+    """What ``--master`` takes."""
+    environment: dict[str, str]
+    workers: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    def start_driver(
+        self, code: str, *arguments: str, settings: dict[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        """Run Python code as a driver of its own; ``spark`` is its session, ``arguments`` are in ``sys.argv[1:]``."""
+        chosen = session_settings("driver", self.master, TEST_SETTINGS | _EXECUTORS | (settings or {}))
+        program = _DRIVER.format(settings=chosen) + textwrap.dedent(code)
+        return subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            cwd=self.directory,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, code: str, *arguments: str, settings: dict[str, str] | None = None) -> str:
+        """Run Python code as a driver to its end; return what it printed."""
+        driver = self.start_driver(code, *arguments, settings=settings)
+        try:
+            output, errors = driver.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+            output, errors = driver.communicate()
+            raise AssertionError(f"the driver does not end:\n{output}\n{errors}") from None
+        assert driver.returncode == 0, f"the driver ended with {driver.returncode}:\n{output}\n{errors}"
+        return output
+
+
+_EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+}
+_DRIVER = """\
+import sys
+from courser.spark.session import spark_session
+spark = spark_session("driver", {settings!r}["spark.master"], {settings!r})
+"""
+
+
+@contextlib.contextmanager
+def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
+    """Start one, wait until its workers are known to the master, and end its processes by their ids."""
+    environment = dict(os.environ) | {
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+        # The tests themselves too: what they hand to Spark is imported by its workers.
+        "PYTHONPATH": str(ROOT),
+    }
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    prepare_environment(environment, master)
+    running = Cluster(directory, master, environment)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        on_loopback = ("--host", "127.0.0.1", "--webui-port", "0")
+        main_class = "org.apache.spark.deploy.master.Master"
+        processes.append(_start(running, "master", main_class, *on_loopback, "--port", str(port)))
+        for number in range(workers):
+            place = directory / f"worker-{number}"
+            main_class = "org.apache.spark.deploy.worker.Worker"
+            limits = ("--cores", "1", "--memory", "1g", "-d", str(place))
+            worker = _start(running, place.name, main_class, *on_loopback, *limits, master)
+            processes.append(worker)
+            running.workers.append(worker)
+        for number, process in enumerate(running.workers):
+            _wait_for_words(process, directory / f"worker-{number}.log", "Successfully registered with master")
+        yield running
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(PATIENCE)
+
+
+def _start(cluster: Cluster, name: str, main_class: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    import pyspark  # noqa: PLC0415
+
+    home = Path(pyspark.__file__).parent
+    with (cluster.directory / f"{name}.log").open("wb") as output:
+        return subprocess.Popen(
+            [home / "bin" / "spark-class", main_class, *arguments],
+            cwd=cluster.directory,
+            env=cluster.environment | {"SPARK_HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _wait_for_words(process: "subprocess.Popen[bytes]", log: Path, words: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while words not in log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, f"a worker does not get ready:\n{log.read_text(errors='replace')}"
+        try:
+            code = process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"a worker ended with {code}:\n{log.read_text(errors='replace')}")
