@@ -4,6 +4,7 @@ Starting one sets JAVA_HOME, PYSPARK_PYTHON and the like in the environment of t
 and workers read them there.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
@@ -76,6 +77,7 @@ def spark_session(
         _import(name)
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     running = SparkSession.getActiveSession()
@@ -89,6 +91,8 @@ def spark_session(
             gateway = launch_gateway(configuration, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     session: SparkSession = SparkSession.builder.config(conf=configuration).getOrCreate()
+    # It prints each error as a page of JSON at the moment it is made, before anybody could have handled it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 
 

@@ -1,0 +1,97 @@
+"""What a failure of Spark says in one line. The pages around it go to a log: ``keep_trace``.
+
+Spark wraps an error of Python into the text of a Java exception, with traces of both. The line that matters is the
+last of the innermost Python trace; without one it is Spark's own sentence, without its codes and plans.
+"""
+
+import re
+import traceback
+from datetime import datetime
+from pathlib import Path
+
+from courser.errors import CourserError
+
+_TRACE = "Traceback (most recent call last):"
+_PYTHON_ERROR = re.compile(r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Za-z_]\w*)(?:: (?P<says>.*))?$")
+_JAVA_ERROR = re.compile(r"(?:^|: )(?:[a-z_]\w*\.)+[\w$]*(?:Exception|Error): ")
+_END = re.compile(r"\s+SQLSTATE: |\n\s*\n|\n\s*at |\n===|\n== |\n\nJVM stacktrace|;\n")
+"""Where a message ends and Spark's own additions begin."""
+_PLACE = re.compile(r"SQLSTATE: \w+;? \(?line (\d+),? pos (\d+)")
+_CONDITIONS = re.compile(
+    r"^(?:\[[A-Z][\w.]*\] |Query \[id = [^\]]*\] terminated with exception: |Job aborted due to stage failure: )+"
+)
+_LOST_TASK = re.compile(r"^.*?most recent failure: Lost task [^)]*\)[^)]*\): ", re.DOTALL)
+_CALLED = re.compile(r"^An error occurred while calling [^\n]*\n: ")
+_LENGTH_MAX = 500
+"""Characters of a line: Spark prints whole plans into some of them."""
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, for somebody who knows neither Java nor Spark's inside."""
+    if isinstance(error, CourserError):
+        return _flat(str(error))
+    text = _text(error)
+    if _TRACE in text:
+        return _python_line(text)
+    if type(error).__module__.startswith(("pyspark", "py4j")):
+        return _spark_line(text) or type(error).__name__
+    said = _flat(text)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def keep_trace(error: BaseException, log: Path, moment: datetime) -> None:
+    """Append everything that is known about a failure."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    pages = ["".join(traceback.format_exception(error))]
+    # Java's own trace, which Spark keeps beside the message.
+    if java := getattr(error, "_stackTrace", None):
+        pages.append(f"Java:\n{java}")
+    with log.open("a") as file:
+        file.write(f"{moment.isoformat(timespec='seconds')} {one_line(error)}\n")
+        file.writelines(f"{page.rstrip()}\n" for page in pages)
+
+
+def _text(error: BaseException) -> str:
+    """The message. Errors of Spark ask Java for theirs, which may have ended."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 -- py4j raises whatever its connection meets
+        return str(getattr(error, "_desc", "") or f"{type(error).__name__}, and Java has ended ({failure})")
+
+
+def _python_line(text: str) -> str:
+    """The error that the last trace ends with."""
+    _, _, after = text.rpartition(_TRACE)
+    lines = after.split("\n")[1:]
+    start = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
+    if start is None:
+        return _spark_line(text)
+    said = _cut("\n".join(lines[start:]))
+    first, _, rest = said.partition("\n")
+    found = _PYTHON_ERROR.match(first)
+    if found is None:
+        return _flat(said)
+    message = _flat(f"{found['says'] or ''}\n{rest}")
+    # Ours are sentences; of all others the name is half of what they say.
+    return message if message and found["module"].startswith("courser.") else f"{found['name']}: {message}".rstrip(": ")
+
+
+def _spark_line(text: str) -> str:
+    """Spark's own sentence."""
+    place = _PLACE.search(text)
+    text = _CALLED.sub("", text.strip())
+    sentence = _cut(text)
+    sentence = _LOST_TASK.sub("", sentence)
+    while found := _JAVA_ERROR.search(sentence):
+        sentence = sentence[found.end() :]
+    sentence = _flat(_CONDITIONS.sub("", sentence))
+    return f"{sentence.rstrip('.')} (line {place[1]}, position {place[2]})" if place else sentence
+
+
+def _cut(text: str) -> str:
+    return _END.split(text, maxsplit=1)[0].strip()
+
+
+def _flat(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LENGTH_MAX else f"{line[:_LENGTH_MAX]}..."
