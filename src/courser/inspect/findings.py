@@ -1,5 +1,6 @@
 """What a check of a directory reports."""
 
+import errno
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -35,6 +36,12 @@ class Finding:
     first_offset: int | None = None
     end_offset: int | None = None
     """The offset behind the last one that is concerned; None if nobody knows."""
+
+
+def reading_failure(path: Path, error: OSError) -> Finding:
+    """What to report for a file that cannot be read: a bad disk is damage, missing rights are not."""
+    severity = Severity.DAMAGE if error.errno == errno.EIO else Severity.UNREADABLE
+    return Finding(severity, "files", path, f"cannot be read: {error.strerror or error}")
 
 
 @dataclass(slots=True)

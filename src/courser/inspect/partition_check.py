@@ -1,12 +1,13 @@
 """One partition: its ledger, its segments and how they follow one another, its stored consumer offsets."""
 
-import errno
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from courser.inspect.findings import Finding, Severity, VerifySummary
+from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
 from courser.inspect.identity import find_first_header, identity_of
-from courser.inspect.segment_check import Expectation, SegmentCheck, SegmentResult
+from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, SegmentResult, check_segment
 from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -15,6 +16,9 @@ from courser.storage.offset_table import GRANULE
 from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_offset_of, log_path
 
 _NO_LEDGER = LedgerReading(LedgerState(), 0, 0, (), exists=False)
+
+CheckSegment: TypeAlias = Callable[[SegmentPlan, Expectation], SegmentOutcome]
+"""Checks a segment, or knows what came of a check elsewhere."""
 
 
 def _always() -> bool:
@@ -26,10 +30,40 @@ def is_partition(names: list[str]) -> bool:
     return LEDGER in names or any(base_offset_of(name, LOG_SUFFIX) is not None for name in names)
 
 
-def reading_failure(path: Path, error: OSError) -> Finding:
-    """What to report for a file that cannot be read: a bad disk is damage, missing rights are not."""
-    severity = Severity.DAMAGE if error.errno == errno.EIO else Severity.UNREADABLE
-    return Finding(severity, "files", path, f"cannot be read: {error.strerror or error}")
+@dataclass(frozen=True, slots=True)
+class PartitionSurvey:
+    """A partition's directory at one moment: which segments it has, and what its ledger says of them."""
+
+    bases: tuple[int, ...]
+    """First offsets of the segments, rising."""
+    has_quarantine: bool
+    ledger_findings: tuple[Finding, ...]
+    identity: PartitionIdentity | None
+    reading: LedgerReading
+
+    def is_deleted(self, base: int) -> bool:
+        """Whether the segment lies below the start offset."""
+        return base < self.reading.state.numbers.start_offset
+
+    def plans(self, directory: Path) -> Iterator[SegmentPlan]:
+        """Every segment that is worth a check, in order."""
+        if self.identity is None:
+            return
+        state = self.reading.state
+        progress = state.progress
+        sealed_end = max((facts.end_offset for facts in state.sealed.values()), default=0)
+        for number, base in enumerate(self.bases):
+            if self.is_deleted(base):
+                continue
+            is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
+            expected = Expectation(
+                base_offset=base,
+                sealed=state.sealed.get(base),
+                synced=progress if progress is not None and progress.base_offset == base else None,
+                next_base_offset=self.bases[number + 1] if number + 1 < len(self.bases) else None,
+                known_damages=tuple(damage for damage in state.damages if damage.base_offset == base),
+            )
+            yield SegmentPlan(directory, self.identity, expected, is_synced)
 
 
 class PartitionCheck:
@@ -43,33 +77,43 @@ class PartitionCheck:
         *,
         is_settled: Callable[[], bool],
         on_progress: Callable[[int], None],
+        check: CheckSegment | None = None,
     ) -> None:
+        """Nothing is read yet; without ``check`` the segments are checked here, one after the other."""
         self._file_system = file_system
         self._directory = directory
         self._summary = summary
         self._is_settled = is_settled
         self._on_progress = on_progress
+        self._check = check or self._check_here
         self._end_offset: int | None = None
         self._last_timestamp = 0
 
-    def findings(self) -> Iterator[Finding]:
-        """Everything that is wrong in the directory."""
+    def survey(self) -> PartitionSurvey:
+        """Look at the names and at the ledger."""
         # First the names, then the ledger: a segment that the ledger calls sealed was there before it said so.
         entries = self._file_system.list_directory(self._directory)
         bases = sorted(base for entry in entries if (base := base_offset_of(entry.name, LOG_SUFFIX)) is not None)
-        self._summary.partition_count += 1
-        yield from self._check_ledger()
+        findings = tuple(self._check_ledger())
         identity = self._find_identity(bases)
-        if identity is None:
-            if bases:
+        reading = self._read_ledger(identity) if identity is not None else _NO_LEDGER
+        has_quarantine = any(entry.name == QUARANTINE for entry in entries)
+        return PartitionSurvey(tuple(bases), has_quarantine, findings, identity, reading)
+
+    def findings(self, survey: PartitionSurvey | None = None) -> Iterator[Finding]:
+        """Everything that is wrong in the directory, as it is or as it was at the survey."""
+        survey = survey or self.survey()
+        self._summary.partition_count += 1
+        yield from survey.ledger_findings
+        if survey.identity is None:
+            if survey.bases:
                 text = "nobody knows whose segments these are: neither the ledger nor a batch header is readable"
                 yield Finding(Severity.DAMAGE, "ledger", self._directory, text)
             return
-        reading = self._read_ledger(identity)
-        yield from self._find_missing(bases, reading, identity)
-        yield from self._check_segments(bases, reading, identity)
-        yield from self._check_consumers(reading)
-        if any(entry.name == QUARANTINE for entry in entries):
+        yield from self._find_missing(survey.bases, survey.reading, survey.identity)
+        yield from self._check_segments(survey)
+        yield from self._check_consumers(survey.reading)
+        if survey.has_quarantine:
             text = "holds what earlier starts set aside: not checked"
             yield Finding(Severity.NOTE, "files", self._directory / QUARANTINE, text)
 
@@ -135,7 +179,9 @@ class PartitionCheck:
 
     # --- segments ---
 
-    def _find_missing(self, bases: list[int], reading: LedgerReading, identity: PartitionIdentity) -> Iterator[Finding]:
+    def _find_missing(
+        self, bases: tuple[int, ...], reading: LedgerReading, identity: PartitionIdentity
+    ) -> Iterator[Finding]:
         """Segments that the ledger knows and the directory does not have."""
         known = dict(reading.state.sealed)
         progress = reading.state.progress
@@ -166,42 +212,31 @@ class PartitionCheck:
             return True
         return True
 
-    def _check_segments(
-        self, bases: list[int], reading: LedgerReading, identity: PartitionIdentity
-    ) -> Iterator[Finding]:
-        state = reading.state
-        self._end_offset = state.numbers.start_offset if reading.exists else None
-        sealed_end = max((facts.end_offset for facts in state.sealed.values()), default=0)
-        for number, base in enumerate(bases):
-            path = log_path(self._directory, base)
-            if base < state.numbers.start_offset:
-                text = "below the start offset: being deleted, or deleted at the next start"
-                yield Finding(Severity.NOTE, "files", path, text)
-                continue
-            progress = state.progress
-            is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
-            expected = Expectation(
-                base_offset=base,
-                sealed=state.sealed.get(base),
-                synced=progress if progress is not None and progress.base_offset == base else None,
-                is_settled=_always if is_synced else self._is_settled,
-                next_base_offset=bases[number + 1] if number + 1 < len(bases) else None,
+    def _check_segments(self, survey: PartitionSurvey) -> Iterator[Finding]:
+        state = survey.reading.state
+        self._end_offset = state.numbers.start_offset if survey.reading.exists else None
+        for base in filter(survey.is_deleted, survey.bases):
+            text = "below the start offset: being deleted, or deleted at the next start"
+            yield Finding(Severity.NOTE, "files", log_path(self._directory, base), text)
+        for plan in survey.plans(self._directory):
+            expected = replace(
+                plan.expected,
+                is_settled=_always if plan.is_synced else self._is_settled,
                 last_timestamp=self._last_timestamp,
-                known_damages=tuple(damage for damage in state.damages if damage.base_offset == base),
             )
-            try:
-                check = SegmentCheck(self._file_system, self._directory, identity, expected, self._note_size)
-                yield from self._check_order(path, base, state)
-                yield from check.findings()
-            except FileNotFoundError:
-                yield Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped")
+            outcome = self._check(plan, expected)
+            self._summary.size += outcome.size
+            if outcome.result is None:
+                yield from outcome.findings
                 self._end_offset = None
                 continue
-            except OSError as error:
-                yield reading_failure(path, error)
-                self._end_offset = None
-                continue
-            self._take(check.result, expected.sealed)
+            base = expected.base_offset
+            yield from self._check_order(log_path(self._directory, base), base, state)
+            yield from outcome.findings
+            self._take(outcome.result, expected.sealed)
+
+    def _check_here(self, plan: SegmentPlan, expected: Expectation) -> SegmentOutcome:
+        return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress)
 
     def _take(self, result: SegmentResult, sealed: SegmentFacts | None) -> None:
         summary = self._summary

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.inspect.batch_check import check_batch
-from courser.inspect.findings import Finding, Severity
+from courser.inspect.findings import Finding, Severity, reading_failure
 from courser.inspect.index_check import IndexCheck
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem
@@ -46,6 +46,55 @@ class SegmentResult:
     """Whether every byte was a good batch, or zeros behind the last."""
     ends_in_damage: bool = False
     """Whether ``end_offset`` is only where the good part ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """One segment that is to be checked, by whomever: no open file in it, nothing of this process."""
+
+    directory: Path
+    identity: PartitionIdentity
+    expected: Expectation
+    """Without ``is_settled`` and ``last_timestamp``."""
+    is_synced: bool
+    """Whether the ledger says that all of it was synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOutcome:
+    """What came of the check of one segment."""
+
+    findings: tuple[Finding, ...]
+    result: SegmentResult | None
+    """None if it could not be read, or is gone."""
+    size: int = 0
+    """Bytes that were read."""
+
+
+def check_segment(
+    file_system: FileSystem,
+    directory: Path,
+    identity: PartitionIdentity,
+    expected: Expectation,
+    on_progress: Callable[[int], None],
+) -> SegmentOutcome:
+    """Check one segment to its end. One that is gone, or cannot be read, is an outcome too."""
+    path = log_path(directory, expected.base_offset)
+    sizes: list[int] = []
+
+    def note_size(size: int) -> None:
+        sizes.append(size)
+        on_progress(size)
+
+    try:
+        check = SegmentCheck(file_system, directory, identity, expected, note_size)
+        findings = tuple(check.findings())
+    except FileNotFoundError:
+        gone = Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped")
+        return SegmentOutcome((gone,), None, sum(sizes))
+    except OSError as error:
+        return SegmentOutcome((reading_failure(path, error),), None, sum(sizes))
+    return SegmentOutcome(findings, check.result, sum(sizes))
 
 
 class SegmentCheck:

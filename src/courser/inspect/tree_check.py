@@ -18,10 +18,10 @@ from courser.catalog.directories import identity_of, uuid_of
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData
-from courser.inspect.findings import Finding, Severity
+from courser.inspect.findings import Finding, Severity, reading_failure
 from courser.inspect.identity import identity_text, read_whole
 from courser.inspect.metadata_check import Metadata, examine_metadata
-from courser.inspect.partition_check import is_partition, reading_failure
+from courser.inspect.partition_check import is_partition
 from courser.inspect.small_files import LedgerInspection
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import (

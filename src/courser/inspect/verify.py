@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from courser.inspect.findings import Finding, Severity, VerifySummary
+from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
 from courser.inspect.metadata_check import Metadata, MetadataCheck
 from courser.inspect.modes_check import ModesCheck
-from courser.inspect.partition_check import PartitionCheck, is_partition, reading_failure
+from courser.inspect.partition_check import CheckSegment, PartitionCheck, PartitionSurvey, is_partition
+from courser.inspect.segment_check import SegmentPlan
 from courser.inspect.small_files import BadRecordRow, SessionInspection
 from courser.inspect.tree_check import TreeCheck
 from courser.storage.files import EntryKind, FileSystem
@@ -37,12 +38,22 @@ class Verification:
     """Checks everything below a directory. ``findings`` once, then ``summary``.
 
     Reads only, takes no lock, and may run beside a server: what is being written or deleted meanwhile is no damage.
+    The segments may be checked elsewhere, several at a time: ``plan`` lists them, and ``check`` brings the outcomes.
     """
 
-    def __init__(self, file_system: FileSystem, directory: Path, on_progress: Callable[[int], None] = _ignore) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: Path,
+        on_progress: Callable[[int], None] = _ignore,
+        *,
+        check: CheckSegment | None = None,
+    ) -> None:
         self._file_system = file_system
         self._directory = directory
         self._on_progress = on_progress
+        self._check = check
+        self._surveys: dict[Path, PartitionSurvey] = {}
         self._failures: list[Finding] = []
         self._partitions: list[Path] = []
         self._size = 0
@@ -84,6 +95,19 @@ class Verification:
             if entry.kind is EntryKind.DIRECTORY:
                 self._search(directory / entry.name)
 
+    def plan(self) -> list[SegmentPlan]:
+        """Every segment that is there now. What comes later is not looked at by ``findings`` either."""
+        plans: list[SegmentPlan] = []
+        for path in self._partitions:
+            try:
+                survey = self._partition_check(path).survey()
+            except OSError:
+                # Gone or unreadable: ``findings`` looks again and says so.
+                continue
+            self._surveys[path] = survey
+            plans += survey.plans(path)
+        return plans
+
     def findings(self) -> Iterator[Finding]:
         """Everything that is wrong, partition by partition."""
         for finding in self._all():
@@ -103,17 +127,20 @@ class Verification:
 
     # --- partitions ---
 
-    def _check_partition(self, path: Path) -> Iterator[Finding]:
-        check = PartitionCheck(
+    def _partition_check(self, path: Path) -> PartitionCheck:
+        return PartitionCheck(
             self._file_system,
             path,
             self.summary,
             is_settled=partial(self._is_settled, path),
             on_progress=self._on_progress,
+            check=self._check,
         )
+
+    def _check_partition(self, path: Path) -> Iterator[Finding]:
         findings: list[Finding] = []
         try:
-            findings += check.findings()
+            findings += self._partition_check(path).findings(self._surveys.get(path))
         except FileNotFoundError:
             findings.append(Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped"))
         except OSError as error:
@@ -213,19 +240,24 @@ class Verification:
         return True
 
     def _is_settled_here(self) -> bool:
-        return self._has_session and self._is_clean(self._directory)
+        return self._has_session and is_clean(self._file_system, self._directory)
 
     def _is_settled(self, partition: Path) -> bool:
-        """Whether the server of a partition has stopped cleanly and not started again since."""
-        directory = self._directory if self._has_session else _data_directory_of(partition)
-        return directory is not None and self._is_clean(directory)
+        directory = self.data_directory_of(partition)
+        return directory is not None and is_clean(self._file_system, directory)
 
-    def _is_clean(self, directory: Path) -> bool:
-        try:
-            session = read_session(self._file_system, directory)
-        except OSError:
-            return False
-        return session is not None and session.is_clean
+    def data_directory_of(self, partition: Path) -> Path | None:
+        """Whose session says how the partition was left; None if nobody knows."""
+        return self._directory if self._has_session else _data_directory_of(partition)
+
+
+def is_clean(file_system: FileSystem, data_directory: Path) -> bool:
+    """Whether the server of a data directory has stopped cleanly and not started again since."""
+    try:
+        session = read_session(file_system, data_directory)
+    except OSError:
+        return False
+    return session is not None and session.is_clean
 
 
 def _data_directory_of(partition: Path) -> Path | None:

@@ -1,1 +1,1 @@
-"""Ready-made Spark jobs over topics and segments: each a function and a command."""
+"""Ready-made jobs on Spark: export, replay, audit, compact, usage, backfill, merge. Each a function with a report."""

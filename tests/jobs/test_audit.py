@@ -1,0 +1,178 @@
+"""Audit on Spark: every planted damage is found under its name, and nothing else, also beside a server that writes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import courser
+from courser.inspect.findings import Finding, Severity
+from courser.inspect.verify import Verification
+from courser.jobs.audit import AuditReport, NothingToAudit, audit
+from courser.storage.local_files import LocalFileSystem
+from tests.inspect.partitions import PER_BATCH, Partition, batch_at, cut, flip, full_partition, stored
+from tests.servers import RunningServer
+
+SEGMENT_SIZE = 64 * 1024
+
+
+def facts(finding: Finding) -> tuple[object, ...]:
+    return finding.severity, finding.check, finding.path.name, finding.first_offset
+
+
+def flip_a_body(partition: Partition) -> None:
+    flip(partition.logs[1], 300)
+
+
+def flip_a_header(partition: Partition) -> None:
+    flip(partition.logs[2], 60)
+
+
+def flip_an_early_and_a_late_segment(partition: Partition) -> None:
+    flip(partition.logs[0], 700)
+    flip(partition.logs[-1], 10)
+
+
+def cut_a_sealed_segment(partition: Partition) -> None:
+    cut(partition.logs[1], 500)
+
+
+def cut_the_open_segment(partition: Partition) -> None:
+    cut(partition.logs[-1], 10)
+
+
+def lose_a_segment(partition: Partition) -> None:
+    partition.logs[1].unlink()
+
+
+def lose_a_segment_and_the_ledger(partition: Partition) -> None:
+    partition.logs[2].unlink()
+    partition.ledger.unlink()
+
+
+def flip_an_index(partition: Partition) -> None:
+    flip(partition.indexes[0], 90)
+
+
+def swap_two_indexes(partition: Partition) -> None:
+    partition.indexes[0].write_bytes(partition.indexes[1].read_bytes())
+
+
+def flip_the_ledger(partition: Partition) -> None:
+    flip(partition.ledger, 300)
+
+
+def let_time_go_back_between_segments(partition: Partition) -> None:
+    """The second segment's first batch is older than the first segment's last one."""
+    log = partition.logs[1]
+    base = int(log.stem)
+    old = stored(batch_at(base), offset=base, time=1)
+    log.write_bytes(old + log.read_bytes()[len(old) :])
+
+
+HURTS = {
+    flip_a_body: {"log"},
+    flip_a_header: {"log"},
+    flip_an_early_and_a_late_segment: {"log"},
+    cut_a_sealed_segment: {"log"},
+    cut_the_open_segment: {"log"},
+    lose_a_segment: {"files"},
+    lose_a_segment_and_the_ledger: {"ledger", "continuity"},
+    flip_an_index: {"index"},
+    swap_two_indexes: {"index"},
+    flip_the_ledger: {"ledger"},
+    let_time_go_back_between_segments: {"times", "ledger", "index"},
+}
+
+
+def damages(findings: tuple[Finding, ...] | list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.DAMAGE]
+
+
+@pytest.mark.parametrize(("hurt", "checks"), HURTS.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_planted_damage_is_found_as_verify_finds_it(
+    spark: SparkSession, tmp_path: Path, hurt: Callable[[Partition], None], checks: set[str]
+) -> None:
+    partition = full_partition(tmp_path / "data")
+    hurt(partition)
+    report = audit(spark, partition.data_directory)
+    assert {finding.check for finding in damages(report.findings)} == checks
+    one_after_the_other = Verification(LocalFileSystem(), partition.data_directory)
+    assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
+    assert report.is_damaged
+    assert report.summary == one_after_the_other.summary
+
+
+def test_a_healthy_directory_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    partition = full_partition(tmp_path / "data")
+    report = audit(spark, partition.data_directory)
+    assert report.findings == ()
+    assert not report.is_damaged
+    assert (report.summary.segment_count, report.summary.message_count) == (len(partition.logs), 30 * PER_BATCH)
+    assert report.summary.size >= sum(path.stat().st_size for path in partition.logs)
+
+
+def test_a_torn_end_is_a_note_before_a_stop_and_damage_after_a_clean_one(spark: SparkSession, tmp_path: Path) -> None:
+    partition = full_partition(tmp_path / "data", is_closed=False)
+    with partition.logs[-1].open("r+b") as file:
+        file.seek(partition.log.segments[-1].size)
+        file.write(b"half a batch")
+    assert [finding.severity for finding in audit(spark, partition.data_directory).findings] == [Severity.NOTE]
+    stopped = full_partition(tmp_path / "stopped")
+    with stopped.logs[-1].open("ab") as file:
+        file.write(b"half a batch")
+    assert len(damages(audit(spark, stopped.data_directory).findings)) == 1
+
+
+def test_a_directory_without_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NothingToAudit, match="no partition lies below"):
+        audit(spark, tmp_path)
+
+
+@contextmanager
+def messages_arriving(server: RunningServer, topic: str) -> Iterator[threading.Semaphore]:
+    """Somebody sends until the block ends, and raises the semaphore with every acknowledged batch."""
+    stop, sent = threading.Event(), threading.Semaphore(0)
+
+    def send() -> None:
+        with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
+            client.create_topic("shop", topic, 2)
+            while not stop.is_set():
+                client.send_messages("shop", topic, [b"x" * 1000] * 20)
+                sent.release()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert sent.acquire(timeout=30)
+        yield sent
+    finally:
+        stop.set()
+        sender.join(30)
+    assert not sender.is_alive()
+
+
+def test_nothing_is_found_beside_a_server_that_writes(spark: SparkSession, tmp_path: Path) -> None:
+    settings = {"system.segment.size": SEGMENT_SIZE}
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
+            client.create_stream("shop")
+        reports: list[AuditReport] = []
+        with messages_arriving(server, "orders") as sent:
+            for _ in range(6):
+                reports.append(audit(spark, server.data))
+                assert sent.acquire(timeout=30)
+        assert [
+            finding for report in reports for finding in report.findings if finding.severity is not Severity.NOTE
+        ] == []
+        assert reports[-1].summary.segment_count > reports[0].summary.segment_count > 0
+        assert server.stop() == 0
+        assert audit(spark, server.data).findings == ()
+        # And what is planted now is found.
+        log = min(server.data.glob("streams/*/topics/*/partitions/*/*.log"))
+        flip(log, 400)
+        [damage] = damages(audit(spark, server.data).findings)
+        assert damage.path == log
