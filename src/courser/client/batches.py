@@ -22,6 +22,11 @@ class PolledBatches:
         self.size = polled.size
         """Bytes of all batches."""
 
+    @property
+    def pieces(self) -> tuple[memoryview, ...]:
+        """The bytes: whole batch records behind one another. Valid for as long as somebody holds them."""
+        return self._polled.pieces
+
     @cached_property
     def views(self) -> list[BatchView]:
         """The batches."""

@@ -7,6 +7,7 @@ between calls, and with it signs of life, linger times and reconnects.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -48,6 +49,13 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Have the loop do something, without waiting for it."""
+        if self.loop.is_closed():
+            work.close()
+            raise ClientClosed("the client is closed")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def stop(self) -> None:
         """End the loop and its thread. May be repeated."""

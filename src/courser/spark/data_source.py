@@ -1,0 +1,35 @@
+"""The data source ``courser``: what Spark calls, and in which order the parts behind it are made.
+
+Everything here is cheap: Spark builds a source and its readers in several processes, and connects in few of them.
+"""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from courser.spark.batch_reader import BatchReader
+from courser.spark.options import Use, parse_options
+from courser.spark.read_options import read_options
+from courser.spark.schema import check_schema, default_schema
+
+
+class CourserSource(DataSource):
+    """``spark.read.format("courser")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "courser"
+
+    def schema(self) -> StructType:
+        """The columns, if the user names none. Raises ``OptionRefused``."""
+        # Spark does not say yet whether it will be a batch read or a stream.
+        values = parse_options(self.options, Use.BATCH, Use.STREAM)
+        return default_schema(
+            values["schemaStyle"], include_headers=values["includeHeaders"], columns=values["columns"]
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For a batch read. Raises ``OptionRefused``."""
+        options, values = read_options(self.options, Use.BATCH)
+        check_schema(schema, values["schemaStyle"])
+        return BatchReader(options, schema)

@@ -1,0 +1,241 @@
+"""Batches as they are stored and polled into Arrow record batches, straight from their bytes.
+
+Only the columns that are asked for are made. Numpy finds the frames and reads their fields, one C++ loop gathers the
+payloads; there is no Python object per message. Spark is fastest with record batches of 2 to 4 MB: larger ones are cut.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+from numpy.typing import NDArray
+
+from courser.errors import InvalidBatch
+from courser.records import layout
+from courser.records.frames import survey_frames
+from courser.spark.errors import ReadFailed
+from courser.spark.header_blocks import Positions, find_entries, gather, headers_column, key_column
+from courser.spark.options import OFFSET_MAX
+
+ROW_COUNT_MAX = 10_000
+"""Rows of one record batch: Spark gets slower beyond."""
+_LOG_APPEND_TIME = 1
+"""``timestampType`` of Kafka's source: the time is that of the append."""
+_INT32_MAX = 2**31 - 1
+
+
+class Decoder:
+    """Makes record batches of one topic's messages."""
+
+    def __init__(self, schema: Any, *, stream: str, topic: str, size_max: int) -> None:
+        """Prepare for a schema.
+
+        Args:
+            schema: The Arrow schema that Spark expects.
+            stream: What stands in the column of that name.
+            topic: The same.
+            size_max: Bytes of one record batch, about.
+        """
+        self._schema = schema
+        self._size_max = size_max
+        self._constants = {"stream": _Repeated(stream), "topic": _Repeated(topic)}
+
+    def decode(self, records: memoryview, start: int, end: int) -> Iterator[Any]:
+        """Record batches of the messages from offset ``start`` to below ``end``; there may be others around them.
+
+        Raises:
+            ReadFailed: the lengths inside contradict each other, or an offset has more than 63 bits.
+        """
+        frames = _Frames(records, *_survey(records))
+        count = len(frames.starts)
+        if not count:
+            return
+        first, last = frames.base_offsets[0] + frames.deltas[0], frames.base_offsets[-1] + frames.deltas[-1]
+        if last > OFFSET_MAX:
+            raise ReadFailed(f"offset {last} has more than 63 bits: Spark has no type for it")
+        if first < start or last >= end:
+            frames = frames.between(start, end)
+        for part in frames.cut(self._size_max):
+            yield self._record_batch(part)
+
+    def _record_batch(self, frames: "_Frames") -> Any:
+        arrays = [self._column(frames, field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, frames: "_Frames", field: Any) -> Any:
+        name, count = field.name, len(frames.starts)
+        if name in self._constants:
+            return self._constants[name].times(count)
+        if name == "headers":
+            return headers_column(frames.data, frames.entries, count, field.type)
+        return _COLUMNS[name](frames, field.type)
+
+
+class _Repeated:
+    """One text, as often as it is asked for: the longest array so far is kept."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._array = pa.array([], pa.string())
+
+    def times(self, count: int) -> Any:
+        if len(self._array) < count:
+            self._array = pa.repeat(self._text, max(count, ROW_COUNT_MAX))
+        return self._array.slice(0, count)
+
+
+def _survey(records: memoryview) -> "tuple[Positions, Positions, Positions]":
+    """Where every frame begins; where the batches begin, and how many frames each has."""
+    starts: list[Positions] = []
+    batches: list[int] = []
+    counts: list[int] = []
+    position, size = 0, len(records)
+    while position < size:
+        fields = layout.WIRE_HEADER.unpack_from(records, position)
+        length, count = fields[4], fields[6]
+        body = position + layout.BATCH_HEADER_SIZE
+        try:
+            found = survey_frames(records[body : position + length], count)[0]
+        except InvalidBatch as error:
+            raise ReadFailed(f"the batch at offset {fields[1]} cannot be read: {error.reason}") from error
+        starts.append(found.starts + body)
+        batches.append(position)
+        counts.append(count)
+        position += length
+    if len(starts) == 1:
+        return starts[0], np.array(batches), np.array(counts)
+    return np.concatenate(starts or [np.empty(0, np.int64)]), np.array(batches, np.int64), np.array(counts, np.int64)
+
+
+class _Frames:
+    """Some frames of batches that lie behind one another, and their fields as arrays."""
+
+    def __init__(self, records: memoryview, starts: Positions, batches: Positions, counts: Positions) -> None:
+        self.records = records
+        self.data = np.frombuffer(records, np.uint8)
+        self.starts = starts
+        self._batches = batches
+        self._counts = counts
+
+    def between(self, start: int, end: int) -> "_Frames":
+        """Only those from offset ``start`` to below ``end``."""
+        offsets = self.offsets
+        wanted = (offsets >= start) & (offsets < end)
+        number = np.repeat(np.arange(len(self._batches)), self._counts)[wanted]
+        counts = np.bincount(number, minlength=len(self._batches))
+        return _Frames(self.records, self.starts[wanted], self._batches, counts)
+
+    def cut(self, size_max: int) -> "Iterator[_Frames]":
+        """In pieces of about ``size_max`` bytes: small remains go with the piece before them."""
+        count = len(self.starts)
+        if not count:
+            return
+        extent = len(self.records) - int(self.starts[0])
+        if count <= ROW_COUNT_MAX and extent <= size_max + size_max // 2:
+            yield self
+            return
+        number = np.repeat(np.arange(len(self._batches)), self._counts)
+        first = 0
+        while first < count:
+            behind = int(np.searchsorted(self.starts, self.starts[first] + size_max))
+            last = min(max(behind, first + 1), first + ROW_COUNT_MAX)
+            counts = np.bincount(number[first:last], minlength=len(self._batches))
+            yield _Frames(self.records, self.starts[first:last], self._batches, counts)
+            first = last
+
+    # --- fields ---------------------------------------------------------------------------------------
+
+    def field(self, position: int, dtype: str) -> NDArray[Any]:
+        """One field of every frame."""
+        width = np.dtype(dtype).itemsize
+        # Numbers that begin at every single byte, overlapping: picking from them reads any position.
+        every_byte: NDArray[Any] = np.ndarray((len(self.data) - width + 1,), dtype, self.records, 0, (1,))
+        return every_byte[self.starts + position]
+
+    def _of_batch(self, position: int) -> Positions:
+        """One field of every frame's batch."""
+        every_byte: NDArray[np.int64] = np.ndarray((len(self.data) - 7,), "<i8", self.records, 0, (1,))
+        return np.repeat(every_byte[self._batches + position], self._counts)
+
+    @cached_property
+    def base_offsets(self) -> Positions:
+        """Of the batch of every frame. Those with more than 63 bits are below 0."""
+        return self._of_batch(_BASE_OFFSET_POSITION)
+
+    @cached_property
+    def deltas(self) -> Positions:
+        """The number of every frame in its batch."""
+        return self.field(layout.FRAME_OFFSET_DELTA_POSITION, "<u4").astype(np.int64)
+
+    @property
+    def offsets(self) -> Positions:
+        """Of every message."""
+        return self.base_offsets + self.deltas
+
+    @property
+    def timestamps(self) -> Positions:
+        """When every message was appended."""
+        return self._of_batch(_TIMESTAMP_POSITION)
+
+    @property
+    def origin_timestamps(self) -> Positions:
+        """When every message was made."""
+        deltas = self.field(layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.int64)
+        return self._of_batch(_ORIGIN_POSITION) + deltas
+
+    @property
+    def partitions(self) -> NDArray[np.int32]:
+        """Of every message."""
+        return self._of_batch(_PARTITION_POSITION).astype(np.int32)
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        """Two halves for every message."""
+        halves = np.empty((len(self.starts), 2), "<u8")
+        halves[:, 0] = self.field(layout.FRAME_ID_POSITION, "<u8")
+        halves[:, 1] = self.field(layout.FRAME_ID_POSITION + 8, "<u8")
+        return halves
+
+    @cached_property
+    def payload_ends(self) -> Positions:
+        """Where every payload ends and the user headers begin."""
+        lengths = self.field(layout.FRAME_LENGTHS_POSITION + 4, "<u4").astype(np.int64)
+        return self.starts + layout.FRAME_HEADER_SIZE + lengths
+
+    @cached_property
+    def entries(self) -> Any:
+        """All user headers."""
+        lengths = self.field(layout.FRAME_LENGTHS_POSITION, "<u4").astype(np.int64)
+        return find_entries(self.data, self.payload_ends, lengths)
+
+
+_PARTITION_POSITION, _BASE_OFFSET_POSITION, _TIMESTAMP_POSITION, _ORIGIN_POSITION = 0, 8, 16, 24
+
+
+def _numbers(kind: Any, values: NDArray[Any]) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _ids(frames: _Frames) -> Any:
+    count = len(frames.starts)
+    bounds = np.arange(0, 16 * count + 1, 16, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(frames.ids)])
+
+
+def _payloads(frames: _Frames) -> Any:
+    return gather(frames.data, frames.starts + layout.FRAME_HEADER_SIZE, frames.payload_ends)
+
+
+_COLUMNS: dict[str, Callable[[_Frames, Any], Any]] = {
+    "partition": lambda frames, kind: _numbers(kind, frames.partitions),
+    "offset": lambda frames, kind: _numbers(kind, frames.offsets),
+    "timestamp": lambda frames, kind: _numbers(kind, frames.timestamps),
+    "origin_timestamp": lambda frames, kind: _numbers(kind, frames.origin_timestamps),
+    "timestampType": lambda frames, kind: _numbers(kind, np.full(len(frames.starts), _LOG_APPEND_TIME, np.int32)),
+    "id": lambda frames, _: _ids(frames),
+    "key": lambda frames, _: key_column(frames.data, frames.entries, len(frames.starts)),
+    "payload": lambda frames, _: _payloads(frames),
+    "value": lambda frames, _: _payloads(frames),
+}

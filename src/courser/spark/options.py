@@ -1,0 +1,385 @@
+"""The options of the data source ``courser``: one table, from which parsing, error messages and documentation are made.
+
+Spark hands options over as text, with names in whatever case. Unknown names are errors that name the closest one that
+exists; so are values that an option does not take. Passwords and tokens may come from the environment instead: the
+driver resolves them once, so that they stand in no plan and no log.
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from courser.client.contexts import resolve_target
+from courser.client.targets import Target
+from courser.errors import ClientFailure, ErrorCode, TargetRefused
+from courser.model.quantities import parse_byte_size, parse_duration
+
+_SECOND = 1_000_000
+OFFSET_MAX = 2**63 - 1
+"""What Spark's BIGINT holds. Offsets of the server have 64 bits without a sign; larger ones are refused."""
+EARLIEST = -2
+LATEST = -1
+"""In offsets by partition, as Kafka's source writes them."""
+
+
+class OptionRefused(ClientFailure):
+    """An option that does not exist, is missing, or has a value that it does not take."""
+
+    code = ErrorCode.CONFIGURATION_REFUSED
+
+
+class Use(Enum):
+    """What an option is for."""
+
+    BATCH = "batch read"
+    STREAM = "stream read"
+    WRITE = "write"
+
+
+BATCH = frozenset({Use.BATCH})
+STREAM = frozenset({Use.STREAM})
+READS = BATCH | STREAM
+EVERYTHING = frozenset(Use)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a text becomes a value."""
+
+    name: str
+    """For people."""
+    parse: Callable[[str], Any]
+    """Raises ``ValueError`` with what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    """As a user would write it; None: nothing."""
+    help: str
+    uses: frozenset[Use]
+
+
+# --- kinds --------------------------------------------------------------------------------------------
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def _flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("true or false")
+    return word == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a number above 0")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a number, 0 or more")
+    return int(text)
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_byte_size(text.replace("_", ""))
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ValueError('a number of bytes, or a size such as "128 MiB"')
+    return size
+
+
+def _duration(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return parse_duration(text) / _SECOND
+        except ValueError:
+            raise ValueError('seconds, or a duration such as "30s"') from None
+
+
+def _time(text: str) -> int:
+    """Microseconds since 1970."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError('microseconds since 1970, or a time such as "2026-05-01T12:00:00Z"') from None
+    moment = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (moment.days * 86_400 + moment.seconds) * _SECOND + moment.microseconds
+
+
+def _choice(*words: str) -> Kind:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(" or ".join(words))
+        return word
+
+    return Kind(", ".join(f"`{word}`" for word in words), parse)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("names with commas between them")
+    return names
+
+
+_OFFSETS_EXPECTED = 'earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+
+Offsets = int | Mapping[str, Mapping[int, int]]
+"""``EARLIEST``, ``LATEST``, or by topic and partition."""
+
+
+def _offsets(text: str) -> Offsets:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    try:
+        topics = json.loads(text)
+        offsets = {
+            topic: {_partition(partition): _offset(offset) for partition, offset in partitions.items()}
+            for topic, partitions in topics.items()
+        }
+    except (ValueError, AttributeError):
+        raise ValueError(_OFFSETS_EXPECTED) from None
+    return offsets
+
+
+def _partition(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError
+    return int(text)
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not EARLIEST <= value <= OFFSET_MAX:
+        raise ValueError
+    return value
+
+
+TEXT = Kind("text", _text)
+FLAG = Kind("`true` or `false`", _flag)
+COUNT = Kind("number above 0", _count)
+NUMBER = Kind("number", _number)
+SIZE = Kind("bytes, or such as `128 MiB`", _size)
+DURATION = Kind("seconds, or such as `30s`", _duration)
+TIME = Kind("ISO time or microseconds since 1970", _time)
+NAMES = Kind("names with commas between them", _names)
+OFFSETS = Kind('`earliest`, `latest`, or JSON `{"topic": {"0": 23, "1": -2}}`', _offsets)
+
+# --- the table ----------------------------------------------------------------------------------------
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "url", TEXT, None, "The server: `iggy://user:password@host:port`. Else as the client looks for it.", EVERYTHING
+    ),
+    Option("address", TEXT, None, "The server as `host:port`, in place of `url`.", EVERYTHING),
+    Option("context", TEXT, None, "The name of a saved context, in place of `url`.", EVERYTHING),
+    Option("username", TEXT, None, "Who logs in. Else `COURSER_USERNAME` of the driver's environment.", EVERYTHING),
+    Option("password", TEXT, None, "Better not here: `COURSER_PASSWORD` of the driver's environment.", EVERYTHING),
+    Option("tokenFile", TEXT, None, "A file of the driver with a personal access token.", EVERYTHING),
+    Option("tls", FLAG, "false", "Whether the connection is encrypted.", EVERYTHING),
+    Option("tlsCaFile", TEXT, None, "PEM file of the authority that signed the server's certificate.", EVERYTHING),
+    Option("connectTimeout", DURATION, "10s", "How long a connection may take to come about.", EVERYTHING),
+    Option("requestTimeout", DURATION, "30s", "How long an answer may take.", EVERYTHING),
+    Option(
+        "retries",
+        NUMBER,
+        "5",
+        "How often a request is repeated, with growing pauses, when the server is away.",
+        EVERYTHING,
+    ),
+    Option("stream", TEXT, None, "Name of the stream. Required.", EVERYTHING),
+    Option("topic", TEXT, None, "Name of the topic. Required.", EVERYTHING),
+    Option(
+        "source",
+        _choice("auto", "server", "segments"),
+        "auto",
+        "Where messages come from. `auto`: closed segments from their files where `path` is given and the task can "
+        "read it, everything else from the server. `segments`: files only, without a server.",
+        READS,
+    ),
+    Option("path", TEXT, None, "The server's data directory, as drivers and tasks see it.", READS),
+    Option(
+        "verify",
+        _choice("full", "off"),
+        "full",
+        "`full` checks the stored hashes of every batch that is read from a file; `off` only those of headers.",
+        READS,
+    ),
+    Option(
+        "onCorrupt",
+        _choice("fail", "skip"),
+        "fail",
+        "Damaged data: `fail` stops; `skip` passes over it and logs which offsets are missing.",
+        READS,
+    ),
+    Option(
+        "startingOffsets",
+        OFFSETS,
+        None,
+        "Where a batch read, or a query without a checkpoint, begins. Default: `earliest` for a batch read, `latest` "
+        "for a stream. Partitions that are not named: `earliest`, and `latest` for a stream.",
+        READS,
+    ),
+    Option("endingOffsets", OFFSETS, "latest", "Where a batch read ends: offsets are exclusive.", BATCH),
+    Option(
+        "startingTimestamp", TIME, None, "Begin with the first message that was appended at this time or later.", READS
+    ),
+    Option(
+        "endingTimestamp", TIME, None, "End before the first message that was appended at this time or later.", BATCH
+    ),
+    Option("maxOffsetsPerTrigger", COUNT, None, "Messages of a micro-batch at most.", STREAM),
+    Option("maxBytesPerTrigger", SIZE, "256 MiB", "Bytes of a micro-batch, about.", STREAM),
+    Option(
+        "minOffsetsPerTrigger",
+        COUNT,
+        None,
+        "Wait for so many messages before a micro-batch, at most `maxTriggerDelay`.",
+        STREAM,
+    ),
+    Option("maxTriggerDelay", DURATION, "15m", "How long `minOffsetsPerTrigger` may hold messages back.", STREAM),
+    Option("minPartitions", COUNT, None, "Split into at least so many tasks.", READS),
+    Option("maxBytesPerPartition", SIZE, "128 MiB", "Bytes of a task, about: larger ranges are split.", READS),
+    Option(
+        "failOnDataLoss",
+        FLAG,
+        "true",
+        "Messages that are gone before they were read: `true` stops, with the numbers; `false` goes on, and counts "
+        "them in the offsets that Spark shows and checkpoints.",
+        READS,
+    ),
+    Option(
+        "consumer",
+        TEXT,
+        None,
+        "A name under which the server stores how far the query got: for views of lag only.",
+        STREAM,
+    ),
+    Option("schemaStyle", _choice("native", "kafka"), "native", "The columns, and what they are called.", READS),
+    Option("includeHeaders", FLAG, "false", "Whether there is a column `headers`.", READS),
+    Option("columns", NAMES, None, "Only these columns. The same as a schema that names them.", READS),
+    Option(
+        "pushdown",
+        FLAG,
+        "false",
+        "Use filters on `partition`, `offset` and `timestamp` to read less. Needs the setting "
+        "`spark.sql.python.filterPushdown.enabled=true`.",
+        BATCH,
+    ),
+    Option("batchBytes", SIZE, "2 MiB", "Bytes of one Arrow batch, about.", EVERYTHING),
+)
+
+
+def closest(word: str, known: list[str]) -> str | None:
+    """The known word that looks most like it, if any does."""
+    lowered = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[found[0]] if found else None
+
+
+def parse_options(given: Mapping[str, str], *uses: Use) -> dict[str, Any]:
+    """The values of all options of these uses, by their names as the table has them; defaults where nothing is said.
+
+    Raises:
+        OptionRefused: an unknown name, a value that cannot be, or an option that is for something else.
+    """
+    by_name = {option.name.lower(): option for option in OPTIONS}
+    values: dict[str, Any] = {
+        option.name: None if option.default is None else option.kind.parse(option.default)
+        for option in OPTIONS
+        if not option.uses.isdisjoint(uses)
+    }
+    for name, text in given.items():
+        option = by_name.get(name.lower())
+        if option is None:
+            raise OptionRefused(_unknown(name, list(values)))
+        if option.uses.isdisjoint(uses):
+            purposes = " and ".join(sorted(use.value for use in option.uses))
+            raise OptionRefused(f'option "{option.name}" is for {purposes}, not for {uses[0].value}')
+        try:
+            values[option.name] = option.kind.parse(text)
+        except ValueError as error:
+            shown = "that" if option.name == "password" else f'"{text}"'
+            raise OptionRefused(f'option "{option.name}" does not take {shown}: it takes {error}') from None
+    return values
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    alike = closest(name, known)
+    hint = f'; the closest is "{alike}"' if alike else f"; there are {', '.join(sorted(known))}"
+    return f'there is no option "{name}"{hint}'
+
+
+# --- connections --------------------------------------------------------------------------------------
+
+
+def target_of(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Target:
+    """The server and the login that options name; secrets of the environment and of files are in it.
+
+    Raises:
+        OptionRefused: they contradict each other, or make no sense.
+    """
+    places = [name for name in ("url", "address", "context") if values.get(name)]
+    if len(places) > 1:
+        raise OptionRefused(f'options "{places[0]}" and "{places[1]}" both name the server: give one of them')
+    options: dict[str, object] = {
+        "connect_timeout": values["connectTimeout"],
+        "request_timeout": values["requestTimeout"],
+    }
+    if values["tls"]:
+        options |= {"tls": True, "tls_ca_file": values["tlsCaFile"]}
+    if values["username"]:
+        options |= {"username": values["username"], "password": values["password"] or _password(environment)}
+    elif values["tokenFile"]:
+        options["token"] = _token(Path(values["tokenFile"]))
+    try:
+        target = values["url"] or values["address"]
+        return resolve_target(target, context=values["context"], environment=environment, options=options).target
+    except TargetRefused as error:
+        raise OptionRefused(error.reason) from error
+
+
+def _password(environment: Mapping[str, str]) -> str:
+    password = environment.get("COURSER_PASSWORD") or environment.get("IGGY_PASSWORD")
+    if password is None:
+        raise OptionRefused('option "username" needs "password", or COURSER_PASSWORD in the environment of the driver')
+    return password
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionRefused(f'option "tokenFile": {path} cannot be read: {error}') from error
+
+
+def required(values: Mapping[str, Any], name: str) -> str:
+    """The value of an option that must be there. Raises ``OptionRefused``."""
+    value = values[name]
+    if value is None:
+        raise OptionRefused(f'option "{name}" is required')
+    return str(value)

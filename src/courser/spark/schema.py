@@ -1,0 +1,100 @@
+"""The columns of a read: their names and types in both styles, and the choice that a user's schema makes.
+
+Spark does not tell a source which columns a query uses, so a schema that names fewer is how less is read.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from courser.spark.options import OptionRefused, closest
+
+HEADERS = "headers"
+_NATIVE = StructType(
+    [
+        StructField("stream", StringType(), nullable=False),
+        StructField("topic", StringType(), nullable=False),
+        StructField("partition", IntegerType(), nullable=False),
+        StructField("offset", LongType(), nullable=False),
+        StructField("timestamp", TimestampType(), nullable=False),
+        StructField("origin_timestamp", TimestampType(), nullable=False),
+        StructField("id", BinaryType(), nullable=False),
+        StructField("key", BinaryType()),
+        StructField("payload", BinaryType(), nullable=False),
+        StructField(HEADERS, MapType(StringType(), BinaryType())),
+    ]
+)
+_KAFKA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType(), nullable=False),
+        StructField("topic", StringType(), nullable=False),
+        StructField("partition", IntegerType(), nullable=False),
+        StructField("offset", LongType(), nullable=False),
+        StructField("timestamp", TimestampType(), nullable=False),
+        StructField("timestampType", IntegerType(), nullable=False),
+        StructField(
+            HEADERS, ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+        ),
+    ]
+)
+_STYLES = {"native": _NATIVE, "kafka": _KAFKA}
+
+
+def default_schema(style: str, *, include_headers: bool, columns: Sequence[str] | None = None) -> StructType:
+    """What a read gives if the user names no schema.
+
+    Raises:
+        OptionRefused: a column that does not exist.
+    """
+    known = _STYLES[style]
+    if columns is not None:
+        return StructType([_field(known, name) for name in columns])
+    return StructType([field for field in known.fields if include_headers or field.name != HEADERS])
+
+
+def check_schema(schema: StructType, style: str) -> None:
+    """Check a schema that a user gave.
+
+    Raises:
+        OptionRefused: a column that does not exist, or has another type.
+    """
+    known = _STYLES[style]
+    for field in schema.fields:
+        wanted = _field(known, field.name).dataType
+        if not _is_alike(field.dataType, wanted):
+            is_type = field.dataType.simpleString()
+            raise OptionRefused(f'column "{field.name}" has type {wanted.simpleString()}, not {is_type}')
+
+
+def _field(known: StructType, name: str) -> StructField:
+    names = known.fieldNames()
+    if name not in names:
+        alike = closest(name, names)
+        hint = f'; the closest is "{alike}"' if alike else f"; there are {', '.join(names)}"
+        raise OptionRefused(f'there is no column "{name}"{hint}')
+    return known[name]
+
+
+def _is_alike(one: DataType, other: DataType) -> bool:
+    """Whether types are the same, whatever may be null in them."""
+    return bool(one.simpleString() == other.simpleString())
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """The Arrow schema that Spark expects of record batches with this schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only tasks need it
+
+    return to_arrow_schema(schema, timezone="UTC")
