@@ -13,7 +13,6 @@ from courser.errors import ClientFailure
 from courser.spark.failures import keep_trace, one_line
 from courser.spark.java import JavaMissing
 
-
 SUGGESTION = "Did you mean one of the following? [`a`] (line 1, position 7)"
 
 
