@@ -50,6 +50,15 @@ def mount(kind: str = "ext4", *options: str) -> Mount:
         (checks.check_space(Space(100 * GIB, GIB)), State.PROBLEM, "make room"),
         (checks.check_file_limit(1024, 1024 * 1024), State.OK, ""),
         (checks.check_file_limit(1024, 1024), State.WARNING, "LimitNOFILE"),
+        (checks.check_memory(8 * GIB), State.OK, ""),
+        (checks.check_memory(GIB), State.OK, "Spark"),
+        (checks.check_memory(GIB // 8), State.WARNING, "add memory"),
+        (checks.check_memory(None), State.OK, ""),
+        (checks.check_package("pyspark", "4.3.0", "pyspark>=4.3", is_met=True), State.OK, ""),
+        (checks.check_package("pyspark", None, "pyspark>=4.3", is_met=False), State.OK, "courser demo"),
+        (checks.check_package("pyspark", "3.5", "pyspark>=4.3", is_met=False), State.WARNING, "'pyspark>=4.3'"),
+        (checks.check_java(17, "/usr/bin/java (PATH)"), State.OK, ""),
+        (checks.check_java(None, "none is on the path"), State.OK, "courser demo"),
         (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), State.OK, ""),
         (checks.check_port("h:1", is_taken=True, refusal="in use", remedy="", is_ours=True), State.OK, ""),
         (checks.check_port("h:1", is_taken=True, refusal="x", remedy="y", is_ours=False), State.PROBLEM, "tcp.address"),
@@ -84,6 +93,12 @@ def test_write_back() -> None:
     assert [finding.state for finding in checks.check_write_back(80)] == [State.WARNING]
 
 
+def test_memory_is_what_the_kernel_calls_available() -> None:
+    assert facts.available_memory("MemTotal: 9 kB\nMemFree:   1 kB\nMemAvailable:    2048 kB\n") == 2**21
+    assert facts.available_memory("MemTotal: 9 kB\n") is None
+    assert (facts.available_memory() or 0) > 0
+
+
 def test_the_mount_of_a_directory_is_the_innermost(tmp_path: Path) -> None:
     inner = tmp_path / "data with blanks"
     inner.mkdir()
@@ -116,6 +131,7 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert code == (1 if document["summary"]["state"] == "problem" else 0)
     checked = {finding["check"] for finding in document["findings"]}
     assert {"python", "data directory", "file system", "mount options", "disk space", "fsync", "file limit"} <= checked
+    assert {"java", "pyspark", "pyarrow", "memory"} <= checked
     assert run(arguments) == code
     out, err = capsys.readouterr()
     assert out.startswith("CHECK")

@@ -24,6 +24,8 @@ from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.limits import check_address
 from courser.server.starting import Wishes, load_configuration
+from courser.spark.java import JavaMissing, find_java
+from courser.spark.preparing import installed_version, requirements_of
 from courser.storage.paths import LOCK
 
 _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"))
@@ -47,7 +49,7 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
 )
 @output_option
 def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
-    """Look at Python, the disk, limits and ports, as a server would meet them; say what to do about each finding.
+    """Look at Python, the disk, limits, ports and what Spark needs; say what to do about each finding.
 
     Writes a small file beside the data and syncs it a few times; deletes it again. Safe beside a running server.
     """
@@ -98,7 +100,9 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[Diagnosi
     yield from _examine_disk(directory)
     yield checks.check_file_limit(*facts.file_limits())
     yield from checks.check_write_back(facts.kernel_number("vm/dirty_ratio"))
+    yield checks.check_memory(facts.available_memory())
     yield _examine_port(configuration[keys.TCP_ADDRESS])
+    yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
         yield Diagnosis("configuration", State.WARNING, warning, "courser config show shows what holds, and why")
 
@@ -120,6 +124,20 @@ def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
     except OSError as error:
         reason = f"cannot be measured in {place}: {error.strerror or error}"
         yield Diagnosis("fsync", State.PROBLEM, reason, "run as the user that the server runs as")
+
+
+def _examine_spark() -> Iterator[Diagnosis]:
+    for requirement in requirements_of(["spark"]):
+        version = installed_version(requirement.name)
+        yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
+    try:
+        java = find_java(os.environ)
+    except JavaMissing as missing:
+        yield checks.check_java(None, "; ".join(missing.seen))
+    except OSError as error:
+        yield checks.check_java(None, f"the cache directory cannot be written: {error}")
+    else:
+        yield checks.check_java(java.version, f"{java.program} ({java.origin})")
 
 
 def _examine_port(address: Address) -> Diagnosis:

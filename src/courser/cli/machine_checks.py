@@ -16,6 +16,10 @@ _SYNC_UNBELIEVABLE = 0.000_03
 _SPACE_WARNING = 0.80
 _SPACE_PROBLEM = 0.95
 _DIRTY_RATIO_MAX = 40
+_MEMORY_MIN = 256 * 2**20
+"""Bytes: what a server needs for itself and the segments that are read just now."""
+_MEMORY_SPARK = 2 * 2**30 + 512 * 2**20
+"""Bytes: Java's heap of 1 GB, as much again around it, and some ten Python processes."""
 
 _TESTED = ("ext4", "xfs")
 _LOCAL = ("btrfs", "zfs", "ext3", "f2fs", "bcachefs")
@@ -167,6 +171,37 @@ def check_port(address: str, *, is_taken: bool, refusal: str | None, remedy: str
     if refusal is not None:
         return Diagnosis("port", State.PROBLEM, refusal, remedy)
     return Diagnosis("port", State.OK, f"{address}: free")
+
+
+def check_memory(available: int | None) -> Diagnosis:
+    """What can be had without swapping."""
+    if available is None:
+        return Diagnosis("memory", State.OK, "unknown: the kernel does not tell")
+    finding = f"{size_text(available)} available"
+    if available < _MEMORY_MIN:
+        return Diagnosis("memory", State.WARNING, finding, "end other programs or add memory: reads will be slow")
+    if available < _MEMORY_SPARK:
+        advice = "enough for a server; Spark jobs beside it need about 2.5 GB, or another machine (--master)"
+        return Diagnosis("memory", State.OK, finding, advice)
+    return Diagnosis("memory", State.OK, f"{finding}, enough for Spark too")
+
+
+def check_package(name: str, version: str | None, wanted: str, *, is_met: bool) -> Diagnosis:
+    """A package that Spark jobs need, and that a server does without."""
+    if version is None:
+        advice = "nothing to do: the commands that need it install it (courser demo, courser pipeline)"
+        return Diagnosis(name, State.OK, "not installed, only Spark jobs need it", advice)
+    if not is_met:
+        return Diagnosis(name, State.WARNING, f"{version} is too old for Spark jobs", f"pip install '{wanted}'")
+    return Diagnosis(name, State.OK, version)
+
+
+def check_java(version: int | None, where: str) -> Diagnosis:
+    """What runs Spark."""
+    if version is None:
+        advice = "nothing to do: the commands that need it install one (courser demo, courser pipeline)"
+        return Diagnosis("java", State.OK, f"none that Spark jobs could use: {where}", advice)
+    return Diagnosis("java", State.OK, f"{version}: {where}")
 
 
 def _milliseconds(seconds: float) -> str:

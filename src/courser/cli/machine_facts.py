@@ -135,6 +135,17 @@ def kernel_number(name: str) -> int | None:
     return None
 
 
+def available_memory(table: str | None = None) -> int | None:
+    """Bytes that programs can have without swapping; None where the kernel does not tell."""
+    if table is None:
+        try:
+            table = Path("/proc/meminfo").read_text()
+        except OSError:
+            return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", table, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
 def listens(host: str, port: int) -> bool:
     """Whether somebody takes connections there."""
     try:
