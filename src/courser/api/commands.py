@@ -431,3 +431,62 @@ class GetSegments(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: int
+
+
+# --- staged writes ------------------------------------------------------------------------------------
+
+
+class StagedPartName(msgspec.Struct, frozen=True):
+    """One attempt at one part of a batch of a sink. Only published parts are ever seen."""
+
+    sink: str
+    batch: int
+    part: int
+    attempt: int
+
+
+class StageMessages(Command, frozen=True):
+    """Put messages aside on the server, durable with ``FinishStage``, visible with ``PublishStaged``."""
+
+    name: StagedPartName
+    chunk: int
+    """0, 1, 2 and so on in this attempt: a repeated chunk is known by its number."""
+    stream: Identifier
+    topic: Identifier
+    partitioning: Partitioning
+    batch: Batch
+
+
+class FinishStage(Command, frozen=True):
+    """Make a part durable. Nothing can be added to it any more."""
+
+    name: StagedPartName
+    chunk_count: int
+    """How many there are: fewer means that some are lost."""
+
+
+class PublishStaged(Command, frozen=True):
+    """Append all messages of these parts to their partitions, once per sink and batch, durable on return."""
+
+    sink: str
+    batch: int
+    parts: tuple[tuple[int, int], ...]
+    """Part, and the attempt that is chosen of it."""
+    keep: int
+    """Microseconds that the sink is remembered afterwards; 0 is for ever."""
+
+
+class DiscardStaged(Command, frozen=True):
+    """Remove staged parts of a sink that are not published."""
+
+    sink: str
+    batch: int | None
+    """Of this batch; None is of all."""
+    forget: bool
+    """Whether the sink's own number is forgotten too: its batches may then be published again."""
+
+
+class GetSink(Command, frozen=True):
+    """What a sink has published, and what is staged for it."""
+
+    sink: str

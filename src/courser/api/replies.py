@@ -358,3 +358,39 @@ class OptionList(Reply, frozen=True):
     """In the order in which Iggy lists them."""
 
     options: list[OptionDescription]
+
+
+# --- staged writes ------------------------------------------------------------------------------------
+
+
+class StagedPart(Reply, frozen=True):
+    """What a part holds."""
+
+    message_count: int
+    size: int
+    """Bytes of batch records."""
+
+
+class Published(Reply, frozen=True):
+    """A batch of a sink is in the logs."""
+
+    is_repeated: bool
+    """Whether it was published before: then nothing was appended."""
+    message_count: int
+    """What was appended now."""
+    size: int
+
+
+class SinkInfo(Reply, frozen=True):
+    """A sink as the server knows it."""
+
+    batch: int | None
+    """The highest one that is published; None if there is none."""
+    is_open: bool
+    """Whether some of its messages are not in their logs yet: a publish of the same batch goes on with it."""
+    published_at: int
+    """Microseconds; 0 if never."""
+    part_count: int
+    """Staged parts that are not published."""
+    staged_size: int
+    """Bytes of their files."""

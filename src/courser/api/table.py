@@ -75,6 +75,11 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(60002, c.GetPartitionBounds, r.TopicBounds),
     CommandEntry(60003, c.GetSegments, r.SegmentList),
     CommandEntry(60004, c.WaitForArrivals, r.Arrivals),
+    CommandEntry(60005, c.StageMessages),
+    CommandEntry(60006, c.FinishStage, r.StagedPart),
+    CommandEntry(60007, c.PublishStaged, r.Published),
+    CommandEntry(60008, c.DiscardStaged),
+    CommandEntry(60009, c.GetSink, r.SinkInfo),
 )
 
 PRIVATE_CODE_MIN = 60_000

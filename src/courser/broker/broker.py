@@ -6,6 +6,7 @@ runs in a pool of threads.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import PasswordPool
 from courser.broker.producing import Sends
+from courser.broker.publishing import Publishing
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.routes import Routes
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.tokens import Tokens
@@ -72,6 +75,24 @@ class Broker:
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
         self.sends = Sends(delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
+        self.staging = Staging(
+            data.file_system,
+            data.path,
+            pool,
+            data.clock,
+            state=self.catalog.state,
+            size_max=settings.staging_size_max,
+            expiry=settings.staging_expiry,
+        )
+        self.publishing = Publishing(
+            data.file_system,
+            self.catalog,
+            self.partitions,
+            self.staging,
+            pool,
+            draw=os.urandom,
+            take_room=self._take_room,
+        )
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.polls = Polls(self.catalog.state, self.groups, self.buffers, size_max=settings.poll_size_max)
         self.machine = Machine(self.clock, data.path)
@@ -112,6 +133,9 @@ class Broker:
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, self.data.begin)
             await forget_unknown_groups(self.partitions, state)
+            await self.staging.open()
+            # Before the first client comes: it sees all of a publish, or nothing.
+            await self.publishing.finish_open()
             if not state.users:
                 root = await loop.run_in_executor(self.pool, make_root)
                 await self.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
@@ -120,12 +144,26 @@ class Broker:
             opened.store.close()
             raise
 
+    def _take_room(self, sizes: dict[tuple[int, int], int]) -> None:
+        """Count a publish against the limits of its topics, as sends are."""
+        for key, size in sizes.items():
+            topic = self.partitions.topics[key]
+            if topic.size_limit is not None:
+                self.sends.take_room(topic, topic.size_limit, size)
+
+    async def look_after_staging(self) -> None:
+        """Finish publishes that the disk refused before, remove what nobody publishes. To be called now and then."""
+        await self.publishing.finish_open()
+        await self.staging.remove_expired()
+
     def reply_sent(self, session: Session) -> None:
         """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
         self.buffers.give_back(session)
 
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
+        await self.publishing.close()
+        self.staging.close()
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean

@@ -75,11 +75,18 @@ class Partition:
     # --- sends ---
 
     async def append(
-        self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0
+        self,
+        batch: Batch,
+        *,
+        producer: bytes = NO_PRODUCER,
+        sequence: int = 0,
+        timestamp: int = 0,
+        is_synced_later: bool = False,
     ) -> Appended:
         """Append a batch. Returns when it may be acknowledged at the partition's durability level.
 
-        Without a ``timestamp`` it gets the time of now.
+        Without a ``timestamp`` it gets the time of now. ``is_synced_later``: the caller appends more, acknowledges
+        nothing before its own call of ``sync``, and is not made to wait for a sync of each.
 
         Raises:
             DiskFull: nothing was kept.
@@ -95,7 +102,7 @@ class Partition:
         if marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
         level = log.settings.durability.level
-        if level is Durability.WRITTEN:
+        if level is Durability.WRITTEN or is_synced_later:
             return appended
         if level is Durability.BOUNDED:
             now = self._clock.monotonic()

@@ -41,7 +41,7 @@ class Sends:
         if type(partitioning) is ByKey:
             batches = [with_key(batch, partitioning.key) for batch in batches]
         if topic.size_limit is not None:
-            self._take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
+            self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
         try:
             first = await partition.append(batches[0])
             for batch in batches[1:]:
@@ -54,7 +54,7 @@ class Sends:
             raise
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
-    def _take_room(self, topic: OpenTopic, limit: int, size: int) -> None:
+    def take_room(self, topic: OpenTopic, limit: int, size: int) -> None:
         """Count bytes against the limit of a topic. Raises 3009 if they do not fit and nothing may be deleted."""
         if topic.room < size:
             topic.room = max(limit - topic.size, 0)

@@ -64,5 +64,9 @@ class BrokerSettings:
     """Whether the checksum of each message is verified when it is sent."""
     recreate_missing_state: bool = False
     """Whether a start rebuilds damaged or missing metadata from the descriptors beside the data."""
+    staging_size_max: int = 64 * 1024 * _MIB
+    """Bytes of staged messages that are not published yet, of all sinks together: bounds what abandoned jobs cost."""
+    staging_expiry: int = 24 * 3600 * _SECOND
+    """Microseconds after which a staged part to which nothing was added, and that nobody published, is removed."""
     disk_thread_count: int = field(default=4)
     """Threads for syncs, cold reads and other disk work."""

@@ -6,6 +6,7 @@ are hashed before it is made. Numbers are never used again for something else; n
 
 import msgspec
 
+from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 
@@ -167,6 +168,32 @@ class ForgetDeleted(Command, frozen=True, tag=20):
     paths: tuple[str, ...]
 
 
+class BeginPublish(Command, frozen=True, tag=21):
+    """Decide that a batch of a sink is published: the point from which on a crash does not take it back."""
+
+    sink: str
+    user_id: int
+    batch: int
+    nonce: bytes
+    parts: tuple[PublishedPart, ...]
+    targets: tuple[PublishTarget, ...]
+    keep: int = 0
+    """Microseconds that the sink is remembered after this; 0 is for ever."""
+
+
+class EndPublish(Command, frozen=True, tag=22):
+    """All messages of a publish are in their logs, and synced. ``op`` is that of its beginning."""
+
+    sink: str
+    op: int
+
+
+class ForgetSink(Command, frozen=True, tag=23):
+    """Forget a sink, and the publish that may be open: its batches count as never published."""
+
+    sink: str
+
+
 AnyCommand = (
     CreateStream
     | UpdateStream
@@ -188,6 +215,9 @@ AnyCommand = (
     | CreateToken
     | DeleteToken
     | ForgetDeleted
+    | BeginPublish
+    | EndPublish
+    | ForgetSink
 )
 
 _encode = msgspec.msgpack.Encoder().encode

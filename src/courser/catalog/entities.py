@@ -87,6 +87,55 @@ class DeletedDirectory(msgspec.Struct, frozen=True, array_like=True):
     """Of the stream or topic that it belonged to."""
 
 
+class PublishedPart(msgspec.Struct, frozen=True, array_like=True):
+    """A staged part that is published: what a task wrote, in one of its attempts."""
+
+    part: int
+    attempt: int
+    size: int
+    """Bytes of its file: another file of this name is not what was published."""
+    digest: int
+    """Of all the records in it."""
+
+
+class PublishTarget(msgspec.Struct, frozen=True, array_like=True):
+    """A partition that a publish appends to."""
+
+    stream_id: int
+    topic_id: int
+    topic_uuid: bytes
+    partition_id: int
+    incarnation: int
+    offset: int
+    """The partition's next offset before the publish: what is appended lies there or behind."""
+
+
+class Publish(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of a sink that is decided, and whose messages may not all be in their logs yet."""
+
+    op: int
+    """The journal op that decided it; with the nonce, the producer of its messages."""
+    nonce: bytes
+    """8 random bytes: ops come again if metadata is restored from a backup, these do not."""
+    parts: tuple[PublishedPart, ...]
+    targets: tuple[PublishTarget, ...]
+
+
+class Sink(msgspec.Struct, array_like=True):
+    """A writer that publishes numbered batches, each exactly once."""
+
+    name: str
+    user_id: int
+    """Whose it is: nobody else can make its next batch look published."""
+    batch: int
+    """The highest one that is decided."""
+    published_at: int
+    expires_at: int
+    """Microseconds since 1970; 0 is never."""
+    open: Publish | None = None
+    """The batch above, while its messages are on their way into the logs."""
+
+
 class UsedIds(msgspec.Struct, array_like=True):
     """Which ids were ever given out. None is given out twice, deleted or not."""
 

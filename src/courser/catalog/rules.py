@@ -24,6 +24,15 @@ TOKEN_COUNT_MAX = 1000
 """Tokens of one user: as many as an operator can allow."""
 USER_COUNT_MAX = 100_000
 """Users: bounds the snapshot."""
+SINK_COUNT_MAX = 100_000
+"""Sinks that are remembered: bounds the snapshot. Those of batch jobs are forgotten after a week."""
+PUBLISHED_PART_COUNT_MAX = 100_000
+"""Parts of one publish, which are tasks of one job: bounds the journal entry to some megabytes."""
+PUBLISH_TARGET_COUNT_MAX = 100_000
+"""Partitions of one publish: likewise."""
+BATCH_NUMBER_MAX = 2**63 - 1
+"""The number of a batch is Spark's, which is signed."""
+NONCE_SIZE = 8
 UUID_SIZE = 16
 TOKEN_HASH_SIZE = 32
 
@@ -245,6 +254,42 @@ def _delete_token(state: CatalogState, command: c.DeleteToken) -> None:
         _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"the user has no token called {command.name!r}")
 
 
+# --- sinks ---
+
+
+def _begin_publish(state: CatalogState, command: c.BeginPublish) -> None:
+    _check_name(command.sink, "sink")
+    if not 0 <= command.batch <= BATCH_NUMBER_MAX or command.keep < 0 or len(command.nonce) != NONCE_SIZE:
+        _refuse(ErrorCode.INVALID_COMMAND, f"a publish of batch {command.batch} with these numbers cannot be")
+    if len(command.parts) > PUBLISHED_PART_COUNT_MAX or len(command.targets) > PUBLISH_TARGET_COUNT_MAX:
+        _refuse(
+            ErrorCode.INVALID_COMMAND,
+            f"a publish has at most {PUBLISHED_PART_COUNT_MAX} parts and {PUBLISH_TARGET_COUNT_MAX} partitions, "
+            f"not {len(command.parts)} and {len(command.targets)}",
+        )
+    sink = state.sinks.get(command.sink)
+    if sink is None:
+        if len(state.sinks) >= SINK_COUNT_MAX:
+            _refuse(ErrorCode.TOO_MANY_SINKS, f"there are {SINK_COUNT_MAX} sinks already: forget one first")
+        return
+    if sink.open is not None:
+        _refuse(ErrorCode.PUBLISH_UNFINISHED, f"batch {sink.batch} of sink {sink.name!r} is not finished yet")
+    if command.batch <= sink.batch:
+        reason = f"sink {sink.name!r} has published batch {sink.batch}: batch {command.batch} comes too late"
+        _refuse(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
+
+
+def _end_publish(state: CatalogState, command: c.EndPublish) -> None:
+    sink = state.sinks.get(command.sink)
+    if sink is None or sink.open is None or sink.open.op != command.op:
+        _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {command.sink!r} has no open publish {command.op}")
+
+
+def _forget_sink(state: CatalogState, command: c.ForgetSink) -> None:
+    if command.sink not in state.sinks:
+        _refuse(ErrorCode.SINK_NOT_FOUND, f"there is no sink {command.sink!r}")
+
+
 # The key says which command a rule gets: a relation that a dict's type cannot express.
 _RULES: dict[type[c.Command], Callable[[CatalogState, Any], None]] = {
     c.CreateStream: _create_stream,
@@ -266,4 +311,7 @@ _RULES: dict[type[c.Command], Callable[[CatalogState, Any], None]] = {
     c.UpdatePermissions: _update_permissions,
     c.CreateToken: _create_token,
     c.DeleteToken: _delete_token,
+    c.BeginPublish: _begin_publish,
+    c.EndPublish: _end_publish,
+    c.ForgetSink: _forget_sink,
 }

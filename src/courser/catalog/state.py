@@ -3,7 +3,7 @@
 import msgspec
 import xxhash
 
-from courser.catalog.entities import DeletedDirectory, Stream, Topic, UsedIds, User
+from courser.catalog.entities import DeletedDirectory, Sink, Stream, Topic, UsedIds, User
 
 
 class _Image(msgspec.Struct, array_like=True):
@@ -16,8 +16,14 @@ class _Image(msgspec.Struct, array_like=True):
     deleted: list[DeletedDirectory]
 
 
+class _ImageWithSinks(_Image):
+    """The same with sinks. Written only if there are any: without them, the bytes are those of earlier versions."""
+
+    sinks: list[Sink] = []
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Image).decode
+_decode = msgspec.msgpack.Decoder(_ImageWithSinks).decode
 
 
 class CatalogState:
@@ -30,6 +36,7 @@ class CatalogState:
         self.user_ids = UsedIds()
         self.deleted: dict[str, DeletedDirectory] = {}
         """By path: directories whose removal may not be durable yet."""
+        self.sinks: dict[str, Sink] = {}
         self.stream_by_name: dict[str, int] = {}
         self.topic_by_name: dict[tuple[int, str], int] = {}
         self.user_by_name: dict[str, int] = {}
@@ -41,15 +48,16 @@ class CatalogState:
 
     def encode(self) -> bytes:
         """The whole state. The same commands give the same bytes: dicts keep the order in which they were filled."""
-        return _encode(
-            _Image(
-                [self.streams[number] for number in sorted(self.streams)],
-                [self.users[number] for number in sorted(self.users)],
-                self.stream_ids,
-                self.user_ids,
-                [self.deleted[path] for path in sorted(self.deleted)],
-            )
+        fields = (
+            [self.streams[number] for number in sorted(self.streams)],
+            [self.users[number] for number in sorted(self.users)],
+            self.stream_ids,
+            self.user_ids,
+            [self.deleted[path] for path in sorted(self.deleted)],
         )
+        if not self.sinks:
+            return _encode(_Image(*fields))
+        return _encode(_ImageWithSinks(*fields, [self.sinks[name] for name in sorted(self.sinks)]))
 
     def hash(self) -> bytes:
         """XXH3-128 of the whole state."""
@@ -68,6 +76,7 @@ class CatalogState:
         state.stream_ids = image.stream_ids
         state.user_ids = image.user_ids
         state.deleted = {directory.path: directory for directory in image.deleted}
+        state.sinks = {sink.name: sink for sink in image.sinks}
         state.index_names()
         return state
 

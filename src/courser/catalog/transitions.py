@@ -7,13 +7,24 @@ the rules forbid changes nothing, so replaying any journal gives one result.
 from pathlib import Path
 
 from courser.catalog import commands as c
-from courser.catalog.entities import ConsumerGroup, DeletedDirectory, Partition, Stream, Token, Topic, UsedIds, User
+from courser.catalog.entities import (
+    ConsumerGroup,
+    DeletedDirectory,
+    Partition,
+    Publish,
+    Sink,
+    Stream,
+    Token,
+    Topic,
+    UsedIds,
+    User,
+)
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected
 from courser.storage.paths import partition_directory, stream_directory, topic_directory
 
-Created = Stream | Topic | ConsumerGroup | User | Token | None
+Created = Stream | Topic | ConsumerGroup | User | Token | Sink | None
 """What a command made, if it made something."""
 
 _HERE = Path()
@@ -40,6 +51,8 @@ def apply(state: CatalogState, command: c.AnyCommand, op: int, timestamp: int) -
             for path in command.paths:
                 state.deleted.pop(path, None)
             return None
+        case c.BeginPublish() | c.EndPublish() | c.ForgetSink():
+            return _apply_to_sinks(state, command, op, timestamp)
         case _:
             return _apply_to_users(state, command, timestamp)
 
@@ -193,3 +206,31 @@ def _apply_to_tokens(state: CatalogState, command: c.CreateToken | c.DeleteToken
     token = Token(command.name, command.token_hash, timestamp, command.expires_at)
     tokens[command.name] = token
     return token
+
+
+# --- sinks ---
+
+
+def _apply_to_sinks(
+    state: CatalogState, command: c.BeginPublish | c.EndPublish | c.ForgetSink, op: int, timestamp: int
+) -> Created:
+    match command:
+        case c.BeginPublish():
+            _forget_expired(state, timestamp)
+            publish = Publish(op, command.nonce, command.parts, command.targets) if command.parts else None
+            expires_at = timestamp + command.keep if command.keep else 0
+            sink = Sink(command.sink, command.user_id, command.batch, timestamp, expires_at, publish)
+            state.sinks[command.sink] = sink
+            return sink
+        case c.EndPublish():
+            state.sinks[command.sink].open = None
+        case c.ForgetSink():
+            del state.sinks[command.sink]
+    return None
+
+
+def _forget_expired(state: CatalogState, timestamp: int) -> None:
+    """Forget sinks of jobs that nobody will repeat any more. The time is that of the entry: a replay does the same."""
+    expired = [name for name, sink in state.sinks.items() if sink.open is None and 0 < sink.expires_at <= timestamp]
+    for name in expired:
+        del state.sinks[name]

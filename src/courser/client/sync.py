@@ -172,6 +172,14 @@ class SyncClient:
     store_consumer_offset = blocking(Client.store_consumer_offset)
     delete_consumer_offset = blocking(Client.delete_consumer_offset)
 
+    # --- staged writes -------------------------------------------------------------------------------
+
+    stage = blocking(Client.stage)
+    finish_stage = blocking(Client.finish_stage)
+    publish_staged = blocking(Client.publish_staged)
+    discard_staged = blocking(Client.discard_staged)
+    get_sink = blocking(Client.get_sink)
+
 
 def connect_sync(
     target: str | Target | None = None, *, context: str | None = None, dial: Dial = open_connection, **options: object

@@ -4,7 +4,7 @@ from courser.api import commands as c
 from courser.api.table import ENTRY_OF
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.handlers import groups, login, messages, offsets, own, streams, system, tokens, topics, users
+from courser.handlers import groups, login, messages, offsets, own, staging, streams, system, tokens, topics, users
 from courser.handlers.audit import AUDITED, Answer, Handler, audited
 
 HANDLERS: dict[type[c.Command], Handler] = {
@@ -61,6 +61,11 @@ HANDLERS: dict[type[c.Command], Handler] = {
     c.GetPartitionBounds: own.get_partition_bounds,
     c.GetSegments: own.get_segments,
     c.WaitForArrivals: own.wait_for_arrivals,
+    c.StageMessages: staging.stage_messages,
+    c.FinishStage: staging.finish_stage,
+    c.PublishStaged: staging.publish_staged,
+    c.DiscardStaged: staging.discard_staged,
+    c.GetSink: staging.get_sink,
 }
 
 

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _SNAPSHOT_CHECK_INTERVAL = 60 * SECOND
 """Microseconds between two looks whether the journal is old enough for a snapshot of the metadata."""
+_STAGING_INTERVAL = 60 * SECOND
+"""Microseconds between two looks at staged parts that are old, and at publishes that the disk refused."""
 _TRIM_INTERVAL = 5 * SECOND
 """Microseconds after which freed memory is given back to the system."""
 _MIB = 1024 * 1024
@@ -29,6 +31,7 @@ def keep_background_tasks(
     """Begin all that is switched on."""
     supervisor.keep("deadlines", listener.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    supervisor.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     if (trim := find_trim()) is not None:
         supervisor.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:

@@ -423,6 +423,10 @@ class PartitionLog:
                 return self._reader.offset_at_time(segment, timestamp, wait=wait)
         return self.next_offset
 
+    def position_of(self, segment: Segment, offset: int) -> int:
+        """Where in a segment's file a batch begins that holds ``offset`` or lies before it. May wait for the disk."""
+        return self._reader.position_of(segment, offset)
+
     def offset_of_last(self, count: int) -> int:
         """Where the newest ``count`` visible messages begin: gaps in the numbering do not count."""
         end = self.visible_end

@@ -137,6 +137,10 @@ class SegmentReader:
             or collector.size_left < batch.stored_length
         )
 
+    def position_of(self, segment: Segment, offset: int) -> int:
+        """Where a batch begins that holds ``offset`` or lies before it."""
+        return self._position_of(segment, offset, wait=True)[0]
+
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
         """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold.
 

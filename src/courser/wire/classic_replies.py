@@ -98,6 +98,9 @@ REPLY_ENCODERS: dict[type[r.Reply], Callable[[Any, int], bytes]] = {
     r.TopicBounds: lambda reply, _: private_commands.bounds(reply),
     r.SegmentList: lambda reply, _: private_commands.segments(reply),
     r.Arrivals: lambda reply, _: private_commands.arrivals(reply),
+    r.StagedPart: lambda reply, _: private_commands.staged_part(reply),
+    r.Published: lambda reply, _: private_commands.published(reply),
+    r.SinkInfo: lambda reply, _: private_commands.sink_info(reply),
 }
 """By the type of the reply: its payload."""
 

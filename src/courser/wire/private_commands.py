@@ -9,9 +9,11 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
+from courser.records.batch import encode_batch, parse_batch
 from courser.wire.reading import Malformed, Reader
-from courser.wire.writing import consumer, identifier, text32, write_poll
+from courser.wire.writing import consumer, identifier, partitioning, text8, text32, write_poll
 
 POLLED = Struct("<IQI")
 """partition_id, current_offset, messages_count: what every poll reply begins with"""
@@ -30,6 +32,20 @@ _POSITIONS_HEAD = Struct("<QQI")
 """generation, wait, number of positions"""
 _ARRIVALS = Struct("<QI")
 """generation, number of partitions"""
+_PART = Struct("<QIQ")
+"""batch, part, attempt"""
+_PUBLISHED_PART = Struct("<IQ")
+"""part, attempt"""
+_WRITE_PUBLISH = Struct("<QQI")
+"""batch, keep, parts_count"""
+_DISCARD = Struct("<?Q?")
+"""is_one_batch, batch, forget"""
+_STAGED = Struct("<QQ")
+"""messages_count, size"""
+_PUBLISHED = Struct("<?QQ")
+"""is_repeated, messages_count, size"""
+_SINK = Struct("<?Q?QIQ")
+"""has_published, batch, is_open, published_at, parts_count, staged_size"""
 _POSITION_COUNT_MAX = 1000
 """A topic has no more partitions."""
 
@@ -63,11 +79,49 @@ def _wait_for_arrivals(reader: Reader) -> c.WaitForArrivals:
     return c.WaitForArrivals(who, stream, topic, positions, generation, wait)
 
 
+def _part_name(reader: Reader) -> c.StagedPartName:
+    return c.StagedPartName(reader.name(), *_PART.unpack(reader.take(_PART.size)))
+
+
+def _stage_messages(reader: Reader) -> c.StageMessages:
+    name, chunk = _part_name(reader), reader.u32()
+    stream, topic, partitioning = reader.identifier(), reader.identifier(), reader.partitioning()
+    try:
+        batch = parse_batch(reader.rest())
+    except InvalidBatch as error:
+        raise Malformed(error.reason, error.code) from error
+    return c.StageMessages(name, chunk, stream, topic, partitioning, batch)
+
+
+def _finish_stage(reader: Reader) -> c.FinishStage:
+    return c.FinishStage(_part_name(reader), reader.u32())
+
+
+def _publish_staged(reader: Reader) -> c.PublishStaged:
+    sink, batch, keep, count = reader.name(), reader.u64(), reader.u64(), reader.u32()
+    parts = tuple(_PUBLISHED_PART.iter_unpack(reader.take(count * _PUBLISHED_PART.size)))
+    return c.PublishStaged(sink, batch, parts, keep)
+
+
+def _discard_staged(reader: Reader) -> c.DiscardStaged:
+    sink, is_one, batch = reader.name(), reader.is_present(), reader.u64()
+    return c.DiscardStaged(sink, batch if is_one else None, reader.flag())
+
+
+def _get_sink(reader: Reader) -> c.GetSink:
+    return c.GetSink(reader.name())
+
+
 PRIVATE_DECODERS: dict[int, Callable[[Reader], c.Command]] = {
     60001: _wait_for_messages,
     60002: _get_partition_bounds,
     60003: _get_segments,
     60004: _wait_for_arrivals,
+    60005: _stage_messages,
+    60006: _finish_stage,
+    60007: _publish_staged,
+    60008: _discard_staged,
+    60009: _get_sink,
 }
 """By command code."""
 
@@ -111,6 +165,22 @@ def arrivals(reply: r.Arrivals) -> bytes:
     return head + b"".join(map(_U32.pack, reply.partition_ids))
 
 
+def staged_part(reply: r.StagedPart) -> bytes:
+    """What a part holds."""
+    return _STAGED.pack(reply.message_count, reply.size)
+
+
+def published(reply: r.Published) -> bytes:
+    """What a publish did."""
+    return _PUBLISHED.pack(reply.is_repeated, reply.message_count, reply.size)
+
+
+def sink_info(reply: r.SinkInfo) -> bytes:
+    """A sink."""
+    has_published, batch = reply.batch is not None, reply.batch or 0
+    return _SINK.pack(has_published, batch, reply.is_open, reply.published_at, reply.part_count, reply.staged_size)
+
+
 # --- the client's side --------------------------------------------------------------------------------
 
 
@@ -134,11 +204,54 @@ def _write_wait_for_arrivals(command: c.WaitForArrivals) -> bytes:
     )
 
 
+def _write_part_name(name: c.StagedPartName) -> bytes:
+    return text8(name.sink) + _PART.pack(name.batch, name.part, name.attempt)
+
+
+def stage_head(command: c.StageMessages) -> bytes:
+    """What stands before the batch."""
+    return b"".join(
+        (
+            _write_part_name(command.name),
+            _U32.pack(command.chunk),
+            identifier(command.stream),
+            identifier(command.topic),
+            partitioning(command.partitioning),
+        )
+    )
+
+
+def _write_stage(command: c.StageMessages) -> bytes:
+    return stage_head(command) + encode_batch(command.batch)
+
+
+def _write_finish(command: c.FinishStage) -> bytes:
+    return _write_part_name(command.name) + _U32.pack(command.chunk_count)
+
+
+def _write_publish(command: c.PublishStaged) -> bytes:
+    head = text8(command.sink) + _WRITE_PUBLISH.pack(command.batch, command.keep, len(command.parts))
+    return head + b"".join(_PUBLISHED_PART.pack(*part) for part in command.parts)
+
+
+def _write_discard(command: c.DiscardStaged) -> bytes:
+    return text8(command.sink) + _DISCARD.pack(command.batch is not None, command.batch or 0, command.forget)
+
+
+def _write_get_sink(command: c.GetSink) -> bytes:
+    return text8(command.sink)
+
+
 PRIVATE_WRITERS: dict[type[c.Command], Callable[[Any], bytes]] = {
     c.WaitForMessages: _write_wait,
     c.GetPartitionBounds: _write_topic,
     c.GetSegments: _write_get_segments,
     c.WaitForArrivals: _write_wait_for_arrivals,
+    c.StageMessages: _write_stage,
+    c.FinishStage: _write_finish,
+    c.PublishStaged: _write_publish,
+    c.DiscardStaged: _write_discard,
+    c.GetSink: _write_get_sink,
 }
 
 
@@ -163,3 +276,19 @@ def read_arrivals(reader: Reader) -> r.Arrivals:
     """The way back of ``arrivals``."""
     generation, count = _ARRIVALS.unpack(reader.take(_ARRIVALS.size))
     return r.Arrivals(generation, tuple(reader.u32() for _ in range(count)))
+
+
+def read_staged_part(reader: Reader) -> r.StagedPart:
+    """The way back of ``staged_part``."""
+    return r.StagedPart(*_STAGED.unpack(reader.take(_STAGED.size)))
+
+
+def read_published(reader: Reader) -> r.Published:
+    """The way back of ``published``."""
+    return r.Published(*_PUBLISHED.unpack(reader.take(_PUBLISHED.size)))
+
+
+def read_sink_info(reader: Reader) -> r.SinkInfo:
+    """The way back of ``sink_info``."""
+    has_published, batch, *rest = _SINK.unpack(reader.take(_SINK.size))
+    return r.SinkInfo(batch if has_published else None, *rest)

@@ -14,6 +14,7 @@ from courser.model.buffers import Buffer
 from courser.records.batch import wire_header
 from courser.records.checksum import xxh3
 from courser.wire import vsr_headers as headers
+from courser.wire.private_commands import stage_head
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_client_replies import DECODERS
 from courser.wire.vsr_client_requests import OPERATIONS, READS, send_target
@@ -69,6 +70,8 @@ class VsrClientCodec:
         """The request as pieces to be sent behind one another. They may refer to the memory of the command."""
         if isinstance(command, c.SendMessages):
             return self._encode_send(command)
+        if isinstance(command, c.StageMessages):
+            return self._encode_stage(command)
         operation = OPERATIONS.get(type(command))
         if operation is None:
             body = READS[type(command)](command)
@@ -87,6 +90,12 @@ class VsrClientCodec:
         target = send_target(command, batch.count)
         header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
         return self._header(_SEND_MESSAGES, len(target) + batch.size) + target + header, batch.body
+
+    def _encode_stage(self, command: c.StageMessages) -> Sequence[Buffer]:
+        batch, head = command.batch, stage_head(command)
+        header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+        code = ENTRY_OF[c.StageMessages].code
+        return self._header(_NON_REPLICATED, len(head) + batch.size, code=code) + head + header, batch.body
 
     def _header(self, operation: int, body_size: int, *, code: int = 0, checksum: int = 0) -> bytes:
         self._request += 1

@@ -208,5 +208,8 @@ DECODERS: dict[type[c.Command], Decoder] = {
     c.GetPartitionBounds: private_commands.read_bounds,
     c.GetSegments: private_commands.read_segments,
     c.WaitForArrivals: private_commands.read_arrivals,
+    c.FinishStage: private_commands.read_staged_part,
+    c.PublishStaged: private_commands.read_published,
+    c.GetSink: private_commands.read_sink_info,
 }
 """By command; what is not here is answered without words."""

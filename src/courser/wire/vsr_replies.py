@@ -148,5 +148,8 @@ ENCODERS: dict[type[c.Command], Encoder] = {
     c.GetPartitionBounds: private_commands.bounds,
     c.GetSegments: private_commands.segments,
     c.WaitForArrivals: private_commands.arrivals,
+    c.FinishStage: private_commands.staged_part,
+    c.PublishStaged: private_commands.published,
+    c.GetSink: private_commands.sink_info,
 }
 """By command; what is not here is answered without words, but for sends and polls, which have a way of their own."""

@@ -60,6 +60,19 @@ SHUTDOWN_TIMEOUT = Key(
     description="how long a stop waits for requests under way before it closes their connections",
 )
 
+STAGING_SIZE_MAX = Key(
+    path="system.staging.size_max",
+    kind=kinds.size(_MIB, 2**62),
+    default=_BROKER.staging_size_max,
+    description="bytes of staged messages that are not published yet, of all jobs together",
+)
+STAGING_EXPIRY = Key(
+    path="system.staging.expiry",
+    kind=kinds.duration(1),
+    default=_BROKER.staging_expiry,
+    description="how long staged messages to which nothing was added are kept if nobody publishes them",
+)
+
 # --- durability ---------------------------------------------------------------------------------------
 
 ENFORCE_FSYNC = Key(

@@ -122,6 +122,8 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         validate_checksum=configuration[keys.VALIDATE_CHECKSUM],
         verify_frames=configuration[keys.VERIFY_FRAMES],
         recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
+        staging_size_max=configuration[keys.STAGING_SIZE_MAX],
+        staging_expiry=configuration[keys.STAGING_EXPIRY],
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
     )
 

@@ -1,0 +1,356 @@
+"""Staged parts: messages that tasks of a job put aside, until all of them are published at once, or none.
+
+A part belongs to a user, a sink, a batch, a task and one attempt at it. Nothing of it is visible. Finished, it survives
+a power cut; before that, it survives a kill of the server, and its client goes on with the next chunk. What nobody
+publishes is removed: with the next publish of its sink, by its client, or when it is old.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import xxhash
+
+from courser.api.commands import StagedPartName
+from courser.api.replies import StagedPart as StagedPartReply
+from courser.catalog.entities import Sink
+from courser.catalog.state import CatalogState
+from courser.errors import CommandRejected, ErrorCode, StorageFailure
+from courser.model.clock import Clock
+from courser.records.batch import Batch
+from courser.storage.durable_files import make_directories, storage_failure, sync_directory, unlink_if_there
+from courser.storage.files import EntryKind, FileSystem
+from courser.storage.paths import STAGED_SUFFIX, STAGING
+from courser.storage.staged_file import (
+    RECORD_SIZE,
+    PartContents,
+    PartIdentity,
+    StagedFileWriter,
+    Target,
+    read_staged_file,
+)
+
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+UNFINISHED_COUNT_MAX = 1000
+"""Parts that are being written at a time: each holds a file open."""
+PART_COUNT_MAX = 100_000
+"""Staged parts altogether: each is a file in one directory, and a start looks at all of them."""
+_BATCH_HEADROOM = RECORD_SIZE + 512
+"""Bytes that a chunk takes besides its messages."""
+
+
+class StagedPart:
+    """One part, as the server knows it."""
+
+    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "writer")
+
+    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, touched_at: int) -> None:
+        self.identity = identity
+        self.path = path
+        self.contents = contents
+        self.touched_at = touched_at
+        """When something was added to it, or when the server found it."""
+        self.writer: StagedFileWriter | None = None
+        self.lock = asyncio.Lock()
+        """Held while the disk works on it."""
+
+
+class Staging:
+    """All staged parts of a server. Used from the event loop; what waits for the disk runs in the pool."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        data_directory: Path,
+        pool: Executor,
+        clock: Clock,
+        *,
+        state: CatalogState,
+        size_max: int,
+        expiry: int,
+    ) -> None:
+        self._file_system = file_system
+        self._data_directory = data_directory
+        self.directory = data_directory / STAGING
+        self._pool = pool
+        self._clock = clock
+        self._state = state
+        self._size_max = size_max
+        self._expiry = expiry
+        self._parts: dict[PartIdentity, StagedPart] = {}
+        self.size = 0
+        """Bytes of all files."""
+
+    # --- the start ---
+
+    async def open(self) -> None:
+        """Find the parts that the last session left, and remove those that are published or abandoned.
+
+        Raises:
+            StorageFailure: the directory cannot be read.
+        """
+        for part in await self._in_pool(self._load):
+            self._parts[part.identity] = part
+            self.size += part.contents.file_size
+        if self._parts:
+            _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
+
+    def _load(self) -> list[StagedPart]:
+        try:
+            entries = self._file_system.list_directory(self.directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise storage_failure("listing", self.directory, error) from error
+        found: list[StagedPart] = []
+        for entry in entries:
+            path = self.directory / entry.name
+            if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
+                continue
+            try:
+                staged = read_staged_file(self._file_system, path)
+                if staged is not None and path == self._path_of(staged.identity) and self._is_wanted(staged.identity):
+                    found.append(StagedPart(staged.identity, path, staged.contents, self._clock.now()))
+                else:
+                    # No header: the power failed before the first chunk was on the disk. Or it is published.
+                    unlink_if_there(self._file_system, path)
+            except OSError as error:
+                # A part of a decided publish is missed by whoever finishes that; others are not worth a failed start.
+                _log.warning("staged part cannot be read path=%s reason=%s", path, error)
+        return found
+
+    def _is_wanted(self, identity: PartIdentity) -> bool:
+        """Whether a part can still be published, or is being published."""
+        sink = self._state.sinks.get(identity.sink)
+        return sink is None or identity.batch > sink.batch or is_in_open_publish(sink, identity)
+
+    # --- what tasks do ---
+
+    async def stage(self, user_id: int, name: StagedPartName, chunk: int, target: Target, batch: Batch) -> None:
+        """Put one batch aside. A chunk that is there already is not added again.
+
+        Raises:
+            CommandRejected: the batch is published already, chunks are missing, or there is no room.
+            StorageFailure: nothing was kept.
+        """
+        identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
+        self._check_unpublished(identity)
+        part = self._parts.get(identity)
+        if part is None:
+            if chunk:
+                raise _not_found(identity, f"{chunk} chunks of it were staged, and are gone: run the task again")
+            self._check_room(batch.size)
+            part = await self._begin(identity)
+        async with part.lock:
+            self._add(part, chunk, target, batch)
+
+    def _add(self, part: StagedPart, chunk: int, target: Target, batch: Batch) -> None:
+        contents = part.contents
+        if chunk < contents.chunk_count:
+            # Its answer was lost, and it was sent again.
+            return
+        if contents.is_finished:
+            raise CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, f"{_words(part.identity)} is finished already")
+        if chunk > contents.chunk_count:
+            raise _incomplete(part, chunk)
+        self._check_room(batch.size)
+        if part.writer is None:
+            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents)
+        before = contents.file_size
+        part.writer.append(target, batch)
+        self.size += contents.file_size - before
+        part.touched_at = self._clock.now()
+
+    async def _begin(self, identity: PartIdentity) -> StagedPart:
+        """Make the file of a new part."""
+        if len(self._parts) >= PART_COUNT_MAX:
+            raise CommandRejected(ErrorCode.STAGING_FULL, f"there are {PART_COUNT_MAX} staged parts already")
+        if sum(part.writer is not None for part in self._parts.values()) >= UNFINISHED_COUNT_MAX:
+            reason = f"{UNFINISHED_COUNT_MAX} parts are being staged already: try again later"
+            raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+        path, now = self._path_of(identity), self._clock.now()
+        part = StagedPart(identity, path, PartContents(0), now)
+        self._parts[identity] = part
+        async with part.lock:
+            try:
+                part.writer = await self._in_pool(partial(self._create, path, identity, now))
+            except BaseException:
+                del self._parts[identity]
+                raise
+        part.contents = part.writer.contents
+        self.size += part.contents.file_size
+        return part
+
+    def _create(self, path: Path, identity: PartIdentity, created_at: int) -> StagedFileWriter:
+        try:
+            return StagedFileWriter.create(self._file_system, path, identity, created_at)
+        except StorageFailure as failure:
+            if not isinstance(failure.cause, FileNotFoundError):
+                raise
+        # The first part of all.
+        make_directories(self._file_system, self.directory, below=self._data_directory)
+        return StagedFileWriter.create(self._file_system, path, identity, created_at)
+
+    async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> StagedPartReply:
+        """Make a part durable. May be repeated.
+
+        Raises:
+            CommandRejected: it is not there, or not whole.
+            StorageFailure: the disk refused. After a failed sync the part is gone: the task is to be run again.
+        """
+        identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
+        self._check_unpublished(identity)
+        part = self._parts.get(identity)
+        if part is None:
+            raise _not_found(identity, "nothing is staged under this name")
+        async with part.lock:
+            contents = part.contents
+            if chunk_count != contents.chunk_count:
+                raise _incomplete(part, chunk_count)
+            if not contents.is_finished:
+                await self._finish(part)
+            return StagedPartReply(contents.message_count, contents.size)
+
+    async def _finish(self, part: StagedPart) -> None:
+        writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents)
+        before = part.contents.file_size
+        try:
+            await self._in_pool(partial(self._make_durable, writer))
+        except StorageFailure:
+            # What a failed sync has lost is not known, and a second one may not tell.
+            part.contents.is_finished = False
+            self._drop(part)
+            raise
+        part.writer = None
+        self.size += part.contents.file_size - before
+        part.touched_at = self._clock.now()
+
+    def _make_durable(self, writer: StagedFileWriter) -> None:
+        writer.finish()
+        writer.close()
+        # Without it a power cut takes the name, and with it a part that a publish relies on.
+        sync_directory(self._file_system, self.directory)
+
+    # --- what publishes do ---
+
+    def finished_part(self, identity: PartIdentity) -> StagedPart:
+        """A part that can be published. Raises ``CommandRejected``."""
+        part = self._parts.get(identity)
+        if part is None:
+            raise _not_found(identity, "it was discarded, or it is too old, or another user staged it")
+        if not part.contents.is_finished:
+            raise CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, f"{_words(identity)} is not finished")
+        return part
+
+    async def discard(self, user_id: int, sink: str, batch: int | None = None, *, up_to: int | None = None) -> None:
+        """Remove parts of a sink: those of one batch, those up to a batch, or all; never those of an open publish."""
+        chosen = [
+            part
+            for part in self._of_sink(user_id, sink)
+            if (batch is None or part.identity.batch == batch) and (up_to is None or part.identity.batch <= up_to)
+        ]
+        await self._remove(chosen)
+
+    async def remove_expired(self) -> None:
+        """Remove parts to which nothing was added for long."""
+        before = self._clock.now() - self._expiry
+        expired = [part for part in self._parts.values() if part.touched_at < before]
+        if expired:
+            _log.info("staged parts expired count=%d", len(expired))
+        await self._remove(expired)
+
+    async def _remove(self, parts: Iterable[StagedPart]) -> None:
+        for part in list(parts):
+            sink = self._state.sinks.get(part.identity.sink)
+            if sink is not None and is_in_open_publish(sink, part.identity):
+                continue
+            async with part.lock:
+                if self._parts.get(part.identity) is part:
+                    self._drop(part)
+
+    def _drop(self, part: StagedPart) -> None:
+        """Forget a part and its file. Not synced: what a power cut brings back, a start removes, or it expires."""
+        del self._parts[part.identity]
+        self.size -= part.contents.file_size
+        if part.writer is not None:
+            part.writer.close()
+            part.writer = None
+        try:
+            unlink_if_there(self._file_system, part.path)
+        except OSError as error:
+            _log.warning("staged part not removed path=%s reason=%s", part.path, error)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for part in self._parts.values():
+            if part.writer is not None:
+                part.writer.close()
+                part.writer = None
+
+    # --- facts ---
+
+    def figures(self, user_id: int, sink: str) -> tuple[int, int]:
+        """How many parts of a sink are staged, and the bytes of their files."""
+        parts = self._of_sink(user_id, sink)
+        return len(parts), sum(part.contents.file_size for part in parts)
+
+    def _of_sink(self, user_id: int, sink: str) -> list[StagedPart]:
+        return [
+            part for part in self._parts.values() if part.identity.sink == sink and part.identity.user_id == user_id
+        ]
+
+    def path_of(self, identity: PartIdentity) -> Path:
+        """Where a part lies."""
+        return self._path_of(identity)
+
+    def _path_of(self, identity: PartIdentity) -> Path:
+        text = f"{identity.user_id}/{identity.batch}/{identity.part}/{identity.attempt}/{identity.sink}"
+        return self.directory / f"{xxhash.xxh3_128_hexdigest(text.encode())}{STAGED_SUFFIX}"
+
+    # --- checks ---
+
+    def _check_unpublished(self, identity: PartIdentity) -> None:
+        sink = self._state.sinks.get(identity.sink)
+        if sink is not None and identity.batch <= sink.batch:
+            reason = f"batch {identity.batch} of sink {sink.name!r} is published already"
+            raise CommandRejected(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
+
+    def _check_room(self, size: int) -> None:
+        if self.size + size + _BATCH_HEADROOM > self._size_max:
+            reason = (
+                f"{self.size} bytes are staged and not published, and {size} more do not fit below the limit of "
+                f"{self._size_max}: raise system.staging.size_max, write smaller batches, or discard what is abandoned"
+            )
+            raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+
+    async def _in_pool(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def is_in_open_publish(sink: Sink, identity: PartIdentity) -> bool:
+    """Whether a part is one of those that a decided publish still needs."""
+    if sink.open is None or identity.batch != sink.batch or identity.user_id != sink.user_id:
+        return False
+    return any(part.part == identity.part and part.attempt == identity.attempt for part in sink.open.parts)
+
+
+def _words(identity: PartIdentity) -> str:
+    return f"attempt {identity.attempt} at part {identity.part} of batch {identity.batch} of sink {identity.sink!r}"
+
+
+def _not_found(identity: PartIdentity, reason: str) -> CommandRejected:
+    return CommandRejected(ErrorCode.STAGED_PART_NOT_FOUND, f"there is no {_words(identity)}: {reason}")
+
+
+def _incomplete(part: StagedPart, chunk: int) -> CommandRejected:
+    reason = (
+        f"{_words(part.identity)} holds {part.contents.chunk_count} chunks, not {chunk}: "
+        "the rest was lost when the server stopped; run the task again"
+    )
+    return CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, reason)

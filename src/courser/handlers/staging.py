@@ -1,0 +1,78 @@
+"""Staged writes: messages put aside by the tasks of a job, and published together. Permissions are those of sends."""
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access import Action
+from courser.broker.broker import Broker
+from courser.broker.lookup import find_open_topic
+from courser.broker.message_keys import with_key
+from courser.broker.producing import choose_partition
+from courser.broker.sessions import Session
+from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.messaging import ByKey
+from courser.storage.staged_file import Target
+
+
+async def stage_messages(broker: Broker, session: Session, command: c.StageMessages) -> None:
+    """Nothing of it can be seen."""
+    routes, stream, name = broker.routes, command.stream, command.topic
+    topic = routes.known(session, Action.SEND_MESSAGES, stream, name)
+    if topic is None:
+        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
+        topic = routes.allow(session, Action.SEND_MESSAGES, stream, name, found)
+    user_id = _owner(broker, session, command.name.sink, command.name.batch)
+    partitioning, batch = command.partitioning, command.batch
+    identity = topic.partition(choose_partition(topic, partitioning)).log.identity
+    if type(partitioning) is ByKey:
+        batch = with_key(batch, partitioning.key)
+    ids = topic.stream_id, topic.topic_id
+    target = Target(*ids, identity.topic_uuid, identity.partition_id, identity.incarnation)
+    await broker.staging.stage(user_id, command.name, command.chunk, target, batch)
+
+
+async def finish_stage(broker: Broker, session: Session, command: c.FinishStage) -> r.StagedPart:
+    """Durable on return."""
+    user_id = _owner(broker, session, command.name.sink, command.name.batch)
+    return await broker.staging.finish(user_id, command.name, command.chunk_count)
+
+
+async def publish_staged(broker: Broker, session: Session, command: c.PublishStaged) -> r.Published:
+    """All or nothing, once; durable on return."""
+
+    def check_target(target: Target) -> None:
+        broker.access.require(session, Action.SEND_MESSAGES, target.stream_id, target.topic_id)
+
+    user_id = _owner(broker, session, command.sink, command.batch)
+    return await broker.publishing.publish(user_id, command, check_target)
+
+
+async def discard_staged(broker: Broker, session: Session, command: c.DiscardStaged) -> None:
+    """What is published stays."""
+    user_id = _owner(broker, session, command.sink, command.batch or 0)
+    if command.forget and command.sink in broker.catalog.state.sinks:
+        await broker.publishing.forget(command.sink)
+    await broker.staging.discard(user_id, command.sink, command.batch)
+
+
+async def get_sink(broker: Broker, session: Session, command: c.GetSink) -> r.SinkInfo:
+    """What its owner may know about a sink; one that was never used is no error."""
+    user_id = _owner(broker, session, command.sink, 0)
+    part_count, size = broker.staging.figures(user_id, command.sink)
+    sink = broker.catalog.state.sinks.get(command.sink)
+    if sink is None:
+        return r.SinkInfo(None, False, 0, part_count, size)
+    return r.SinkInfo(sink.batch, sink.open is not None, sink.published_at, part_count, size)
+
+
+def _owner(broker: Broker, session: Session, name: str, batch: int) -> int:
+    """Whose parts these are. Raises 41 for a sink of somebody else: its next batch could be made to look published."""
+    if batch > BATCH_NUMBER_MAX:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"a batch is numbered from 0 to {BATCH_NUMBER_MAX}")
+    user = broker.access.user(session)
+    sink = broker.catalog.state.sinks.get(name)
+    if sink is None or sink.user_id == user.user_id:
+        return user.user_id
+    if user.user_id == ROOT_USER_ID:
+        return sink.user_id
+    raise CommandRejected(ErrorCode.UNAUTHORIZED, f"sink {name!r} belongs to another user than {user.name!r}")

@@ -1,0 +1,353 @@
+"""A staged part on disk: messages put aside, with their targets, until a publish takes them into the logs.
+
+A header says whose part it is; a record per batch says which partition the batch is for, and carries two checksums; a
+closing record says that nothing is missing. Written by one attempt, from front to back. ``docs/formats/staging.md``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from courser.errors import DamagedData, StorageFailure
+from courser.model.buffers import Buffer
+from courser.records.batch import Batch, encode_batch
+from courser.records.checksum import xxh3
+from courser.records.layout import BATCH_SIZE_MAX
+from courser.storage.durable_files import storage_failure, sync_file
+from courser.storage.files import File, FileSystem, read_exactly, write_all
+
+_HEADER_MAGIC = b"CRSS"
+_RECORD_MAGIC = b"CRSR"
+_FORMAT_VERSION = 1
+_HEADER = Struct("<4sHHIIQQQ")
+"""magic, format_version, sink_size, user_id, part, batch, attempt, created_at; then the sink's name and a checksum"""
+_RECORD = Struct("<4sB3xIIII16sQI4xQQ")
+"""magic, kind, chunk, stream_id, topic_id, partition_id, topic_uuid, incarnation, message_count, size, body_hash"""
+_END = Struct("<4sB3xI4xQQQ32x")
+"""magic, kind, chunk_count, message_count, size, digest"""
+_CHECKSUM = Struct("<Q")
+assert _RECORD.size == _END.size
+RECORD_SIZE = _RECORD.size + _CHECKSUM.size
+"""Bytes of a record, besides the batch behind it."""
+_BATCH_KIND, _END_KIND = 1, 2
+_WRITEBACK_SIZE = 8 * 1024 * 1024
+"""Bytes after which the kernel is asked to begin writing: the sync at the end then has little left to do."""
+
+
+class Target(NamedTuple):
+    """The partition that messages are for, as it was when they were staged."""
+
+    stream_id: int
+    topic_id: int
+    topic_uuid: bytes
+    partition_id: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartIdentity:
+    """Whose part it is."""
+
+    user_id: int
+    sink: str
+    batch: int
+    part: int
+    attempt: int
+
+
+class StagedBatch(NamedTuple):
+    """One record: where its batch lies, and where it is to go."""
+
+    target: Target
+    chunk: int
+    message_count: int
+    position: int
+    """Of the batch in the file."""
+    size: int
+    body_hash: int
+
+
+class PartContents:
+    """What a part holds, kept up to date by whoever writes or reads it."""
+
+    __slots__ = ("chunk_count", "digest", "file_size", "is_finished", "message_count", "size", "target_sizes")
+
+    def __init__(self, file_size: int) -> None:
+        self.file_size = file_size
+        self.chunk_count = 0
+        self.message_count = 0
+        self.size = 0
+        """Bytes of batches."""
+        self.digest = 0
+        """Over the checksums of all records, in order."""
+        self.target_sizes: dict[Target, int] = {}
+        """Bytes for each partition, in the order in which they came up first."""
+        self.is_finished = False
+
+    def add(self, record: StagedBatch, checksum: int) -> None:
+        """One more batch."""
+        self.chunk_count += 1
+        self.message_count += record.message_count
+        self.size += record.size
+        self.file_size = record.position + record.size
+        self.digest = xxh3(_CHECKSUM.pack(self.digest) + _CHECKSUM.pack(checksum))
+        self.target_sizes[record.target] = self.target_sizes.get(record.target, 0) + record.size
+
+
+class StagedFileWriter:
+    """The file of a part that is being written."""
+
+    def __init__(self, file: File, contents: PartContents) -> None:
+        self._file = file
+        self.contents = contents
+        self._writeback_size = contents.file_size
+
+    @classmethod
+    def create(cls, file_system: FileSystem, path: Path, identity: PartIdentity, created_at: int) -> "StagedFileWriter":
+        """Begin a part. Its name is durable once its directory is synced.
+
+        Raises:
+            StorageFailure: nothing was kept.
+        """
+        header = _pack_header(identity, created_at)
+        try:
+            file = file_system.open(path, writable=True, create=True)
+        except OSError as error:
+            raise storage_failure("creation", path, error) from error
+        writer = cls(file, PartContents(0))
+        try:
+            writer._write([header])
+        except StorageFailure:
+            file.close()
+            file_system.unlink(path)
+            raise
+        writer.contents.file_size = len(header)
+        return writer
+
+    @classmethod
+    def reopen(cls, file_system: FileSystem, path: Path, contents: PartContents) -> "StagedFileWriter":
+        """Go on with a part that an earlier session began. What is torn behind its last record is overwritten."""
+        try:
+            file = file_system.open(path, writable=True)
+            file.truncate(contents.file_size)
+        except OSError as error:
+            raise storage_failure("opening", path, error) from error
+        return cls(file, contents)
+
+    def append(self, target: Target, batch: Batch) -> None:
+        """Put a batch aside. On return a kill cannot take it.
+
+        Raises:
+            StorageFailure: nothing of it was kept.
+        """
+        contents = self.contents
+        data = encode_batch(batch)
+        body_hash = xxh3(data)
+        fields = _RECORD.pack(
+            _RECORD_MAGIC,
+            _BATCH_KIND,
+            contents.chunk_count,
+            target.stream_id,
+            target.topic_id,
+            target.partition_id,
+            target.topic_uuid,
+            target.incarnation,
+            batch.count,
+            len(data),
+            body_hash,
+        )
+        checksum = xxh3(fields)
+        self._write([fields, _CHECKSUM.pack(checksum), data])
+        position = contents.file_size + RECORD_SIZE
+        record = StagedBatch(target, contents.chunk_count, batch.count, position, len(data), body_hash)
+        contents.add(record, checksum)
+        if contents.file_size - self._writeback_size >= _WRITEBACK_SIZE:
+            self._file.start_writeback(self._writeback_size, contents.file_size - self._writeback_size)
+            self._writeback_size = contents.file_size
+
+    def finish(self) -> None:
+        """Write the closing record and sync. Blocks.
+
+        Raises:
+            StorageFailure: after a failed sync the part is to be given up.
+        """
+        contents = self.contents
+        fields = _END.pack(
+            _RECORD_MAGIC, _END_KIND, contents.chunk_count, contents.message_count, contents.size, contents.digest
+        )
+        data = fields + _CHECKSUM.pack(xxh3(fields))
+        self._write([data])
+        sync_file(self._file)
+        contents.file_size += len(data)
+        contents.is_finished = True
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        try:
+            write_all(self._file, self.contents.file_size, buffers)
+        except OSError as error:
+            failure = storage_failure("write", self._file.path, error)
+            try:
+                self._file.truncate(self.contents.file_size)
+            except OSError as truncate_error:
+                # What is left of it is overwritten by the next write, or found torn by the next start.
+                raise storage_failure("truncation", self._file.path, truncate_error) from error
+            raise failure from error
+
+
+def _pack_header(identity: PartIdentity, created_at: int) -> bytes:
+    sink = identity.sink.encode()
+    fields = _HEADER.pack(
+        _HEADER_MAGIC,
+        _FORMAT_VERSION,
+        len(sink),
+        identity.user_id,
+        identity.part,
+        identity.batch,
+        identity.attempt,
+        created_at,
+    )
+    return fields + sink + _CHECKSUM.pack(xxh3(fields + sink))
+
+
+# --- reading --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A part as it was found on disk."""
+
+    identity: PartIdentity
+    created_at: int
+    contents: PartContents
+
+
+def read_staged_file(file_system: FileSystem, path: Path) -> StagedFile | None:
+    """What a file holds, up to the first thing that is not as it should be; None if it is no part at all.
+
+    The batches of a part that is not finished are hashed: a power cut may have torn any of them.
+    """
+    file = file_system.open(path)
+    try:
+        found = _read_header(file)
+        if found is None:
+            return None
+        identity, created_at, position = found
+        contents = PartContents(position)
+        _walk(file, contents)
+        if not contents.is_finished:
+            contents = PartContents(position)
+            _walk(file, contents, hashes=True)
+        return StagedFile(identity, created_at, contents)
+    finally:
+        file.close()
+
+
+def _read_header(file: File) -> tuple[PartIdentity, int, int] | None:
+    fields = read_exactly(file, 0, _HEADER.size)
+    if fields is None:
+        return None
+    magic, version, sink_size, user_id, part, batch, attempt, created_at = _HEADER.unpack(fields)
+    rest = read_exactly(file, _HEADER.size, sink_size + _CHECKSUM.size)
+    if magic != _HEADER_MAGIC or version != _FORMAT_VERSION or rest is None:
+        return None
+    sink = bytes(rest[:sink_size])
+    if _CHECKSUM.unpack_from(rest, sink_size)[0] != xxh3(bytes(fields) + sink):
+        return None
+    identity = PartIdentity(user_id, sink.decode(), batch, part, attempt)
+    return identity, created_at, _HEADER.size + sink_size + _CHECKSUM.size
+
+
+def _walk(file: File, contents: PartContents, *, hashes: bool = False) -> None:
+    """Go from record to record, counting, up to the last good one."""
+    file_size = file.size()
+    while (found := _read_record(file, contents, file_size)) is not None:
+        record, checksum = found
+        if record is None:
+            contents.file_size += RECORD_SIZE
+            contents.is_finished = True
+            return
+        if hashes and not _has_good_body(file, record):
+            return
+        contents.add(record, checksum)
+
+
+def _read_record(file: File, contents: PartContents, file_size: int) -> tuple[StagedBatch | None, int] | None:
+    """The record behind what was counted so far: a batch, or the end; None if there is none, or a torn one."""
+    position = contents.file_size
+    data = read_exactly(file, position, RECORD_SIZE)
+    if data is None:
+        return None
+    fields, (checksum,) = bytes(data[: _RECORD.size]), _CHECKSUM.unpack_from(data, _RECORD.size)
+    if not fields.startswith(_RECORD_MAGIC) or xxh3(fields) != checksum:
+        return None
+    if fields[len(_RECORD_MAGIC)] == _END_KIND:
+        _, _, chunk_count, message_count, size, digest = _END.unpack(fields)
+        expected = (contents.chunk_count, contents.message_count, contents.size, contents.digest)
+        return (None, checksum) if (chunk_count, message_count, size, digest) == expected else None
+    _, _, chunk, stream_id, topic_id, partition_id, topic_uuid, incarnation, count, size, body_hash = _RECORD.unpack(
+        fields
+    )
+    start = position + RECORD_SIZE
+    if chunk != contents.chunk_count or size > BATCH_SIZE_MAX or start + size > file_size:
+        return None
+    target = Target(stream_id, topic_id, topic_uuid, partition_id, incarnation)
+    return StagedBatch(target, chunk, count, start, size, body_hash), checksum
+
+
+def _has_good_body(file: File, record: StagedBatch) -> bool:
+    body = read_exactly(file, record.position, record.size)
+    return body is not None and xxh3(body) == record.body_hash
+
+
+class StagedFileReader:
+    """The batches of a finished part, for a publish."""
+
+    def __init__(self, file_system: FileSystem, path: Path, *, file_size: int, digest: int) -> None:
+        """``file_size`` and ``digest`` are those that the publish was decided with."""
+        self._path = path
+        try:
+            self._file = file_system.open(path)
+        except OSError as error:
+            raise storage_failure("opening", path, error) from error
+        found = _read_header(self._file)
+        self._file_size = file_size
+        self._digest = digest
+        if found is None or self._file.size() != file_size:
+            raise DamagedData(path, 0, f"it is not the part of {file_size} bytes that was published")
+        self._start = found[2]
+
+    def records(self) -> Iterator[StagedBatch]:
+        """All batches, in order, without reading them.
+
+        Raises:
+            DamagedData: a record is not what was written, or the part is another one.
+        """
+        contents = PartContents(self._start)
+        while True:
+            found = _read_record(self._file, contents, self._file_size)
+            if found is None:
+                raise DamagedData(self._path, contents.file_size, "a record of a published part is damaged")
+            record, checksum = found
+            if record is None:
+                break
+            yield record
+            contents.add(record, checksum)
+        if contents.digest != self._digest:
+            raise DamagedData(self._path, 0, "it is not the part that was published")
+
+    def read(self, record: StagedBatch) -> bytearray:
+        """The bytes of a batch. Raises ``DamagedData``."""
+        data = read_exactly(self._file, record.position, record.size)
+        if data is None or xxh3(data) != record.body_hash:
+            raise DamagedData(self._path, record.position, "the body hash of a staged batch does not match")
+        return data
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
