@@ -102,7 +102,6 @@ class Sink:
     partition_by: tuple[str, ...] = ()
     compression: str = "zstd"
     table: str | None = None
-    catalog: Path | None = None
     place: TopicPlace | None = None
     key: str | None = None
     partitioning: str | None = None
@@ -363,9 +362,6 @@ class _Reader:
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._place(sink["path"]) if sink["path"] else None
-        catalog = self._optional_path(sink["catalog"])
-        if kind == "iceberg" and path and catalog is None:
-            catalog = Path(path) / "catalog.db"
         place = TopicPlace(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
         return Sink(
             kind,
@@ -373,7 +369,6 @@ class _Reader:
             sink["partition_by"],
             sink["compression"],
             sink["table"],
-            catalog,
             place,
             sink["key"],
             sink["partitioning"],
@@ -422,8 +417,7 @@ _OUTPUT_MODES = {"topic": ("append", "update"), "console": ("append", "update", 
 _SINK_NEEDS = {"parquet": ("path",), "delta": ("path",), "iceberg": ("path", "table"), "topic": ("stream", "topic")}
 _SINK_TAKES = {
     "parquet": ("partition_by", "compression"),
-    "delta": ("partition_by", "compression"),
-    "iceberg": ("partition_by", "compression", "catalog"),
+    "delta": ("partition_by",),
     "topic": ("key", "partitioning", "create_partitions"),
     "console": ("rows",),
 }

@@ -201,17 +201,21 @@ def _sink_keys() -> Iterator[Key]:
         return Key(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
 
     yield key("type", kinds.choice(*SINKS), None, "where rows go", required=True)
-    yield key("path", kinds.TEXT, None, "parquet, delta: the folder; iceberg: the warehouse's folder")
+    yield key(
+        "path",
+        kinds.TEXT,
+        None,
+        "parquet, delta: the folder; iceberg: the warehouse, with its catalogue in `catalog.db`",
+    )
     yield key(
         "partition_by",
         _COLUMNS,
         (),
-        "parquet, delta, iceberg: columns that make folders; `day` and `hour` are made from `_timestamp` if no column "
+        "parquet, delta: columns that make folders; `day` and `hour` are made from `_timestamp` if no column "
         "has that name",
     )
-    yield key("compression", kinds.choice(*COMPRESSIONS), "zstd", "parquet, delta, iceberg: of the files")
+    yield key("compression", kinds.choice(*COMPRESSIONS), "zstd", "parquet: of the files")
     yield key("table", _TABLE, None, "iceberg: namespace and table")
-    yield key("catalog", kinds.FILE, None, "iceberg: the SQLite file of the catalogue; default: `catalog.db` in `path`")
     yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
     yield key("topic", kinds.TEXT, None, "topic: its name; a column `payload` is sent as it is, else the row as JSON")
     yield key("key", _COLUMN, None, "topic: the column that is the message's key")

@@ -1,0 +1,164 @@
+"""Payloads that are Avro: Spark's own decoder is in a package that pip does not install, so it is done with fastavro.
+
+Each payload is one datum without a header, written with the schema in the file.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from courser.errors import ClientFailure
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField
+
+_PRIMITIVES = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "fixed": "binary",
+    "string": "string",
+    "enum": "string",
+}
+_LOGICAL = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+    "uuid": "string",
+}
+
+
+class AvroRefused(ClientFailure):
+    """A schema that cannot be read, or has no counterpart among Spark's types."""
+
+
+def read_avro_schema(path: Path) -> str:
+    """The schema of a file, checked, as JSON. Raises ``AvroRefused``."""
+    try:
+        from fastavro import parse_schema  # noqa: PLC0415 -- optional
+        from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise AvroRefused("fastavro is not installed: pip install 'courser[lake]'") from error
+    try:
+        schema = json.loads(path.read_text("utf-8"))
+        parse_schema(schema)
+    except OSError as error:
+        raise AvroRefused(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, SchemaParseException, UnknownType) as error:
+        raise AvroRefused(f"{path} is no Avro schema: {error}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise AvroRefused(f"{path}: a row is an Avro record, and this schema is not one")
+    return json.dumps(schema)
+
+
+def avro_columns(schema: str) -> "list[StructField]":
+    """The columns of a record's fields. All may be null: a bad row has none of them. Raises ``AvroRefused``."""
+    from pyspark.sql.types import StructField  # noqa: PLC0415
+
+    record = json.loads(schema)
+    named: dict[str, Any] = {}
+    return [StructField(field["name"], _type_of(field["type"], named), True) for field in record["fields"]]
+
+
+def _type_of(kind: Any, named: dict[str, Any]) -> "DataType":
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType  # noqa: PLC0415
+
+    if isinstance(kind, list):
+        others = [item for item in kind if item != "null"]
+        if len(others) != 1:
+            raise AvroRefused(f"a union of {len(others)} types has no counterpart in Spark: {json.dumps(kind)}")
+        return _type_of(others[0], named)
+    if isinstance(kind, str):
+        if kind in named:
+            return _type_of(named[kind], named)
+        return _primitive(kind)
+    if "name" in kind:
+        named[kind["name"]] = kind
+    if "logicalType" in kind:
+        return _logical(kind)
+    match kind["type"]:
+        case "record":
+            return StructType([StructField(field["name"], _type_of(field["type"], named)) for field in kind["fields"]])
+        case "array":
+            return ArrayType(_type_of(kind["items"], named))
+        case "map":
+            return MapType(StringType(), _type_of(kind["values"], named))
+        case other:
+            return _type_of(other, named) if isinstance(other, list | dict) else _primitive(other)
+
+
+def _primitive(kind: str) -> "DataType":
+    from pyspark.sql.types import _parse_datatype_string  # noqa: PLC0415
+
+    if kind not in _PRIMITIVES:
+        raise AvroRefused(f'Avro\'s "{kind}" has no counterpart in Spark')
+    found: DataType = _parse_datatype_string(_PRIMITIVES[kind])
+    return found
+
+
+def _logical(kind: dict[str, Any]) -> "DataType":
+    from pyspark.sql.types import DecimalType, _parse_datatype_string  # noqa: PLC0415
+
+    name = kind["logicalType"]
+    if name == "decimal":
+        return DecimalType(kind["precision"], kind.get("scale", 0))
+    if name in _LOGICAL:
+        found: DataType = _parse_datatype_string(_LOGICAL[name])
+        return found
+    return _primitive(kind["type"])
+
+
+class AvroDecoder:
+    """Decodes batches in a task. ``columns`` is the schema of its output, as Spark writes it in JSON."""
+
+    def __init__(self, schema: str, columns: str) -> None:
+        self._schema = schema
+        self._columns = columns
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """One output batch for each."""
+        import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
+        from fastavro import parse_schema  # noqa: PLC0415
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        parsed = parse_schema(json.loads(self._schema))
+        schema = to_arrow_schema(StructType.fromJson(json.loads(self._columns)), timezone="UTC")
+        for batch in batches:
+            rows, reasons = _decode(batch.column("_payload").to_pylist(), parsed)
+            arrays = []
+            for column in schema:
+                if column.name == "_bad":
+                    arrays.append(pa.array(reasons, pa.string()))
+                elif column.name in batch.schema.names:
+                    arrays.append(batch.column(column.name))
+                else:
+                    arrays.append(pa.array([row.get(column.name) for row in rows], column.type))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _decode(payloads: list[bytes | None], schema: Any) -> tuple[list[dict[str, Any]], list[str | None]]:
+    from fastavro import schemaless_reader  # noqa: PLC0415
+
+    rows: list[dict[str, Any]] = []
+    reasons: list[str | None] = []
+    for payload in payloads:
+        row: Any = {}
+        reason = None
+        try:
+            source = io.BytesIO(payload or b"")
+            row = schemaless_reader(source, schema, None)
+            if source.read(1):
+                row, reason = {}, "the payload goes on behind its Avro record"
+        except Exception as error:  # noqa: BLE001 -- fastavro raises whatever a wrong byte leads to
+            reason = f"the payload is not Avro of the schema: {type(error).__name__}: {error}"
+        rows.append(row)
+        reasons.append(reason)
+    return rows, reasons

@@ -1,0 +1,148 @@
+"""Who runs what: a lock file that names its holder, and that the kernel frees when the holder dies.
+
+The lock itself is the kernel's (``flock``), so a killed runner never leaves a lock behind. The text in the file is for
+people, and for one more thing: the Java process of a killed runner may live on for a moment, and has to be waited for.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from courser.errors import ClientFailure
+
+ORPHAN_PATIENCE = 30.0
+"""Seconds that the Java process of a killed runner gets to notice it: normally it takes less than one."""
+_LOOK_INTERVAL = 0.05
+"""Seconds between two looks at that process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds a lock, or held it last."""
+
+    pid: int
+    started: int
+    """When the process began, in ticks since the machine did: process numbers are used again, these two are not."""
+    host: str
+    name: str
+    """Of the pipeline."""
+    java_pid: int | None = None
+    java_started: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, as far as one can tell from here."""
+        return self.host != socket.gethostname() or process_started(self.pid) == self.started
+
+
+class LockTaken(ClientFailure):
+    """Somebody else runs it."""
+
+    def __init__(self, path: Path, holder: Holder | None) -> None:
+        who = "another process"
+        if holder is not None:
+            who = f"process {holder.pid} on {holder.host}, which runs {holder.name}"
+        super().__init__(f"{path.parent} is in use by {who}: stop it first, or use another checkpoint")
+        self.holder = holder
+
+
+def process_started(pid: int) -> int | None:
+    """When a process of this machine began; None if it does not run."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *rest = text.rpartition(")")[2].split()
+    # Z and X: it has ended, and nobody has taken notice yet.
+    return None if state in "ZX" else int(rest[18])
+
+
+def this_process(name: str) -> Holder:
+    """The holder that this process is."""
+    return Holder(os.getpid(), process_started(os.getpid()) or 0, socket.gethostname(), name)
+
+
+class Lock:
+    """A file that one process at a time holds. Use it in ``with``."""
+
+    def __init__(self, path: Path, holder: Holder, wait: Callable[[float], object] = time.sleep) -> None:
+        self._path = path
+        self._holder = holder
+        self._wait = wait
+        self._descriptor: int | None = None
+        self.abandoned_by: Holder | None = None
+        """Who held it last and died, if anybody."""
+
+    def acquire(self) -> Self:
+        """Take it. Raises ``LockTaken`` at once if somebody else has it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LockTaken(self._path, _read(self._path)) from None
+        self._descriptor = descriptor
+        self.abandoned_by = _read(self._path)
+        try:
+            self._await_orphan()
+        except BaseException:
+            # What stands in the file stays: the orphan is still there.
+            os.close(descriptor)
+            self._descriptor = None
+            raise
+        self._write(self._holder)
+        return self
+
+    def note_java(self, pid: int) -> None:
+        """Remember the Java process that works for this one."""
+        self._holder = replace(self._holder, java_pid=pid, java_started=process_started(pid) or 0)
+        self._write(self._holder)
+
+    def release(self) -> None:
+        """Let it go. May be repeated."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _await_orphan(self) -> None:
+        holder = self.abandoned_by
+        if holder is None or holder.java_pid is None or holder.host != self._holder.host:
+            return
+        deadline = time.monotonic() + ORPHAN_PATIENCE
+        while process_started(holder.java_pid) == holder.java_started:
+            if time.monotonic() > deadline:
+                raise ClientFailure(
+                    f"the Java process {holder.java_pid} of the runner {holder.pid}, which is gone, does not end: "
+                    f"end it (kill {holder.java_pid}), and try again"
+                )
+            self._wait(_LOOK_INTERVAL)
+
+    def _write(self, holder: Holder) -> None:
+        assert self._descriptor is not None, "the lock is not held"
+        data = json.dumps(asdict(holder)).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, data, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _read(path: Path) -> Holder | None:
+    with suppress(OSError, ValueError, TypeError):
+        return Holder(**json.loads(path.read_text()))
+    return None

@@ -1,0 +1,155 @@
+"""The queries of one pipeline: from the definition to what Spark runs.
+
+One query moves the rows. A second one puts bad rows aside, if that was asked for: it reads the same topic and has a
+checkpoint of its own, so that both are exactly once for themselves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from courser.client.targets import Target
+from courser.pipelines.checkpoint import Checkpoint
+from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
+from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource
+from courser.pipelines.reading import read_source
+from courser.pipelines.sinks import (
+    DECODED_NAMES,
+    RAW_NAMES,
+    ConsoleSink,
+    RowNames,
+    lake_writer,
+    topic_writer,
+)
+from courser.pipelines.transform import apply_transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_MILLISECOND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """What a running query tells, besides Spark's progress."""
+
+    show: Callable[[int, str], None]
+    """A batch as a table of text: the console sink."""
+    count: Callable[[int], None]
+    """Rows that were written."""
+
+
+def output_rows(
+    spark: "SparkSession", definition: Definition, messages: "DataFrame"
+) -> "tuple[DataFrame, DataFrame | None, RowNames]":
+    """What the sink gets, what the quarantine gets, and which columns say where a row is from."""
+    decoding = definition.decoding
+    bad = None
+    if isinstance(definition.source, FileSource):
+        rows, names = messages, RowNames()
+    elif decoding.format == "raw":
+        rows, names = messages, RAW_NAMES
+    else:
+        wide = decode(messages, decoding)
+        rows, names = good_rows(wide, decoding), DECODED_NAMES
+        if decoding.on_bad_row == "quarantine":
+            bad = bad_rows(decode(messages, decoding))
+        if not decoding.with_metadata:
+            names = replace(names, left_out=tuple(METADATA))
+    if definition.transform.sql is not None:
+        # Whatever the query makes, a row of it is not one message any more.
+        return apply_transform(spark, rows, definition.transform), bad, RowNames(timestamp=names.timestamp)
+    return rows, bad, names
+
+
+def start_queries(
+    spark: "SparkSession",
+    definition: Definition,
+    checkpoint: Checkpoint,
+    target: Target | None,
+    outlets: Outlets,
+    *,
+    once: bool,
+) -> "list[StreamingQuery]":
+    """Start what the definition asks for. The first query is the one that moves the rows."""
+    start = Start()
+    if isinstance(definition.source, TopicSource):
+        start = checkpoint.start(definition.source.start)
+    rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
+    writers = [(definition.name, _writer(definition, rows, names, checkpoint, target, outlets))]
+    if bad is not None:
+        quarantined = _without_consumer(definition)
+        messages = read_source(spark, quarantined, target, start)
+        _, bad, _ = output_rows(spark, quarantined, messages)
+        assert bad is not None
+        writers.append((f"{definition.name}.quarantine", _quarantine_writer(definition, bad, checkpoint, target)))
+    started: list[StreamingQuery] = []
+    try:
+        for name, writer in writers:
+            writer = writer.queryName(name)
+            if once:
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=f"{definition.trigger // _MILLISECOND} milliseconds")
+            started.append(writer.start())
+    except BaseException:
+        for query in started:
+            query.stop()
+        raise
+    return started
+
+
+def _writer(
+    definition: Definition,
+    rows: "DataFrame",
+    names: RowNames,
+    checkpoint: Checkpoint,
+    target: Target | None,
+    outlets: Outlets,
+) -> "DataStreamWriter":
+    sink, mode = definition.sink, definition.transform.output_mode
+    if sink.type == "topic":
+        assert sink.place is not None
+        assert target is not None, "a topic has a server"
+        return topic_writer(_shown(rows, names), sink.place, sink, target, checkpoint.spark).outputMode(mode)
+    if sink.type == "console":
+        handler = ConsoleSink(sink.rows, outlets.show)
+        writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
+        return writer.option("checkpointLocation", str(checkpoint.spark))
+    return lake_writer(definition.name, rows, sink, names, checkpoint, outlets.count).outputMode(mode)
+
+
+def _shown(rows: "DataFrame", names: RowNames) -> "DataFrame":
+    return rows.drop(*names.left_out) if names.left_out else rows
+
+
+def _quarantine_writer(
+    definition: Definition, bad: "DataFrame", checkpoint: Checkpoint, target: Target | None
+) -> "DataStreamWriter":
+    from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
+
+    decoding, name = definition.decoding, f"{definition.name}.quarantine"
+    if decoding.quarantine_path is not None:
+        sink = Sink("parquet", path=decoding.quarantine_path)
+        return lake_writer(name, bad, sink, DECODED_NAMES, checkpoint, _nobody, is_quarantine=True)
+    assert decoding.quarantine_topic is not None
+    assert target is not None, "a topic has a server"
+    told = {"courser-error": f.col("_error"), "courser-partition": f.col(PARTITION), "courser-offset": f.col(OFFSET)}
+    pairs = [item for name, value in told.items() for item in (f.lit(name), value.cast("string").cast("binary"))]
+    headers = f.create_map(*pairs)
+    if HEADERS in bad.columns:
+        headers = f.map_concat(f.coalesce(f.col(HEADERS), f.create_map().cast("map<string,binary>")), headers)
+    messages = bad.select(f.col(PAYLOAD).alias("payload"), f.col(KEY).alias("key"), headers.alias("headers"))
+    return topic_writer(messages, decoding.quarantine_topic, Sink("topic"), target, checkpoint.quarantine)
+
+
+def _nobody(count: int) -> None:
+    del count
+
+
+def _without_consumer(definition: Definition) -> Definition:
+    """The second query must not report its progress as that of the first."""
+    assert isinstance(definition.source, TopicSource)
+    return replace(definition, source=replace(definition.source, consumer=f"{definition.source.consumer}.quarantine"))

@@ -1,0 +1,192 @@
+"""Where rows go: for each sink, how a streaming DataFrame is written so that a repeated batch changes nothing.
+
+Lakes: the tasks write files aside (``staging``), the driver makes them visible (``publishing``) or appends them to a
+table together with the number of the batch. Topics: the server's own staging. The console: at least once, for eyes.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from courser.client.targets import Target
+from courser.pipelines.checkpoint import Checkpoint
+from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
+from courser.pipelines.definition import Sink, TopicPlace
+from courser.pipelines.publishing import clear, publish, staging_root
+from courser.pipelines.reading import FORMAT, connection_url
+from courser.pipelines.staging import REPORT_SCHEMA, StagedFile, StageRows
+from courser.pipelines.transform import TransformRefused, as_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DERIVED = {"day": "yyyy-MM-dd", "hour": "HH"}
+"""Folder columns that are made from the time of a message."""
+_ROWS_AT_ONCE = 65_536
+"""Rows of a staged file that are held in memory while they are appended to a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowNames:
+    """Which columns say where a row comes from; None if rows are not messages any more."""
+
+    partition: str | None = None
+    offset: str | None = None
+    timestamp: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Columns that are there for this only."""
+
+
+DECODED_NAMES = RowNames(PARTITION, OFFSET, TIMESTAMP)
+RAW_NAMES = RowNames("partition", "offset", "timestamp")
+
+
+def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "DataFrame":
+    """The rows with every column that folders are made from. Raises ``TransformRefused`` if one cannot be had."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
+
+    for name in sink.partition_by:
+        if name in rows.columns:
+            continue
+        if name not in DERIVED or names.timestamp is None or names.timestamp not in rows.columns:
+            raise TransformRefused(
+                f"sink.partition_by names the column {name}, and the rows have {', '.join(rows.columns)}"
+            )
+        rows = rows.withColumn(name, f.date_format(names.timestamp, DERIVED[name]))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSink:
+    """Handles the batches of one query, in the driver."""
+
+    name: str
+    sink: Sink
+    names: RowNames
+    spark_checkpoint: Path
+    lists: Path
+    count: Callable[[int], None]
+    """Told the rows that a batch has brought."""
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        """Write one batch. Spark calls it again with the same rows if it does not know whether it was done."""
+        assert self.sink.path is not None, "the definition was checked"
+        lake = Path(self.sink.path)
+        # In the same file system as the lake, where a rename is enough; tables are a folder's inside.
+        root = staging_root(lake, self.name)
+        clear(root)
+        query_id = self._query_id()
+        if self.sink.type != "parquet" and self._is_done(query_id, batch):
+            return
+        staged = self._stage(rows, root / str(batch))
+        if self.sink.type == "parquet":
+            publish(lake, staged, query_id, batch, self.lists)
+        elif staged:
+            self._append(staged, query_id, batch)
+        clear(root)
+        self.count(sum(file.rows for file in staged))
+
+    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
+        rows = with_folder_columns(rows, self.sink, self.names)
+        is_parquet = self.sink.type == "parquet"
+        by_offsets = is_parquet and self.names.partition is not None and self.names.partition in rows.columns
+        folders = tuple(self.sink.partition_by) if is_parquet else ()
+        if by_offsets and self.names.partition is not None:
+            folders = (*folders, self.names.partition)
+        order = StageRows(
+            root=str(root),
+            folder_columns=tuple(dict.fromkeys(folders)),
+            left_out=tuple(name for name in self.names.left_out if name not in folders),
+            partition_column=self.names.partition if by_offsets else None,
+            offset_column=self.names.offset if by_offsets else None,
+            compression=self.sink.compression,
+        )
+        return [StagedFile(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
+
+    def _query_id(self) -> str:
+        """Spark's name for the query: it lives in the checkpoint, so a new checkpoint has another one."""
+        found = json.loads((self.spark_checkpoint / "metadata").read_text("utf-8").strip().splitlines()[-1])
+        return str(found["id"])
+
+    # --- tables ---
+
+    def _is_done(self, query_id: str, batch: int) -> bool:
+        assert self.sink.path is not None
+        if self.sink.type == "delta":
+            from courser.lake import delta  # noqa: PLC0415 -- optional
+
+            known = delta.last_batch(self.sink.path, query_id)
+        else:
+            from courser.lake import iceberg  # noqa: PLC0415
+
+            known = iceberg.last_batch(iceberg.open_catalog(Path(self.sink.path)), self.sink.table or "", query_id)
+        return known is not None and batch <= known
+
+    def _append(self, staged: Sequence[StagedFile], query_id: str, batch: int) -> None:
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
+
+        assert self.sink.path is not None
+        schema = pq.read_schema(staged[0].place)
+        rows = _rows_of(staged)
+        if self.sink.type == "delta":
+            from courser.lake import delta  # noqa: PLC0415
+
+            folders = self.sink.partition_by
+            delta.append(self.sink.path, rows, schema, application=query_id, batch=batch, partition_by=folders)
+        else:
+            from courser.lake import iceberg  # noqa: PLC0415
+
+            catalog = iceberg.open_catalog(Path(self.sink.path))
+            iceberg.append(catalog, self.sink.table or "", rows, schema, application=query_id, batch=batch)
+
+
+def _rows_of(staged: Sequence[StagedFile]) -> Iterator[Any]:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    for file in staged:
+        with pq.ParquetFile(file.place) as opened:
+            yield from opened.iter_batches(_ROWS_AT_ONCE)
+
+
+def lake_writer(
+    name: str,
+    rows: "DataFrame",
+    sink: Sink,
+    names: RowNames,
+    checkpoint: Checkpoint,
+    count: Callable[[int], None],
+    *,
+    is_quarantine: bool = False,
+) -> "DataStreamWriter":
+    """A query into a folder or a table."""
+    with_folder_columns(rows, sink, names)
+    spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
+    lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
+    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count)
+    return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
+
+
+def topic_writer(rows: "DataFrame", place: TopicPlace, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
+    """A query into a topic, exactly once."""
+    messages = as_messages(rows, sink)
+    options = {"url": connection_url(target), "stream": place.stream, "topic": place.topic}
+    if sink.partitioning is not None:
+        options["partitioning"] = sink.partitioning
+    return messages.writeStream.format(FORMAT).options(**options).option("checkpointLocation", str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSink:
+    """Shows the first rows of each batch."""
+
+    rows: int
+    show: Callable[[int, str], None]
+    """Told the batch and a table as text."""
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        """Show one batch."""
+        shown = rows._show_string(self.rows, 20, False)  # type: ignore[operator]
+        self.show(batch, shown)
