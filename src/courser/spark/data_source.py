@@ -3,13 +3,14 @@
 Everything here is cheap: Spark builds a source and its readers in several processes, and connects in few of them.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from courser.spark.batch_reader import BatchReader
 from courser.spark.options import Use, parse_options
-from courser.spark.read_options import read_options
+from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import check_schema, default_schema
+from courser.spark.stream_reader import StreamReader
 
 
 class CourserSource(DataSource):
@@ -33,3 +34,9 @@ class CourserSource(DataSource):
         options, values = read_options(self.options, Use.BATCH)
         check_schema(schema, values["schemaStyle"])
         return BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For a stream. Raises ``OptionRefused``."""
+        options, values = read_options(self.options, Use.STREAM)
+        check_schema(schema, values["schemaStyle"])
+        return StreamReader(options, stream_options(values), schema)

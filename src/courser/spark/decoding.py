@@ -17,13 +17,11 @@ from courser.records import layout
 from courser.records.frames import survey_frames
 from courser.spark.errors import ReadFailed
 from courser.spark.header_blocks import Positions, find_entries, gather, headers_column, key_column
-from courser.spark.options import OFFSET_MAX
 
 ROW_COUNT_MAX = 10_000
 """Rows of one record batch: Spark gets slower beyond."""
 _LOG_APPEND_TIME = 1
 """``timestampType`` of Kafka's source: the time is that of the append."""
-_INT32_MAX = 2**31 - 1
 
 
 class Decoder:
@@ -52,9 +50,9 @@ class Decoder:
         count = len(frames.starts)
         if not count:
             return
-        first, last = frames.base_offsets[0] + frames.deltas[0], frames.base_offsets[-1] + frames.deltas[-1]
-        if last > OFFSET_MAX:
-            raise ReadFailed(f"offset {last} has more than 63 bits: Spark has no type for it")
+        first, last = int(frames.offsets[0]), int(frames.offsets[-1])
+        if last < 0:
+            raise ReadFailed(f"offset {last + 2**64} has more than 63 bits: Spark has no type for it")
         if first < start or last >= end:
             frames = frames.between(start, end)
         for part in frames.cut(self._size_max):
@@ -160,19 +158,10 @@ class _Frames:
         return np.repeat(every_byte[self._batches + position], self._counts)
 
     @cached_property
-    def base_offsets(self) -> Positions:
-        """Of the batch of every frame. Those with more than 63 bits are below 0."""
-        return self._of_batch(_BASE_OFFSET_POSITION)
-
-    @cached_property
-    def deltas(self) -> Positions:
-        """The number of every frame in its batch."""
-        return self.field(layout.FRAME_OFFSET_DELTA_POSITION, "<u4").astype(np.int64)
-
-    @property
     def offsets(self) -> Positions:
-        """Of every message."""
-        return self.base_offsets + self.deltas
+        """Of every message. Those with more than 63 bits are below 0."""
+        deltas = self.field(layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
+        return self._of_batch(_BASE_OFFSET_POSITION) + deltas.astype(np.int64)
 
     @property
     def timestamps(self) -> Positions:

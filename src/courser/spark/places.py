@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from courser.errors import OffsetsUnavailable
+from courser.errors import ErrorCode, OffsetsUnavailable
 from courser.spark.errors import ReadFailed, fewer_than_planned, unavailable
 
 _log = logging.getLogger(__name__)
@@ -39,6 +39,18 @@ class Place(Protocol):
             OffsetsUnavailable: messages are gone or damaged; reading can go on behind them.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPlace:
+    """Stands where a file should be, between others that are there."""
+
+    directory: str
+
+    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:  # noqa: ARG002
+        """See ``Place``. Raises ``OffsetsUnavailable``."""
+        reason = f"in no file of {self.directory}"
+        raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

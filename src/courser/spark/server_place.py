@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from courser.client.batches import PolledBatches
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
-from courser.errors import NotFound
+from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
 from courser.spark.connections import Connection, connection_to, patiently
 from courser.spark.errors import ReadFailed
 from courser.spark.places import Piece
@@ -30,7 +30,7 @@ class ServerPlace:
     retries: int
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
-        """See ``Place``. Raises ``ReadFailed`` if there is less than there should be."""
+        """See ``Place``. Raises ``ReadFailed`` if it is another topic by now."""
         connection = patiently(lambda: connection_to(self.target), self.retries)
         self._check_identity(connection)
         position = start
@@ -38,9 +38,11 @@ class ServerPlace:
         while position < end:
             polled = coming.result()
             if not polled.message_count:
-                if polled.current_offset + 1 < end:
-                    # The head moved back: less is there than at planning.
-                    return
+                if (head := polled.current_offset + 1) < end:
+                    reason = f"beyond the head of the partition, which is {head} now and was {end} at planning at least"
+                    raise OffsetsUnavailable(
+                        ErrorCode.OFFSET_GONE, first_offset=max(position, head), end_offset=end, reason=reason
+                    )
                 # Numbers that no message ever had: the server jumps over them after a power cut, and says nothing.
                 yield Piece(memoryview(b""), end)
                 return

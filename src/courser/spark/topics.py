@@ -60,6 +60,10 @@ class TopicSource(Protocol):
         """The segments of a partition, oldest first."""
         ...
 
+    def is_reserved(self, partition: int, first: int, end: int) -> bool:
+        """Whether no message ever had these offsets: they were skipped after a power cut."""
+        ...
+
     def offset_at_time(self, partition: int, time: int) -> int | None:
         """The first offset that was appended at ``time`` (microseconds) or later; None if there is none yet."""
         ...
@@ -99,6 +103,10 @@ class ServerTopic:
             Segment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
             for row in found.segments
         ]
+
+    def is_reserved(self, partition: int, first: int, end: int) -> bool:  # noqa: ARG002
+        """See ``TopicSource``. The server says nothing about it before it is asked for the messages."""
+        return False
 
     def offset_at_time(self, partition: int, time: int) -> int | None:
         """See ``TopicSource``."""

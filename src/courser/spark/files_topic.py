@@ -1,0 +1,169 @@
+"""A topic as the files of a data directory show it: for reads without a server, such as of a backup.
+
+Names lead to directories through the descriptors. What the ledger knows of sealed segments is believed; of the others
+the headers are walked. The server may be running: its files are only read, and what is not whole yet does not count.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, read_descriptor
+from courser.catalog.entities import Topic
+from courser.errors import DamagedData
+from courser.records import layout
+from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
+from courser.spark.errors import ReadFailed
+from courser.spark.topics import Bounds, Segment, TopicFacts
+from courser.storage.files import File, read_exactly
+from courser.storage.ledger import LedgerState, read_ledger
+from courser.storage.local_files import LocalFileSystem
+from courser.storage.paths import (
+    LEDGER,
+    LOG_SUFFIX,
+    STREAMS,
+    TOPICS,
+    base_offset_of,
+    log_path,
+    partition_directory,
+    stream_directory,
+    topic_directory,
+)
+
+
+class FilesTopic:
+    """One topic of a data directory."""
+
+    def __init__(self, path: str, stream: str, topic: str) -> None:
+        self._path = Path(path)
+        self._stream = stream
+        self._topic = topic
+        self._files = LocalFileSystem()
+
+    def facts(self) -> TopicFacts:
+        """Of all partitions. Raises ``ReadFailed``."""
+        stream_id, topic = self._find()
+        partitions = {}
+        for partition in topic.partitions:
+            segments = self._segments(stream_id, topic, partition.partition_id)
+            first = max(segments[0].first, self._ledger(stream_id, topic, partition.partition_id).numbers.start_offset)
+            size = sum(segment.size for segment in segments)
+            count = sum(segment.next - segment.first for segment in segments)
+            partitions[partition.partition_id] = Bounds(first, segments[-1].next, size, count)
+        return TopicFacts(topic.uuid, partitions)
+
+    def segments(self, partition: int) -> list[Segment]:
+        """See ``TopicSource``. Raises ``ReadFailed``."""
+        stream_id, topic = self._find()
+        return self._segments(stream_id, topic, partition)
+
+    def is_reserved(self, partition: int, first: int, end: int) -> bool:
+        """See ``TopicSource``: the ledger knows."""
+        gaps = self._ledger(*self._find(), partition).gaps
+        return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
+
+    def offset_at_time(self, partition: int, time: int) -> int | None:
+        """See ``TopicSource``. Walks the headers of the one segment that it is in. Raises ``ReadFailed``."""
+        stream_id, topic = self._find()
+        identity, directory = self._place(stream_id, topic, partition)
+        ledger = self._ledger(stream_id, topic, partition)
+        for segment in self._segments(stream_id, topic, partition):
+            sealed = ledger.sealed.get(segment.first)
+            if sealed is not None and sealed.last_timestamp < time:
+                continue
+            for _, header in self._headers(directory, identity, segment.first, segment.size):
+                if header.base_timestamp >= time:
+                    return header.base_offset
+        return None
+
+    # --- names ----------------------------------------------------------------------------------------
+
+    def _find(self) -> tuple[int, Topic]:
+        for stream_id in self._numbers(self._path / STREAMS):
+            stream = self._descriptor(stream_directory(self._path, stream_id))
+            if not isinstance(stream, StreamDescriptor) or stream.name != self._stream:
+                continue
+            for topic_id in self._numbers(stream_directory(self._path, stream_id) / TOPICS):
+                topic = self._descriptor(topic_directory(self._path, stream_id, topic_id))
+                if isinstance(topic, TopicDescriptor) and topic.topic.name == self._topic:
+                    return stream_id, topic.topic
+        raise ReadFailed(f"{self._path}: there is no {self._stream}/{self._topic} in this data directory")
+
+    def _numbers(self, path: Path) -> list[int]:
+        try:
+            return sorted(int(entry.name) for entry in self._files.list_directory(path) if entry.name.isdecimal())
+        except OSError as error:
+            raise ReadFailed(f"{path} cannot be read: {error.strerror or error}") from error
+
+    def _descriptor(self, path: Path) -> StreamDescriptor | TopicDescriptor | None:
+        try:
+            return read_descriptor(self._files, path)
+        except (DamagedData, OSError) as error:
+            raise ReadFailed(f"{path} cannot be read: {error}") from error
+
+    def _place(self, stream_id: int, topic: Topic, partition: int) -> tuple[PartitionIdentity, Path]:
+        (found,) = (one for one in topic.partitions if one.partition_id == partition)
+        directory = partition_directory(self._path, stream_id, topic.topic_id, partition, found.incarnation)
+        return PartitionIdentity(topic.uuid, partition, found.incarnation), directory
+
+    # --- segments -------------------------------------------------------------------------------------
+
+    def _ledger(self, stream_id: int, topic: Topic, partition: int) -> LedgerState:
+        identity, directory = self._place(stream_id, topic, partition)
+        return read_ledger(self._files, directory / LEDGER, identity).state
+
+    def _segments(self, stream_id: int, topic: Topic, partition: int) -> list[Segment]:
+        """At least one: an empty one if there is no file yet."""
+        identity, directory = self._place(stream_id, topic, partition)
+        ledger = self._ledger(stream_id, topic, partition)
+        relative = str(directory.relative_to(self._path))
+        segments = []
+        for base in self._base_offsets(directory):
+            sealed = ledger.sealed.get(base)
+            if sealed is not None:
+                segments.append(Segment(base, sealed.end_offset, sealed.size, relative, is_sealed=True))
+            else:
+                behind, size = base, 0
+                for position, header in self._headers(directory, identity, base, None):
+                    behind, size = header.end_offset, position + header.stored_length
+                segments.append(Segment(base, behind, size, relative, is_sealed=False))
+        start = ledger.numbers.start_offset
+        kept = [segment for segment in segments if segment.next > start]
+        return kept or [Segment(start, start, 0, relative, is_sealed=False)]
+
+    def _base_offsets(self, directory: Path) -> list[int]:
+        try:
+            names = [entry.name for entry in self._files.list_directory(directory)]
+        except OSError as error:
+            raise ReadFailed(f"{directory} cannot be read: {error.strerror or error}") from error
+        return sorted(base for name in names if (base := base_offset_of(name, LOG_SUFFIX)) is not None)
+
+    def _headers(
+        self, directory: Path, identity: PartitionIdentity, base: int, size: int | None
+    ) -> Iterator[tuple[int, StoredHeader]]:
+        """The headers of a segment one after the other; bodies are stepped over. Ends where no batch begins."""
+        try:
+            file = self._files.open(log_path(directory, base))
+        except OSError as error:
+            raise ReadFailed(f"{log_path(directory, base)} cannot be read: {error.strerror or error}") from error
+        end = file.size() if size is None else size
+        try:
+            yield from _walk(file, identity, base, end)
+        finally:
+            file.close()
+
+
+def _walk(file: File, identity: PartitionIdentity, base: int, end: int) -> Iterator[tuple[int, StoredHeader]]:
+    position, offset = 0, base
+    while position + layout.BATCH_HEADER_SIZE <= end:
+        data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
+        if data is None:
+            return
+        try:
+            header = read_header(memoryview(data), 0, identity)
+        except BadBatch:
+            return
+        if header.base_offset != offset or position + header.stored_length > end:
+            return
+        yield position, header
+        position += header.stored_length
+        offset = header.end_offset
