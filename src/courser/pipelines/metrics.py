@@ -13,30 +13,6 @@ HOST = "127.0.0.1"
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECOND = 1_000_000
 
-_Value = Callable[[Status, int], float | None]
-_METRICS: tuple[tuple[str, str, str, _Value], ...] = (
-    ("up", "gauge", "1 while it runs, 0 when it has ended.", lambda status, _: 0 if status.is_over else 1),
-    ("rows_total", "counter", "Rows read since the start.", lambda status, _: status.rows),
-    ("rows_per_second", "gauge", "Rows a second in the last batch.", lambda status, _: status.rows_per_second),
-    ("batch_id", "gauge", "Number of the last batch.", lambda status, _: status.batch),
-    ("lag_messages", "gauge", "Messages not read yet, all partitions.", lambda status, _: status.total_lag),
-    ("lost_messages_total", "counter", "Messages gone before they were read.", lambda status, _: status.lost),
-    ("bad_rows_total", "counter", "Rows that could not be decoded.", lambda status, _: status.bad_rows),
-    ("restarts_total", "counter", "Restarts after failures.", lambda status, _: status.restarts),
-    (
-        "seconds_since_update",
-        "gauge",
-        "Since the last word of it.",
-        lambda status, now: max(0, now - status.updated_at) / _SECOND,
-    ),
-    (
-        "watermark_delay_seconds",
-        "gauge",
-        "How far the watermark is behind the clock.",
-        lambda status, now: _watermark_delay(status, now),
-    ),
-)
-
 
 def render(statuses: Iterable[Status], now: int) -> str:
     """All figures as text. ``now`` is microseconds since 1970."""
@@ -89,6 +65,31 @@ def _watermark_delay(status: Status, now: int) -> float | None:
         # Before the first row it is the beginning of 1970.
         return delay if moment.year > 1970 else None
     return None
+
+
+_Value = Callable[[Status, int], float | None]
+_METRICS: tuple[tuple[str, str, str, _Value], ...] = (
+    ("up", "gauge", "1 while it runs, 0 when it has ended.", lambda status, _: 0 if status.is_over else 1),
+    ("rows_total", "counter", "Rows read since the start.", lambda status, _: status.rows),
+    ("rows_per_second", "gauge", "Rows a second in the last batch.", lambda status, _: status.rows_per_second),
+    ("batch_id", "gauge", "Number of the last batch.", lambda status, _: status.batch),
+    ("lag_messages", "gauge", "Messages not read yet, all partitions.", lambda status, _: status.total_lag),
+    ("lost_messages_total", "counter", "Messages gone before they were read.", lambda status, _: status.lost),
+    ("bad_rows_total", "counter", "Rows that could not be decoded.", lambda status, _: status.bad_rows),
+    ("restarts_total", "counter", "Restarts after failures.", lambda status, _: status.restarts),
+    (
+        "seconds_since_update",
+        "gauge",
+        "Since the last word of it.",
+        lambda status, now: max(0, now - status.updated_at) / _SECOND,
+    ),
+    (
+        "watermark_delay_seconds",
+        "gauge",
+        "How far the watermark is behind the clock.",
+        _watermark_delay,
+    ),
+)
 
 
 class MetricsServer:

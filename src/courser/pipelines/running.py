@@ -1,0 +1,181 @@
+"""Several pipelines in one process and one Spark session, each in a thread of its own, until all have ended."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from courser.errors import ConfigurationRefused
+from courser.model.clock import Clock
+from courser.pipelines.checkpoint import open_checkpoint
+from courser.pipelines.definition import Definition
+from courser.pipelines.locking import Lock, this_process
+from courser.pipelines.state_folder import StateFolder, Status
+from courser.pipelines.supervision import Supervisor, Surroundings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROGRESS_COUNT = "20"
+"""Records that Spark keeps of each query: more than come about between two looks."""
+
+
+class Runner:
+    """Runs pipelines. Use it in ``with``: all locks are held inside, and all threads have ended behind it."""
+
+    def __init__(
+        self,
+        definitions: Sequence[Definition],
+        *,
+        home: Path,
+        clock: Clock,
+        master: str = "local[*]",
+        once: bool | None = None,
+        session: "SparkSession | None" = None,
+        environment: Mapping[str, str] = os.environ,
+        show: Callable[[str, int, str], None] = lambda name, batch, text: None,  # noqa: ARG005
+    ) -> None:
+        """Nothing happens before the block.
+
+        Args:
+            definitions: What to run.
+            home: Where the state folders are.
+            clock: For times in statuses.
+            master: Where Spark runs.
+            once: Overrides the mode of all definitions; None does not.
+            session: One that runs already, and goes on behind it; None: start one.
+            environment: Where servers and logins are looked for.
+            show: Told name, batch and table of console sinks.
+
+        Raises:
+            ConfigurationRefused: they cannot run together.
+        """
+        check_together(definitions)
+        self._definitions = tuple(definitions)
+        self._home = home
+        self._master = master
+        self._once = once
+        self._session = session
+        self._owns_session = session is None
+        self._session_lock = threading.Lock()
+        self._surroundings = Surroundings(self._new_session, clock, environment, show)
+        self._locks: list[Lock] = []
+        self._stack = ExitStack()
+        self._threads: list[threading.Thread] = []
+        self.supervisors: list[Supervisor] = []
+
+    # --- life ---
+
+    def __enter__(self) -> Self:
+        """Take all locks, compare all checkpoints, then start everything.
+
+        Raises:
+            LockTaken: somebody else runs one of them.
+            ResetNeeded: a definition does not fit its checkpoint.
+        """
+        try:
+            for definition in self._definitions:
+                self._prepare(definition)
+        except BaseException:
+            self._stack.close()
+            raise
+        for supervisor in self.supervisors:
+            thread = threading.Thread(target=supervisor.run, name=f"pipeline {supervisor.status.name}")
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def _prepare(self, definition: Definition) -> None:
+        folder = StateFolder(self._home, definition.name)
+        checkpoint = open_checkpoint(definition.checkpoint)
+        for path in (checkpoint.lock_path, folder.lock_path):
+            self._locks.append(self._stack.enter_context(Lock(path, this_process(definition.name)).acquire()))
+        checkpoint = open_checkpoint(definition.checkpoint)
+        checkpoint.check(definition)
+        once = definition.mode == "once" if self._once is None else self._once
+        self.supervisors.append(Supervisor(definition, checkpoint, folder, self._surroundings, once=once))
+
+    def stop(self) -> None:
+        """Ask all of them to end."""
+        for supervisor in self.supervisors:
+            supervisor.stop()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for all to end, no longer than that; whether they have."""
+        for thread in self._threads:
+            thread.join(seconds / max(1, len(self._threads)))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        try:
+            for thread in self._threads:
+                thread.join()
+            if self._owns_session and self._session is not None:
+                self._session.stop()
+        finally:
+            self._stack.close()
+
+    # --- facts ---
+
+    @property
+    def statuses(self) -> list[Status]:
+        """How they are."""
+        return [supervisor.status for supervisor in self.supervisors]
+
+    @property
+    def failed(self) -> list[Supervisor]:
+        """Those that have failed for good."""
+        return [supervisor for supervisor in self.supervisors if supervisor.failure is not None]
+
+    # --- Spark ---
+
+    def _new_session(self) -> "SparkSession":
+        """A session for one pipeline: names of views and settings of SQL are its own, Java is everybody's."""
+        with self._session_lock:
+            if self._session is None:
+                self._session = self._start_session()
+            return self._session.newSession()
+
+    def _start_session(self) -> "SparkSession":
+        from pyspark import SparkContext  # noqa: PLC0415 -- optional
+
+        from courser.spark.session import spark_session  # noqa: PLC0415
+
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": _PROGRESS_COUNT}
+        for definition in self._definitions:
+            settings |= definition.spark
+        name = "courser " + " ".join(definition.name for definition in self._definitions)
+        log = StateFolder(self._home, self._definitions[0].name).spark_log_path
+        session = spark_session(name, self._master, settings, log=log)
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is not None:
+            for lock in self._locks:
+                lock.note_java(process.pid)
+        return session
+
+
+def check_together(definitions: Sequence[Definition]) -> None:
+    """See that definitions can run in one process. Raises ``ConfigurationRefused``."""
+    problems: list[str] = []
+    by_name: dict[str, Definition] = {}
+    by_checkpoint: dict[Path, Definition] = {}
+    settings: dict[str, tuple[str, Definition]] = {}
+    for definition in definitions:
+        other = by_name.setdefault(definition.name, definition)
+        if other is not definition:
+            problems.append(f"{other.path} and {definition.path} are both called {definition.name}")
+        other = by_checkpoint.setdefault(definition.checkpoint, definition)
+        if other is not definition:
+            problems.append(f"{other.path} and {definition.path} have one checkpoint, {definition.checkpoint}")
+        for name, value in definition.spark.items():
+            known, first = settings.setdefault(name, (value, definition))
+            if known != value and not name.startswith("spark.sql."):
+                problems.append(f"{name} is {known} in {first.path} and {value} in {definition.path}: run them apart")
+    if problems:
+        raise ConfigurationRefused(problems)

@@ -1,0 +1,109 @@
+"""What a pipeline asks the server, besides messages: whether its topics are there, and to remember how far it got."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from courser.client.sync import SyncClient
+from courser.client.targets import Target
+from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotFound
+from courser.pipelines.definition import Definition, TopicPlace, TopicSource
+from courser.spark.connections import connection_to
+
+_QUARANTINE_PARTITIONS = 1
+"""Bad rows should be few; in one partition they stay in order."""
+
+
+class TopicMissing(ClientFailure):
+    """A topic that the definition names is not there."""
+
+    code = ErrorCode.TOPIC_NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition of the source."""
+
+    partition: int
+    first: int
+    next: int
+
+
+def needs_server(definition: Definition) -> bool:
+    """Whether it reads or writes a topic."""
+    return isinstance(definition.source, TopicSource) or definition.sink.type == "topic"
+
+
+def check_topics(definition: Definition, target: Target, *, may_create: bool = True) -> list[PartitionFacts]:
+    """See that all topics are there, make those that may be made, and return the partitions of the source.
+
+    Raises:
+        TopicMissing: with the closest name that is there.
+        ConnectionFailed, AuthenticationFailed, NotAllowed: as the server says.
+    """
+    client = connection_to(target).sync
+    facts: list[PartitionFacts] = []
+    if isinstance(definition.source, TopicSource):
+        place = definition.source.place
+        _require(client, place, "source.topic")
+        bounds = client.get_partition_bounds(place.stream, place.topic)
+        facts = [PartitionFacts(part.partition_id, part.first_offset, part.next_offset) for part in bounds.partitions]
+    for place, key, partitions in _written(definition):
+        if partitions is None or not may_create:
+            if partitions is None:
+                _require(client, place, key)
+        else:
+            _create(client, place, partitions)
+    return facts
+
+
+def _written(definition: Definition) -> Iterator[tuple[TopicPlace, str, int | None]]:
+    """Topics that are written to, with the partitions to make them with."""
+    if definition.sink.place is not None:
+        yield definition.sink.place, "sink.topic", definition.sink.create_partitions
+    if definition.decoding.quarantine_topic is not None:
+        yield definition.decoding.quarantine_topic, "source.quarantine_topic", _QUARANTINE_PARTITIONS
+
+
+def _require(client: SyncClient, place: TopicPlace, key: str) -> None:
+    try:
+        client.get_topic(place.stream, place.topic)
+    except NotFound:
+        raise TopicMissing(f'{key}: there is no topic "{place}"{_alike(client, place)}') from None
+
+
+def _alike(client: SyncClient, place: TopicPlace) -> str:
+    try:
+        names = [topic.name for topic in client.get_topics(place.stream)]
+    except NotFound:
+        streams = [stream.name for stream in client.get_streams()]
+        found = get_close_matches(place.stream, streams, n=1)
+        return f': there is no stream "{place.stream}"' + (f', did you mean "{found[0]}"?' if found else "")
+    found = get_close_matches(place.topic, names, n=1)
+    if found:
+        return f': did you mean "{place.stream}/{found[0]}"?'
+    return f"; make it with: courser topic create {place}"
+
+
+def _create(client: SyncClient, place: TopicPlace, partitions: int) -> None:
+    try:
+        client.get_topic(place.stream, place.topic)
+    except NotFound:
+        for make in (
+            lambda: client.create_stream(place.stream),
+            lambda: client.create_topic(place.stream, place.topic, partitions),
+        ):
+            try:
+                make()
+            except AlreadyExists:
+                # The stream mostly is there already, and another pipeline may have made the topic a moment ago.
+                continue
+
+
+def store_progress(target: Target, source: TopicSource, ends: Mapping[str, int]) -> None:
+    """Have the server remember how far the pipeline got, for views of lag. The checkpoint is what counts."""
+    client = connection_to(target).sync
+    for partition, end in ends.items():
+        if end > 0:
+            stream, topic = source.place.stream, source.place.topic
+            client.store_consumer_offset(stream, topic, int(partition), end - 1, consumer=source.consumer)

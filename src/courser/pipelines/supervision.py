@@ -1,0 +1,241 @@
+"""One pipeline from its start to its end: checked, started, watched, restarted after failures, given up.
+
+Runs in a thread of its own. What others need to know about it is in ``status``, and in the state folder.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from courser.errors import ClientFailure
+from courser.model.clock import Clock
+from courser.pipelines.checkpoint import Checkpoint
+from courser.pipelines.definition import Definition, FileSource, TopicSource
+from courser.pipelines.failing import is_final
+from courser.pipelines.locking import this_process
+from courser.pipelines.progress import Progress, parse_progress
+from courser.pipelines.queries import Outlets, start_queries
+from courser.pipelines.reading import target_of
+from courser.pipelines.server_side import check_topics, needs_server, store_progress
+from courser.pipelines.state_folder import StateFolder, Status
+from courser.spark.failures import keep_trace, one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_INTERVAL = 0.25
+"""Seconds between two looks at a running query, and at whether somebody wants it to stop."""
+STOP_PATIENCE = 30.0
+"""Seconds that a batch under way gets to end before it is interrupted; it is repeated at the next start."""
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a pipeline needs of the process it runs in."""
+
+    spark: "Callable[[], SparkSession]"
+    clock: Clock
+    environment: Mapping[str, str]
+    show: Callable[[str, int, str], None]
+    """Told name, batch and table of a console sink."""
+
+
+class Supervisor:
+    """Runs one pipeline. ``run`` is for a thread of its own; everything else may be called from any other."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        checkpoint: Checkpoint,
+        folder: StateFolder,
+        surroundings: Surroundings,
+        *,
+        once: bool,
+    ) -> None:
+        self._definition = definition
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._surroundings = surroundings
+        self._once = once
+        self._stop = threading.Event()
+        self._counted: dict[str, int] = {}
+        """Batches whose figures are in the status, by run of a query."""
+        self._attempt_batches = 0
+        me = this_process(definition.name)
+        now = surroundings.clock.now()
+        self.status = Status(
+            name=definition.name,
+            file=str(definition.path),
+            checkpoint=str(definition.checkpoint),
+            generation=checkpoint.generation,
+            mode="once" if once else "continuous",
+            source=_source_text(definition),
+            sink=_sink_text(definition),
+            pid=me.pid,
+            process_started=me.started,
+            host=me.host,
+            started_at=now,
+            updated_at=now,
+        )
+        self._ends: Mapping[str, int] = {}
+        self.failure: Exception | None = None
+        """What ended it, if it failed."""
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._stop.set()
+
+    # --- life ---
+
+    def run(self) -> None:
+        """Run it to its end, and say in the status how it ended."""
+        self._folder.clear_stop()
+        self._note(state="starting")
+        failures = 0
+        while True:
+            self._attempt_batches = 0
+            try:
+                finished = self._attempt()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor decides what becomes of it
+                failures = failures + 1 if self._attempt_batches == 0 else 1
+                if not self._survives(error, failures):
+                    return
+                continue
+            self._note(state="finished" if finished else "stopped")
+            return
+
+    def _survives(self, error: Exception, failures: int) -> bool:
+        """Whether to try again, after the pause that goes before it."""
+        rules = self._definition.supervision
+        keep_trace(error, self._folder.log_path, datetime.now(UTC))
+        line = one_line(error)
+        if is_final(error) or failures > rules.restarts or self._wants_stop():
+            gave_up = failures > rules.restarts and failures > 1
+            self.failure = error
+            self._note(state="failed", error=f"{line} (gave up after {failures} failures)" if gave_up else line)
+            return False
+        pause = min(rules.delay * 2 ** min(failures - 1, 30), rules.delay_max)
+        self._note(state="restarting", error=line, restarts=self.status.restarts + 1)
+        waited = 0.0
+        while waited < pause / _SECOND and not self._wants_stop():
+            waited += LOOK_INTERVAL
+            self._stop.wait(min(LOOK_INTERVAL, pause / _SECOND))
+        if self._wants_stop():
+            self._note(state="stopped")
+            return False
+        return True
+
+    def _attempt(self) -> bool:
+        """Run the queries once; True if they came to their end by themselves."""
+        definition = self._definition
+        target = target_of(definition.server, self._surroundings.environment) if needs_server(definition) else None
+        if target is not None:
+            check_topics(definition, target)
+        spark = self._surroundings.spark()
+        for name, value in definition.spark.items():
+            # Those of the whole process were given to it when it began, and cannot be set again.
+            if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
+                spark.conf.set(name, value)
+        outlets = Outlets(lambda batch, text: self._surroundings.show(definition.name, batch, text), _ignore)
+        queries = start_queries(spark, definition, self._checkpoint, target, outlets, once=self._once)
+        self._note(state="running")
+        try:
+            finished = self._watch(queries)
+        finally:
+            for query in queries:
+                query.stop()
+            self._look(queries)
+        if target is not None and isinstance(definition.source, TopicSource) and self._ends:
+            # Spark says that a batch is done when it plans the next one: of the last one it never does.
+            store_progress(target, definition.source, self._ends)
+        return finished
+
+    def _watch(self, queries: "list[StreamingQuery]") -> bool:
+        waited = 0.0
+        while True:
+            self._look(queries)
+            if _have_ended(queries):
+                return True
+            if self._wants_stop():
+                self._note(state="stopping")
+                if waited >= STOP_PATIENCE or not any(query.status["isTriggerActive"] for query in queries):
+                    return False
+                waited += LOOK_INTERVAL
+
+    def _wants_stop(self) -> bool:
+        return self._stop.is_set() or self._folder.is_stop_requested()
+
+    # --- figures ---
+
+    def _look(self, queries: "list[StreamingQuery]") -> None:
+        """Take in what Spark has to say since the last look."""
+        run = str(queries[0].runId)
+        last = self._counted.get(run, -1)
+        for record in queries[0].recentProgress:
+            progress = parse_progress(_plain(record))
+            # A record without rows repeats the number of the batch that is to come.
+            if progress.batch > last and (progress.rows or "addBatch" in progress.milliseconds_by_part):
+                last = self._counted[run] = progress.batch
+                self._attempt_batches += 1
+                self._take(progress, is_batch=True)
+            elif progress.lag != self.status.lag and progress.lag:
+                self._take(progress, is_batch=False)
+
+    def _take(self, progress: Progress, *, is_batch: bool) -> None:
+        self._ends = progress.ends or self._ends
+        if not is_batch:
+            self._note(lag=progress.lag)
+            return
+        self._note(
+            batch=progress.batch,
+            rows=self.status.rows + progress.rows,
+            rows_per_second=round(progress.rows_per_second, 1),
+            batch_milliseconds=progress.milliseconds,
+            milliseconds_by_part=progress.milliseconds_by_part,
+            lag=progress.lag,
+            lost=max(self.status.lost, progress.lost),
+            bad_rows=self.status.bad_rows + progress.bad_rows,
+            watermark=progress.watermark,
+        )
+
+    def _note(self, **values: object) -> None:
+        now = self._surroundings.clock.now()
+        changed = replace(self.status, updated_at=now, **values)  # type: ignore[arg-type]  # by the fields' names
+        if changed.state == self.status.state == "stopping":
+            changed = replace(changed, updated_at=self.status.updated_at)
+        if changed != self.status:
+            self.status = changed
+            self._folder.write(changed)
+
+
+def _have_ended(queries: "list[StreamingQuery]") -> bool:
+    """Wait a moment for each of them, so that a failure of any is raised."""
+    # It takes parts of a second too, which its annotation does not say.
+    ended = [query.awaitTermination(LOOK_INTERVAL) for query in queries]  # type: ignore[arg-type]
+    return all(ended)
+
+
+def _plain(record: object) -> Mapping[str, object]:
+    """Spark 4 hands over objects that are dictionaries too, and some that are not."""
+    if isinstance(record, dict):
+        return record
+    raise ClientFailure(f"Spark's progress is a {type(record).__name__}: this version of it is not known")
+
+
+def _ignore(count: int) -> None:
+    del count
+
+
+def _source_text(definition: Definition) -> str:
+    source = definition.source
+    return source.path if isinstance(source, FileSource) else str(source.place)
+
+
+def _sink_text(definition: Definition) -> str:
+    sink = definition.sink
+    where = sink.place or sink.path or ""
+    return f"{sink.type} {where}".strip()
