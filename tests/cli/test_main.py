@@ -90,6 +90,7 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
         (["message", "poll", "a/b", "0"], "--help"),
         (["message", "poll", "a/b", "0", "--first", "--last"], "--help"),
         (["topic", "update", "a/b"], "--help"),
+        (["topic", "update", "a/b", "--segment-size", "2 MiB"], "--help"),
         (["topic", "create", "a/b", "1", "none", "soon"], "--help"),
         (["topic", "create", "a/b", "--max-topic-size", "huge"], "--help"),
         (["user", "permissions", "somebody", "-g", "p_mgs"], "--help"),

@@ -1,6 +1,7 @@
 """``courser send`` and ``courser tail``: pipes in and out, where to begin, where to end."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -233,6 +234,27 @@ def test_a_group_goes_on_where_it_stopped(ten: str, cli: Cli) -> None:
     assert cli("consumer-offset", "set", "readers", ten, 0, 4, "-k", "consumer-group").code == 0
     assert json.loads(cli("ls", ten, "-o", "json").out)["groups"][0]["lag"] == 16
     assert numbers(cli, ten, "--group", "readers") == list(range(5, 21))
+
+
+def test_a_limit_commits_what_was_printed_and_no_more(ten: str, cli: Cli) -> None:
+    assert cli("consumer-group", "create", ten, "readers").code == 0
+    assert numbers(cli, ten, "--group", "readers", "--limit", 3) == [0, 1, 2]
+    assert json.loads(cli("ls", ten, "-o", "json").out)["groups"][0]["lag"] == 17
+    assert numbers(cli, ten, "--group", "readers", "--limit", 1) == [3]
+    assert numbers(cli, ten, "--group", "readers", "--follow", "--limit", 16) == list(range(4, 20))
+    assert json.loads(cli("ls", ten, "-o", "json").out)["groups"][0]["lag"] == 0
+
+
+def test_an_interrupt_leaves_nothing_printed_uncommitted(ten: str, cli: Cli) -> None:
+    assert cli("consumer-group", "create", ten, "readers").code == 0
+    with start("tail", ten, "--group", "readers", "--follow") as process:
+        assert process.stdout is not None
+        printed = [process.stdout.readline() for _ in range(20)]
+        # At this moment it may just be committing them.
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert len(printed) == 20
+    assert json.loads(cli("ls", ten, "-o", "json").out)["groups"][0]["lag"] == 0
 
 
 def test_the_offset_of_a_group_with_members_is_theirs(ten: str, cli: Cli) -> None:

@@ -10,6 +10,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import COMMANDS
+from courser.client.administration import ChangeableTopicSettings, TopicSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
 from courser.client.messages import Partitioning, PollingStrategy
@@ -92,6 +93,25 @@ async def test_topics(scene: Twins) -> None:
     assert [topic.name for topic in await client.get_topics("demo")] == ["bestellungen"]
     await client.delete_topic("demo/bestellungen")
     assert await client.get_topics("demo") == []
+
+
+async def test_all_that_can_be_changed_is_taken_and_the_rest_refused_with_the_reason(client: Any) -> None:
+    await client.create_topic("demo/changed")
+    changes: ChangeableTopicSettings = {
+        "message_expiry": "1 day",
+        "max_topic_size": "2 GiB",
+        "compression_algorithm": "gzip",
+        "durability": "persisted",
+        "consumer_offset_durability": "persisted",
+    }
+    assert changes.keys() == ChangeableTopicSettings.__annotations__.keys()
+    await client.update_topic("demo/changed", **changes)
+    options = (await client.get_topic("demo/changed")).topic.options
+    assert (options.durability, options.consumer_offset_durability) == ("persisted", "persisted")
+    assert (options.message_expiry, options.max_topic_size, options.compression) == (86_400_000_000, 2**31, 2)
+    for setting in TopicSettings.__annotations__.keys() - changes.keys():
+        with pytest.raises(ValueError, match=f"{setting} cannot be changed"):
+            await client.update_topic("demo/changed", **{setting: 1})
 
 
 async def test_a_setting_that_makes_no_sense_is_refused_before_it_travels(client: Any) -> None:

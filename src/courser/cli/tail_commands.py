@@ -110,8 +110,9 @@ def tail_command(
             if group is None:
                 await _print(read(client, reading), printer, limit)
             else:
-                member = read_as_member(client, place, identifier(group), is_followed=is_followed)
-                await _print(member, printer, limit)
+                # It minds the limit itself: what is polled and not printed must not be committed.
+                member = read_as_member(client, place, identifier(group), is_followed=is_followed, limit=limit)
+                await _print(member, printer, None)
         finally:
             # Also after Ctrl-C: what was written is a whole document.
             printer.close()

@@ -198,14 +198,15 @@ async def _wait_for(
 
 
 async def read_as_member(
-    client: Client, place: Place, group: Identifier, *, is_followed: bool
+    client: Client, place: Place, group: Identifier, *, is_followed: bool, limit: int | None = None
 ) -> AsyncIterator[list[Message]]:
-    """Messages of the group's partitions that are this member's.
+    """Messages of the group's partitions that are this member's, ``limit`` of them at most.
 
-    Those of a list are committed when the next list is asked for.
+    Those of a list are committed when the next list is asked for, which has to be done after the last one too.
     """
     await client.join_consumer_group(*place.names, group)
     consumer = Consumer(ConsumerKind.GROUP, group)
+    left = limit
     while True:
         assignment = await client.sync_consumer_group(*place.names, group)
         is_idle = True
@@ -213,13 +214,16 @@ async def read_as_member(
             if place.partition_id not in (None, partition_id):
                 continue
             try:
+                count = _POLL_COUNT if left is None else min(_POLL_COUNT, left)
                 messages = await client.poll_messages(
-                    *place.names, partition_id, PollingStrategy.Next(), _POLL_COUNT, auto_commit=False, group=group
+                    *place.names, partition_id, PollingStrategy.Next(), count, auto_commit=False, group=group
                 )
                 if messages:
                     is_idle = False
                     yield messages
-                    await client.store_consumer_offset(*place.names, partition_id, messages[-1].offset, group=group)
+                    await _commit(client, place, group, messages[-1])
+                    if left is not None and not (left := left - len(messages)):
+                        return
             except NotAssigned:
                 # Another member has it by now; what was printed and not committed is printed there again.
                 break
@@ -233,3 +237,15 @@ async def read_as_member(
                 if entry.partition_id in assignment.partition_ids
             }
             await _wait_for(client, place, consumer, positions, assignment.generation)
+
+
+async def _commit(client: Client, place: Place, group: Identifier, last: Message) -> None:
+    """Store how far the group got. Ctrl-C does not come between: what was printed is committed."""
+    storing = asyncio.ensure_future(
+        client.store_consumer_offset(*place.names, last.partition_id, last.offset, group=group)
+    )
+    try:
+        await asyncio.shield(storing)
+    except asyncio.CancelledError:
+        await asyncio.wait({storing}, timeout=_WAIT)
+        raise

@@ -1,7 +1,7 @@
 """``courser topic``: make, look at, change, empty and remove topics."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import click
 
@@ -18,7 +18,7 @@ from courser.cli.topic_records import (
     partition_records,
     topic_record,
 )
-from courser.client.administration import TopicSettings
+from courser.client.administration import ChangeableTopicSettings, TopicSettings
 from courser.client.client import Client
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -49,36 +49,46 @@ def _whole(place: Place) -> Record:
     return ask_server(ask, place)
 
 
-def _setting_options(function: _Function) -> _Function:
-    for option in reversed(
-        (
-            click.option(
-                "--max-topic-size", type=TOPIC_SIZE, metavar="SIZE", help='Of all partitions: "10 GiB", "unlimited".'
-            ),
-            click.option("--segment-size", type=BYTE_SIZE, metavar="SIZE", help='Of one segment file: "256 MiB".'),
-            click.option(
-                "--durability",
-                type=click.Choice(("replicated", "persisted")),
-                help="persisted: a send is acknowledged after its data is synced. replicated: as the server does.",
-            ),
-            click.option(
-                "--consumer-offset-durability",
-                type=click.Choice(("replicated", "persisted")),
-                help="The same for stored offsets.",
-            ),
-            click.option(
-                "--enforce-fsync/--no-enforce-fsync", default=None, help="Whether messages of this topic are synced."
-            ),
-            click.option(
-                "--messages-required-to-save",
-                type=click.IntRange(min=1),
-                metavar="COUNT",
-                help="With fsync: messages that a power cut may take.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+_CHANGEABLE_OPTIONS = (
+    click.option(
+        "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
+    ),
+    click.option("--max-topic-size", type=TOPIC_SIZE, metavar="SIZE", help='Of all partitions: "10 GiB", "unlimited".'),
+    click.option(
+        "--durability",
+        type=click.Choice(("replicated", "persisted")),
+        help="persisted: a send is acknowledged after its data is synced. replicated: as the server does.",
+    ),
+    click.option(
+        "--consumer-offset-durability",
+        type=click.Choice(("replicated", "persisted")),
+        help="The same for stored offsets.",
+    ),
+)
+_FIXED = "Cannot be changed later."
+_FIXED_OPTIONS = (
+    click.option("--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'Of one segment file: "256 MiB". {_FIXED}'),
+    click.option(
+        "--enforce-fsync/--no-enforce-fsync",
+        default=None,
+        help=f"Whether messages of this topic are synced. {_FIXED}",
+    ),
+    click.option(
+        "--messages-required-to-save",
+        type=click.IntRange(min=1),
+        metavar="COUNT",
+        help=f"With fsync: messages that a power cut may take. {_FIXED}",
+    ),
+)
+
+
+def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
+    def add(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 _CREATE_WORDS = (
@@ -95,10 +105,7 @@ _CREATE_WORDS = (
     'courser topic create demo orders 3 --max-topic-size "10 GiB"',
 )
 @topic_argument(*_CREATE_WORDS)
-@click.option(
-    "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
-)
-@_setting_options
+@_options(*_CHANGEABLE_OPTIONS, *_FIXED_OPTIONS)
 def create_command(
     *,
     place: Place,
@@ -128,10 +135,7 @@ def create_command(
     Word("compression", COMPRESSION, is_required=False),
     Word("expiry", takes_all=True, is_required=False),
 )
-@click.option(
-    "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
-)
-@_setting_options
+@_options(*_CHANGEABLE_OPTIONS)
 def update_command(
     *,
     place: Place,
@@ -142,8 +146,12 @@ def update_command(
     output: str,
     **settings: object,
 ) -> None:
-    """Change a topic's name or settings. What is not given stays as it is."""
-    wanted = _settings(settings, compression, expiry, expiry_option)
+    """Change a topic's name or settings. What is not given stays as it is.
+
+    The size of segments and how often messages are synced are fixed when a topic is made.
+    """
+    # There are options for what can be changed, and for nothing else.
+    wanted = cast("ChangeableTopicSettings", _settings(settings, compression, expiry, expiry_option))
     if new_name is None and not wanted:
         raise click.UsageError("nothing to change: give a NEW_NAME or an option")
 

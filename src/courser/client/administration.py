@@ -1,6 +1,6 @@
 """Streams, topics, partitions, segments, consumer groups: everything about where messages live."""
 
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -12,21 +12,26 @@ from courser.model.topic_options import TopicOptions
 _COMPRESSIONS = {"none": 1, "gzip": 2}
 
 
-class TopicSettings(TypedDict, total=False):
-    """What can be set for a topic. What is not given is the server's default."""
+class ChangeableTopicSettings(TypedDict, total=False):
+    """What can be set for a topic at any time. What is not given is the server's default, or stays as it is."""
 
     message_expiry: int | str | None
     """Microseconds, or a text such as ``"7 days"`` or ``"none"``."""
     max_topic_size: int | str | None
     """Bytes over all partitions, or a text such as ``"10 GiB"`` or ``"unlimited"``."""
-    segment_size: int | str | None
-    """Bytes, or a text such as ``"256 MiB"``."""
     compression_algorithm: str | None
     """``none`` or ``gzip``: what clients are told."""
     durability: str | None
     """``persisted``: acknowledged after a sync. ``replicated``: the server's default."""
     consumer_offset_durability: str | None
     """The same for stored offsets."""
+
+
+class TopicSettings(ChangeableTopicSettings, total=False):
+    """What can be set for a topic when it is made: what follows here cannot be changed afterwards."""
+
+    segment_size: int | str | None
+    """Bytes, or a text such as ``"256 MiB"``."""
     enforce_fsync: bool | None
     messages_required_to_save: int | None
     size_of_messages_required_to_save: int | str | None
@@ -115,13 +120,23 @@ class Administration(Asking):
         stream: Identifier,
         topic: Identifier | None = None,
         name: str | None = None,
-        **settings: Unpack[TopicSettings],
+        **settings: Unpack[ChangeableTopicSettings],
     ) -> None:
-        """Change a topic; what is not given stays as it is."""
+        """Change a topic; what is not given stays as it is.
+
+        Raises:
+            ValueError: a setting that is fixed when a topic is made, or a text that is no size or duration.
+        """
+        for setting in settings:
+            if setting not in ChangeableTopicSettings.__annotations__:
+                changeable = ", ".join(ChangeableTopicSettings.__annotations__)
+                raise ValueError(
+                    f"{setting} cannot be changed, it is fixed when a topic is made: only {changeable} can"
+                )
         place = place_of(stream, topic)
         if name is None:
             name = place[1] if isinstance(place[1], str) else (await self.get_topic(*place)).topic.name
-        await self._tell(c.UpdateTopic(*place, name, topic_options(settings), is_patch=True))
+        await self._tell(c.UpdateTopic(*place, name, topic_options(cast("TopicSettings", settings)), is_patch=True))
 
     async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
         """Remove a topic with all its messages."""
