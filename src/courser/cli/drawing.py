@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,31 @@ from courser.cli.cells import Column
 
 def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
     """A table on stdout. Rich itself honours NO_COLOR and dumb terminals."""
+    _stdout().print(_table(columns, lines, alarms))
+
+
+def live_table(
+    columns: Sequence[Column],
+) -> tuple[
+    AbstractContextManager[object],
+    Callable[[Sequence[tuple[str, ...]], Sequence[bool]], None],
+    Callable[[str], None],
+]:
+    """A table on stdout that is drawn again and again: its life, what draws it, and what prints above it."""
+    console = _stdout()
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def draw(lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
+        live.update(_table(columns, lines, alarms), refresh=True)
+
+    return live, draw, console.print
+
+
+def _stdout() -> Console:
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def _table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.is_number else "left", overflow="fold")
@@ -23,7 +49,7 @@ def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alar
     for line, is_alarming in zip(lines, alarms, strict=True):
         # Text, not strings: a payload in square brackets is no markup.
         table.add_row(*map(Text, line), style="red" if is_alarming else None)
-    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(table)
+    return table
 
 
 @contextmanager

@@ -272,6 +272,23 @@ _CONFIG = LazyGroup(
     "  courser config keys\n",
 )
 
+_PIPELINE = _noun(
+    "pipeline",
+    "pipeline_commands",
+    "Data pipelines on Spark: from a topic through SQL to a lake or a topic.",
+    {
+        "run": "Run pipelines.",
+        "check": "See whether pipelines would run. Writes nothing.",
+        "list": "List the pipelines that run, or ran, on this machine.",
+        "status": "Show how a pipeline is.",
+        "stop": "Ask a running pipeline to end.",
+        "reset": "Begin a new checkpoint; the old one is kept.",
+    },
+    "courser pipeline run orders.toml",
+    "courser pipeline status orders_to_lake",
+    aliases={},
+)
+
 _GROUPS = {
     "stream": _STREAM,
     "topic": _TOPIC,
@@ -287,6 +304,7 @@ _GROUPS = {
     "config": _CONFIG,
     "inspect": _INSPECT,
     "bench": _BENCH,
+    "pipeline": _PIPELINE,
 }
 _MODULES = {
     "dev": "serve_commands",
@@ -344,6 +362,7 @@ root = LazyGroup(
         "doctor": "See whether this machine suits a server.",
         "inspect": _summary("inspect"),
         "bench": _summary("bench"),
+        "pipeline": _summary("pipeline"),
         "completion": "Print what a shell needs to complete names.",
         "demonstrate": "Show the log engine at work, in a temporary directory.",
     },

@@ -76,8 +76,12 @@ class Checkpoint:
             return Start(**json.loads((self.folder / "start.json").read_text("utf-8")))
         return definition_start
 
-    def check(self, definition: Definition) -> None:
-        """Compare with what the definition was when the checkpoint was begun. Raises ``ResetNeeded``."""
+    def check(self, definition: Definition, *, write: bool = True) -> None:
+        """Compare with what the definition was when the checkpoint was begun; ``write`` remembers what it is now.
+
+        Raises:
+            ResetNeeded: the two do not go together.
+        """
         path = self.folder / "facts.json"
         new = facts_of(definition)
         try:
@@ -86,13 +90,11 @@ class Checkpoint:
             old = new
         if not self.is_fresh and (changes := list(_changes(old, new))):
             raise ResetNeeded(definition, changes)
-        write_text(path, json.dumps(new, indent=1, sort_keys=True))
+        if write:
+            write_text(path, json.dumps(new, indent=1, sort_keys=True))
 
     def last_offsets(self) -> str | None:
-        """Where the last planned batch ends, as the source wrote it; None if there is no batch.
-
-        A batch that was planned and not finished counts if its end is all that is known; the caller decides.
-        """
+        """Where the last finished batch ends, as the source wrote it; None if there is none."""
         done = max(_batches(self.spark / "commits"), default=None)
         if done is None:
             return None

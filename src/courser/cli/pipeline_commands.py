@@ -1,0 +1,335 @@
+"""``courser pipeline``: runs from one TOML file each, on this machine or on a cluster."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from courser.cli.failures import ExitCode, Failure, closest
+from courser.cli.output import output_option
+from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
+from courser.cli.records import Field, Record, emit_deed, emit_list, emit_thing
+from courser.cli.server_options import examples, yes_option
+from courser.cli.spark_setup import prepare_spark, spark_failures
+from courser.cli.terminal import confirm, say
+from courser.errors import ConfigurationRefused, CourserError
+from courser.pipelines.checking import Findings, check_without_spark, plan_columns, refuse_endless_groups
+from courser.pipelines.definition import Definition, load_definition
+from courser.pipelines.failing import kind_of
+from courser.pipelines.metrics import HOST, MetricsServer, render
+from courser.pipelines.resetting import reset
+from courser.pipelines.running import Runner
+from courser.pipelines.state_folder import StateFolder, Status, all_statuses, state_home
+from courser.spark.failures import one_line
+from courser.storage.local_clock import SystemClock
+
+_RUN_EXITS = (
+    "Exit codes: 0 all ended as they should, 1 one gave up (its log has the trace), 2 wrong usage or a file with "
+    "mistakes, 3 cannot connect, 4 login or permission missing, 5 topic not found."
+)
+_EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or a file with mistakes, 5 not found."
+_CODES = {
+    "ConnectionFailed": ExitCode.CANNOT_CONNECT,
+    "AuthenticationFailed": ExitCode.NOT_ALLOWED,
+    "NotAllowed": ExitCode.NOT_ALLOWED,
+    "NotFound": ExitCode.NOT_FOUND,
+    "TopicMissing": ExitCode.NOT_FOUND,
+}
+_LOOK_INTERVAL = 0.2
+"""Seconds between two looks at what runs, for the view."""
+_STOP_LOOK_INTERVAL = 0.1
+
+_state_option = click.option(
+    "--state",
+    "home",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where running pipelines are known; else COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
+)
+_files_argument = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+_name_argument = click.argument("name", metavar="NAME")
+
+
+# --- run ---
+
+
+@click.command(
+    "run",
+    epilog=examples(
+        "courser pipeline run orders.toml",
+        "courser pipeline run *.toml --once",
+        "courser pipeline run orders.toml --master spark://10.0.0.5:7077 --metrics-port 9102",
+        exits=_RUN_EXITS,
+    ),
+)
+@_files_argument
+@click.option("--once/--continuous", "once", default=None, help="Instead of the mode that the files say.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Answer Prometheus on this port of loopback; 0 takes any free one.",
+)
+@_state_option
+def run_command(
+    *, files: tuple[Path, ...], once: bool | None, master: str, metrics_port: int | None, home: Path | None
+) -> int:
+    """Run pipelines until they have ended, fail for good, or are stopped (Ctrl-C, or courser pipeline stop).
+
+    At a terminal a table shows progress and lag; otherwise every change is one JSON object on a line of stdout.
+    """
+    definitions = [_load(path) for path in files]
+    for definition in definitions:
+        with _explained():
+            refuse_endless_groups(definition)
+    prepare_spark(*_extras(definitions))
+    folder = home or state_home()
+    view = make_view(is_terminal=sys.stdout.isatty())
+    with _explained(), ExitStack() as stack:
+        runner = Runner(definitions, home=folder, clock=SystemClock(), master=master, once=once, show=view.show_batch)
+        stack.enter_context(runner)
+        if metrics_port is not None:
+            stack.callback(_serve_metrics(metrics_port, runner).close)
+        with _stopped_by_signals(runner), view:
+            _watch(runner, view)
+    return _explain_failed(runner, folder)
+
+
+def _watch(runner: Runner, view: View) -> None:
+    while not runner.wait(_LOOK_INTERVAL):
+        view.update(runner.statuses)
+    view.update(runner.statuses)
+
+
+def _serve_metrics(port: int, runner: Runner) -> MetricsServer:
+    clock = SystemClock()
+    try:
+        server = MetricsServer(port, lambda: render(runner.statuses, clock.now()))
+    except OSError as error:
+        runner.stop()
+        reason = error.strerror or error
+        raise Failure(f"cannot listen on {HOST}:{port}: {reason}", "--metrics-port takes another one") from error
+    say(f"metrics: http://{HOST}:{server.port}/metrics")
+    return server
+
+
+@contextmanager
+def _stopped_by_signals(runner: Runner) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        runner.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _explain_failed(runner: Runner, folder: Path) -> int:
+    failed = runner.failed
+    if not failed:
+        return ExitCode.OK
+    for supervisor in failed[:-1]:
+        say(f"error: {supervisor.status.name}: {supervisor.status.error}")
+    last = failed[-1]
+    assert last.failure is not None
+    hint = f"the whole trace is in {StateFolder(folder, last.status.name).log_path}"
+    raise Failure(
+        f"{last.status.name}: {last.status.error}", hint, _CODES.get(kind_of(last.failure), ExitCode.FAILED)
+    ) from last.failure
+
+
+# --- check ---
+
+_FINDING_FIELDS = (
+    Field("name"),
+    Field("file", rank=2),
+    Field("mode"),
+    Field("source"),
+    Field("sink"),
+    Field("generation", is_number=True, rank=1),
+    Field("goes_on", "begins"),
+    Field("columns", rank=1),
+)
+
+
+@click.command(
+    "check",
+    epilog=examples(
+        "courser pipeline check orders.toml",
+        "courser pipeline check orders.toml --without-spark -o json",
+        exits="Exit codes: 0 it would run, 1 it would not, 2 wrong usage or a file with mistakes, 3 cannot connect, "
+        "4 login or permission missing, 5 topic not found.",
+    ),
+)
+@_files_argument
+@click.option("--without-spark", is_flag=True, help="Do not have Spark plan the query: quick, and needs no Java.")
+@click.option("--master", default="local[1]", hidden=True)
+@output_option
+def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, output: str) -> None:
+    """See whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
+    definitions = [_load(path) for path in files]
+    with _explained():
+        found = [check_without_spark(definition) for definition in definitions]
+    columns: list[list[str]] = [[] for _ in definitions]
+    if not without_spark:
+        columns = _plan(definitions, master)
+    emit_list(_FINDING_FIELDS, map(_finding_record, found, columns), output)
+
+
+def _plan(definitions: Sequence[Definition], master: str) -> list[list[str]]:
+    from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
+
+    prepare_spark(*_extras(definitions))
+    log = state_home() / "check.txt"
+    with spark_failures(log):
+        spark = spark_session("courser check", master, definitions[0].spark, log=log)
+        try:
+            return [plan_columns(spark, definition) for definition in definitions]
+        finally:
+            spark.stop()
+
+
+def _finding_record(findings: Findings, columns: list[str]) -> Record:
+    begins = f"at {findings.starting}" if findings.is_fresh else "where it stopped"
+    return {**asdict(findings), "goes_on": begins, "columns": columns}
+
+
+# --- list, status, stop, reset ---
+
+
+@click.command("list", epilog=examples("courser pipeline list", "courser pipeline list -o json", exits=_EXITS))
+@_state_option
+@output_option
+def list_command(*, home: Path | None, output: str) -> None:
+    """List the pipelines that run, or ran, on this machine."""
+    records = (record_of(status) for status in all_statuses(home or state_home()))
+    emit_list(STATUS_LIST_FIELDS, records, output, empty="no pipeline has run here yet")
+
+
+@click.command("status", epilog=examples("courser pipeline status orders_to_lake -o json", exits=_EXITS))
+@_name_argument
+@_state_option
+@output_option
+def status_command(*, name: str, home: Path | None, output: str) -> None:
+    """Show how a pipeline is: state, batch, rows, lag, bad rows, the last error. NAME may be its file."""
+    emit_thing(STATUS_FIELDS, record_of(_status_of(name, home or state_home())), output)
+
+
+@click.command("stop", epilog=examples("courser pipeline stop orders_to_lake", exits=_EXITS))
+@_name_argument
+@click.option("--timeout", default=90.0, show_default=True, metavar="SECONDS", help="How long to wait for its end.")
+@_state_option
+@output_option
+def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -> None:
+    """Ask a running pipeline to end, from any terminal, and wait until it has. NAME may be its file."""
+    folder = home or state_home()
+    status = _status_of(name, folder)
+    if status.is_over or status.state_now == "killed":
+        raise Failure(f"{status.name} does not run: it is {status.state_now}", "courser pipeline list shows what does")
+    state = StateFolder(folder, status.name)
+    state.request_stop()
+    deadline = time.monotonic() + timeout
+    while not (status := state.read() or status).is_over and status.state_now != "killed":
+        if time.monotonic() > deadline:
+            raise Failure(
+                f"{status.name} has not ended in {timeout:g} seconds; it was asked to", "see courser pipeline status"
+            )
+        time.sleep(_STOP_LOOK_INTERVAL)
+    emit_deed(f"{status.name} is {status.state_now}", record_of(status), output)
+
+
+@click.command(
+    "reset",
+    epilog=examples(
+        "courser pipeline reset orders.toml --to earliest --yes",
+        "courser pipeline reset orders_to_lake --to 2026-11-01T00:00:00Z",
+        'courser pipeline reset orders_to_lake --to \'{"0": 1200, "1": 987}\'',
+        exits=_EXITS,
+    ),
+)
+@_name_argument
+@click.option(
+    "--to",
+    required=True,
+    metavar="WHERE",
+    help="earliest, latest, current (where the last batch ended), a time, or offsets by partition as JSON.",
+)
+@_state_option
+@yes_option
+@output_option
+def reset_command(*, name: str, to: str, home: Path | None, is_confirmed: bool, output: str) -> None:
+    """Begin a new checkpoint at another place, or after a change that the old one does not allow.
+
+    The old checkpoint is kept. NAME may be the pipeline's file.
+    """
+    definition = _definition_of(name, home or state_home())
+    confirm(f"begin a new checkpoint of {definition.name} at {to}", is_confirmed=is_confirmed)
+    with _explained():
+        report = reset(definition, to)
+    if report.warning is not None:
+        say(f"warning: {report.warning}")
+    sentence = f"{report.name} begins at {report.starting} with its next run; {report.kept} is kept"
+    emit_deed(sentence, asdict(report), output)
+
+
+# --- shared ---
+
+
+def _load(path: Path) -> Definition:
+    try:
+        return load_definition(path)
+    except ConfigurationRefused as refusal:
+        for problem in refusal.problems[:-1]:
+            say(f"error: {problem}")
+        hint = "docs/spark/pipelines.md lists every key"
+        raise Failure(refusal.problems[-1], hint, ExitCode.USAGE) from refusal
+
+
+def _extras(definitions: Sequence[Definition]) -> list[str]:
+    needs_lake = any(
+        definition.sink.type in ("delta", "iceberg") or definition.decoding.format == "avro"
+        for definition in definitions
+    )
+    return ["lake"] if needs_lake else []
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what goes wrong before anything runs into one line."""
+    try:
+        yield
+    except ConfigurationRefused as refusal:
+        raise Failure("; ".join(refusal.problems), "change the files", ExitCode.USAGE) from refusal
+    except CourserError as error:
+        code = _CODES.get(kind_of(error), ExitCode.FAILED)
+        raise Failure(one_line(error), "courser pipeline check shows what it would do", code) from error
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml") or "/" in name
+
+
+def _status_of(name: str, home: Path) -> Status:
+    wanted = _load(Path(name)).name if _is_file(name) else name
+    status = StateFolder(home, wanted).read() if wanted == Path(wanted).name else None
+    if status is None:
+        alike = closest(wanted, [other.name for other in all_statuses(home)])
+        hint = f'did you mean "{alike}"?' if alike else "courser pipeline list shows those that ran here"
+        raise Failure(f'no pipeline "{wanted}" has run here', hint, ExitCode.NOT_FOUND)
+    return status
+
+
+def _definition_of(name: str, home: Path) -> Definition:
+    return _load(Path(name) if _is_file(name) else Path(_status_of(name, home).file))

@@ -1,0 +1,139 @@
+"""How running pipelines look: a live table at a terminal, one JSON object a line everywhere else."""
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from types import TracebackType
+from typing import Protocol, Self
+
+from courser.cli.cells import harmless
+from courser.cli.records import Field, Record, as_time
+from courser.cli.terminal import flush, write
+from courser.pipelines.state_folder import Status
+
+STATUS_LIST_FIELDS = (
+    Field("name"),
+    Field("state"),
+    Field("mode", rank=2),
+    Field("source", rank=1),
+    Field("sink", rank=2),
+    Field("batch", is_number=True, rank=1),
+    Field("rows", is_number=True),
+    Field("rows_per_second", "rows/s", is_number=True),
+    Field("total_lag", "lag", is_number=True),
+    Field("bad_rows", "bad", is_number=True, rank=1),
+    Field("lost", is_number=True, rank=1),
+    Field("restarts", is_number=True, rank=2),
+    Field("error"),
+)
+STATUS_FIELDS = (
+    Field("name"),
+    Field("state"),
+    Field("mode"),
+    Field("file"),
+    Field("source"),
+    Field("sink"),
+    Field("checkpoint"),
+    Field("generation"),
+    Field("pid", "process"),
+    Field("started_at", "started", text=as_time),
+    Field("updated_at", "updated", text=as_time),
+    Field("batch"),
+    Field("rows"),
+    Field("rows_per_second"),
+    Field("batch_milliseconds"),
+    Field("total_lag", "lag"),
+    Field("lag", "lag by partition"),
+    Field("watermark"),
+    Field("bad_rows"),
+    Field("lost", "lost messages"),
+    Field("restarts"),
+    Field("error"),
+)
+_LIVE_FIELDS = tuple(field for field in STATUS_LIST_FIELDS if field.key not in ("mode", "restarts"))
+
+
+def record_of(status: Status) -> Record:
+    """For tables and programs."""
+    return {**asdict(status), "state": status.state_now, "total_lag": status.total_lag}
+
+
+class View(Protocol):
+    """Shows statuses while they change. Used in ``with``."""
+
+    def update(self, statuses: Sequence[Status]) -> None:
+        """Show how things are now."""
+
+    def show_batch(self, name: str, batch: int, text: str) -> None:
+        """Show rows of a console sink."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def make_view(*, is_terminal: bool) -> View:
+    """The one that suits stdout."""
+    return LiveView() if is_terminal else LineView()
+
+
+class LineView:
+    """Every change is a line."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, Status] = {}
+
+    def update(self, statuses: Sequence[Status]) -> None:
+        """Write those that have changed."""
+        for status in statuses:
+            if self._shown.get(status.name) != status:
+                self._shown[status.name] = status
+                write(json.dumps(dict(record_of(status))) + "\n")
+        flush()
+
+    def show_batch(self, name: str, batch: int, text: str) -> None:
+        """One object with the rows as text."""
+        write(json.dumps({"name": name, "batch": batch, "rows_text": text}) + "\n")
+        flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class LiveView:
+    """A table that is drawn again and again."""
+
+    def __init__(self) -> None:
+        from courser.cli.drawing import live_table  # noqa: PLC0415 -- rich, only where something is drawn
+
+        self._columns = tuple(field.column for field in _LIVE_FIELDS)
+        self._table: AbstractContextManager[object]
+        self._table, self._draw, self._print = live_table(self._columns)
+
+    def update(self, statuses: Sequence[Status]) -> None:
+        """Draw all of them."""
+        records = [record_of(status) for status in statuses]
+        lines = [tuple(harmless(field.show(record)) for field in _LIVE_FIELDS) for record in records]
+        self._draw(lines, [status.state in ("failed", "restarting") for status in statuses])
+
+    def show_batch(self, name: str, batch: int, text: str) -> None:
+        """Above the table."""
+        lines = "\n".join(harmless(line) for line in text.splitlines())
+        self._print(f"{name}, batch {batch}\n{lines}")
+
+    def __enter__(self) -> Self:
+        self._table.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.__exit__(kind, error, trace)

@@ -1,0 +1,112 @@
+"""What ``courser pipeline check`` finds out: everything that can be known without reading or writing a message."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from courser.pipelines.checkpoint import is_stateful, open_checkpoint
+from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
+from courser.pipelines.queries import output_rows
+from courser.pipelines.reading import read_source, target_of
+from courser.pipelines.server_side import PartitionFacts, check_topics, needs_server
+from courser.pipelines.sinks import with_folder_columns
+from courser.pipelines.transform import TransformRefused, as_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a run would do."""
+
+    name: str
+    file: str
+    mode: str
+    source: str
+    sink: str
+    generation: int
+    is_fresh: bool
+    """Whether it would begin at ``starting``, or go on where it stopped."""
+    starting: str
+    partitions: list[PartitionFacts] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    """Of the rows that reach the sink: name and type. Empty if Spark was not asked."""
+
+
+def check_without_spark(definition: Definition, environment: Mapping[str, str] = os.environ) -> Findings:
+    """Server, login, topics, checkpoint.
+
+    Raises:
+        CourserError: whatever would keep it from running.
+    """
+    checkpoint = open_checkpoint(definition.checkpoint)
+    checkpoint.check(definition, write=False)
+    partitions: list[PartitionFacts] = []
+    if needs_server(definition):
+        partitions = check_topics(definition, target_of(definition.server, environment), may_create=False)
+    starting = "every file"
+    if isinstance(definition.source, TopicSource):
+        start = checkpoint.start(definition.source.start)
+        starting = start.timestamp or start.offsets
+    refuse_endless_groups(definition)
+    source = definition.source
+    return Findings(
+        name=definition.name,
+        file=str(definition.path),
+        mode=definition.mode,
+        source=source.path if isinstance(source, FileSource) else str(source.place),
+        sink=f"{definition.sink.type} {definition.sink.place or definition.sink.path or ''}".strip(),
+        generation=checkpoint.generation,
+        is_fresh=checkpoint.is_fresh,
+        starting=starting,
+        partitions=partitions,
+    )
+
+
+def refuse_endless_groups(definition: Definition) -> None:
+    """Groups without a watermark are never finished, so appending them would never write anything."""
+    transform = definition.transform
+    if transform.output_mode == "append" and transform.watermark is None and is_stateful(transform.sql):
+        raise TransformRefused(
+            "the query groups rows and has no transform.watermark, so no group is ever finished: name the column of "
+            'the time and how late rows may be, such as watermark = "at 10 minutes"'
+        )
+
+
+def plan_columns(spark: "SparkSession", definition: Definition) -> list[str]:
+    """Have Spark plan the whole query over an empty source, and return the columns that reach the sink.
+
+    Raises:
+        CourserError, PySparkException: it cannot be planned.
+    """
+    session = spark.newSession()
+    with tempfile.TemporaryDirectory(prefix="courser-check-") as folder:
+        place = Path(folder)
+        (place / "empty").mkdir()
+        rows, bad, names = output_rows(session, definition, _empty_source(session, definition, place / "empty"))
+        sink = definition.sink
+        if sink.type == "topic":
+            rows = as_messages(rows, sink)
+        elif sink.type != "console":
+            with_folder_columns(rows, sink, names)
+        for number, planned in enumerate(planned for planned in (rows, bad) if planned is not None):
+            writer = planned.writeStream.format("noop").option("checkpointLocation", str(place / str(number)))
+            writer = writer.outputMode(definition.transform.output_mode if number == 0 else "append")
+            # Nothing comes and nothing is written; but what Spark refuses it refuses here.
+            writer.trigger(availableNow=True).start().awaitTermination()
+        kept = [column for column in rows.schema.fields if column.name not in names.left_out]
+        return [f"{column.name} {column.dataType.simpleString()}" for column in kept]
+
+
+def _empty_source(spark: "SparkSession", definition: Definition, folder: Path) -> "DataFrame":
+    source = definition.source
+    if isinstance(source, FileSource):
+        return read_source(spark, definition, None, Start())
+    from courser.spark.schema import default_schema  # noqa: PLC0415 -- needs pyspark
+
+    schema = default_schema("native", include_headers=source.with_headers)
+    return spark.readStream.schema(schema).format("parquet").load(str(folder))
