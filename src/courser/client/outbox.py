@@ -26,7 +26,7 @@ _LINGER_MAX = 60_000_000
 _TWO_U64 = Struct("<QQ")
 _MASK = 2**64 - 1
 
-_FRAME = np.dtype(
+FRAME_FIELDS = np.dtype(
     [
         ("checksum", "<u8"),
         ("id_low", "<u8"),
@@ -39,7 +39,7 @@ _FRAME = np.dtype(
     ]
 )
 """``layout.FRAME_HEADER`` as columns."""
-assert _FRAME.itemsize == FRAME_HEADER_SIZE
+assert FRAME_FIELDS.itemsize == FRAME_HEADER_SIZE
 
 
 def now_in_microseconds() -> int:
@@ -114,7 +114,7 @@ class Outbox:
         """The smallest creation time, and the headers of all frames, without their checksums."""
         count = len(payloads)
         numbers = np.arange(count, dtype=np.uint64)
-        rows = np.zeros(count, _FRAME)
+        rows = np.zeros(count, FRAME_FIELDS)
         # One draw for all of them, and numbers from there on: unique is what ids have to be.
         low, high = _TWO_U64.unpack(os.urandom(_TWO_U64.size))
         rows["id_low"] = numbers + np.uint64(low)
@@ -152,6 +152,12 @@ def _frames(rows: NDArray[np.void], payloads: list[Buffer], headers: dict[int, b
     for number, block in headers.items():
         pieces[width * number + 2] = block
     body = bytearray().join(pieces)
+    put_checksums(body, rows)
+    return body
+
+
+def put_checksums(body: bytearray, rows: NDArray[np.void]) -> None:
+    """Fill in the checksum of every frame. ``rows`` are the headers of the frames in ``body``."""
     sizes = rows["payload_length"].astype(np.int64) + rows["user_headers_length"] + FRAME_HEADER_SIZE
     size = int(sizes[0])
     if len(body) == len(rows) * size and (sizes == size).all():
@@ -163,7 +169,6 @@ def _frames(rows: NDArray[np.void], payloads: list[Buffer], headers: dict[int, b
         parts = map(slice, (starts + _CHECKSUM_SIZE).tolist(), ends.tolist())
         checksums = _checksums(body, parts, len(rows))
         np.frombuffer(body, np.uint8)[starts[:, None] + np.arange(_CHECKSUM_SIZE)] = checksums
-    return body
 
 
 def _checksums(body: bytearray, parts: Iterable[slice], count: int) -> NDArray[np.uint8]:

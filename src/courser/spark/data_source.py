@@ -3,14 +3,23 @@
 Everything here is cheap: Spark builds a source and its readers in several processes, and connects in few of them.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from courser.spark.batch_reader import BatchReader
+from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import check_schema, default_schema
 from courser.spark.stream_reader import StreamReader
+from courser.spark.write_options import write_options
+from courser.spark.writer import CourserBatchWriter, CourserStreamWriter
 
 
 class CourserSource(DataSource):
@@ -40,3 +49,15 @@ class CourserSource(DataSource):
         options, values = read_options(self.options, Use.STREAM)
         check_schema(schema, values["schemaStyle"])
         return StreamReader(options, stream_options(values), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For a batch write. Raises ``OptionRefused``, ``RowRefused`` or ``WriteFailed``."""
+        if overwrite:
+            raise WriteFailed('a topic can only be appended to: write with mode("append"), or purge the topic before')
+        return CourserBatchWriter(write_options(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """For a streaming write. Raises ``OptionRefused``, ``RowRefused`` or ``WriteFailed``."""
+        if overwrite:
+            raise WriteFailed('a topic can only be appended to: use the output mode "append"')
+        return CourserStreamWriter(write_options(self.options, schema))

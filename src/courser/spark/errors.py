@@ -93,3 +93,13 @@ def fewer_than_planned(topic: str, partition: int, start: int, end: int, reached
         f"{topic}: partition {partition}: offsets {start} to {end - 1} were planned, but only those below {reached} "
         f"came: {end - reached} are missing"
     )
+
+
+class RowRefused(ClientFailure):
+    """A row, or a column, that cannot become messages."""
+
+    code = ErrorCode.INVALID_FORMAT
+
+
+class WriteFailed(ClientFailure):
+    """A write that cannot be carried out as it was asked for."""

@@ -45,6 +45,7 @@ class Use(Enum):
 BATCH = frozenset({Use.BATCH})
 STREAM = frozenset({Use.STREAM})
 READS = BATCH | STREAM
+WRITE = frozenset({Use.WRITE})
 EVERYTHING = frozenset(Use)
 
 
@@ -289,6 +290,37 @@ OPTIONS: tuple[Option, ...] = (
         "Use filters on `partition`, `offset` and `timestamp` to read less. Needs the setting "
         "`spark.sql.python.filterPushdown.enabled=true`.",
         BATCH,
+    ),
+    Option(
+        "partitioning",
+        _choice("key", "column", "balanced"),
+        None,
+        "Which partition a row goes to: by the hash of its column `key`, as in any client; the one that its column "
+        "`partition` names; or the partitions in turn. Default: `column` if there is a column `partition`, else `key` "
+        "if there is a column `key`, else `balanced`. Rows where the column is null are balanced.",
+        WRITE,
+    ),
+    Option(
+        "delivery",
+        _choice("exactly-once", "at-least-once"),
+        "exactly-once",
+        "`exactly-once` stages rows on the server and publishes them when all tasks are done; `at-least-once` sends "
+        "them at once, and again when a task is run again.",
+        WRITE,
+    ),
+    Option(
+        "createTopic",
+        COUNT,
+        None,
+        "Make streams and topics that do not exist, with so many partitions. Without it they are errors.",
+        WRITE,
+    ),
+    Option(
+        "jobId",
+        TEXT,
+        None,
+        "Of a batch write: within seven days a job with this id is published once, however often it is run.",
+        WRITE,
     ),
     Option("batchBytes", SIZE, "2 MiB", "Bytes of one Arrow batch, about.", EVERYTHING),
 )

@@ -1,0 +1,104 @@
+"""How batches get to the server: staged, to be published later, or sent at once. A few are on their way at a time."""
+
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from courser.api import commands as c
+from courser.errors import CourserError, ErrorCode, Uncertain
+from courser.model.messaging import ToPartition
+from courser.records.batch import Batch
+from courser.spark.connections import Connection, patiently
+from courser.spark.routing import Destination
+from courser.spark.write_options import WriteOptions
+
+_IN_FLIGHT_MAX = 4
+"""Batches on their way: the server writes one while the next is made."""
+
+
+class Delivery(Protocol):
+    """Takes the batches of one task."""
+
+    def send(self, destination: Destination, batch: Batch) -> None:
+        """Hand over a batch. It may still be on its way on return; errors come up later then."""
+
+    def finish(self) -> int:
+        """Return when all is with the server: how many batches there were."""
+
+
+class StagedDelivery:
+    """One attempt at one part of a batch of a sink."""
+
+    def __init__(
+        self, connection: Connection, options: WriteOptions, *, sink: str, batch: int, part: int, attempt: int
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._name = (sink, batch, part, attempt)
+        self._chunk_count = 0
+        self._under_way: deque[tuple[int, Destination, Batch, Future[None]]] = deque()
+
+    def send(self, destination: Destination, batch: Batch) -> None:
+        """See ``Delivery``."""
+        chunk = self._chunk_count
+        self._chunk_count += 1
+        self._under_way.append((chunk, destination, batch, self._begin(chunk, destination, batch)))
+        if len(self._under_way) >= _IN_FLIGHT_MAX:
+            self._await_first()
+
+    def finish(self) -> int:
+        """See ``Delivery``. The part is durable then."""
+        while self._under_way:
+            self._await_first()
+        if self._chunk_count:
+            finish = self._connection.sync.finish_stage
+            patiently(lambda: finish(*self._name, self._chunk_count), self._options.retries)
+        return self._chunk_count
+
+    def _begin(self, chunk: int, destination: Destination, batch: Batch) -> "Future[None]":
+        client, place = self._connection.client, (destination.stream, destination.topic)
+        return self._connection.begin(client.stage(*self._name, chunk, *place, destination.partition, batch))
+
+    def _await_first(self) -> None:
+        chunk, destination, batch, future = self._under_way.popleft()
+        try:
+            future.result()
+        except CourserError as error:
+            # After a new connection they may come in another order; those before this one are there by now.
+            if error.code not in (ErrorCode.STAGED_PART_INCOMPLETE, ErrorCode.DISCONNECTED):
+                raise
+            patiently(lambda: self._begin(chunk, destination, batch).result(), self._options.retries)
+
+
+class DirectDelivery:
+    """Sends that are visible at once: at least once, because a task that is run again sends again."""
+
+    def __init__(self, connection: Connection, options: WriteOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._count = 0
+        self._under_way: deque[tuple[c.SendMessages, Future[Any]]] = deque()
+
+    def send(self, destination: Destination, batch: Batch) -> None:
+        """See ``Delivery``."""
+        partition = ToPartition(destination.partition)
+        command = c.SendMessages(destination.stream, destination.topic, partition, [batch])
+        self._count += 1
+        self._under_way.append((command, self._connection.begin(self._connection.client.request(command))))
+        if len(self._under_way) >= _IN_FLIGHT_MAX:
+            self._await_first()
+
+    def finish(self) -> int:
+        """See ``Delivery``."""
+        while self._under_way:
+            self._await_first()
+        return self._count
+
+    def _await_first(self) -> None:
+        command, future = self._under_way.popleft()
+        try:
+            future.result()
+        except Uncertain:
+            # It may be there twice then: that is what "at least once" means.
+            again = self._connection.client.request
+            patiently(lambda: self._connection.begin(again(command)).result(), self._options.retries)

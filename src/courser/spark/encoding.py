@@ -1,0 +1,313 @@
+"""Arrow columns into batches of messages: frames joined by Arrow and numpy over whole columns.
+
+Nothing here makes an object per message but the two hashes that need one: the checksum of a frame, and the partition
+of a key that was not seen before.
+"""
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import xxhash
+from numpy.typing import NDArray
+
+from courser.client.messages import KEY_HEADER
+from courser.client.outbox import FRAME_FIELDS, put_checksums
+from courser.records import layout
+from courser.records.batch import Batch, batch_of
+from courser.records.user_headers import FIELD_SIZE_MAX, USER_HEADERS_SIZE_MAX, HeaderKind
+from courser.spark.errors import RowRefused
+
+Array: TypeAlias = Any
+"""A ``pyarrow.Array``: pyarrow has no types of its own for its arrays."""
+
+MESSAGE_SIZE_MAX = layout.BATCH_SIZE_MAX - layout.BATCH_HEADER_SIZE - layout.FRAME_HEADER_SIZE
+"""Bytes of a payload with its headers: a message must fit into a batch."""
+ID_SIZE = 16
+_FIELD_HEAD = np.dtype([("kind", "u1"), ("length", "<u4")])
+"""What stands before a key and before a value in a block of user headers."""
+_KEY_PREFIX = bytes([HeaderKind.STRING]) + len(KEY_HEADER).to_bytes(4, "little") + KEY_HEADER + bytes([HeaderKind.RAW])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Messages as columns, in the form that frames are made from. All of one length."""
+
+    payloads: Array
+    """Binary, none null."""
+    blocks: Array | None
+    """Binary: user headers as they are stored, none null."""
+    ids: NDArray[np.void] | None
+    """16 bytes each."""
+    times: NDArray[np.int64] | None
+    """Creation times, microseconds."""
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @property
+    def size(self) -> int:
+        """Bytes of frames."""
+        blocks = 0 if self.blocks is None else data_size(self.blocks)
+        return len(self) * layout.FRAME_HEADER_SIZE + data_size(self.payloads) + blocks
+
+    def take(self, numbers: NDArray[np.int64]) -> "Rows":
+        """Some of them, in the order of the numbers."""
+        return Rows(
+            self.payloads.take(pa.array(numbers)),
+            None if self.blocks is None else self.blocks.take(pa.array(numbers)),
+            None if self.ids is None else self.ids[numbers],
+            None if self.times is None else self.times[numbers],
+        )
+
+    def slice(self, start: int, end: int) -> "Rows":
+        """A range of them."""
+        return Rows(
+            self.payloads.slice(start, end - start),
+            None if self.blocks is None else self.blocks.slice(start, end - start),
+            None if self.ids is None else self.ids[start:end],
+            None if self.times is None else self.times[start:end],
+        )
+
+
+def join_rows(pieces: list[Rows]) -> Rows:
+    """Pieces of one task behind one another; they have the same columns."""
+    if len(pieces) == 1:
+        return pieces[0]
+    first = pieces[0]
+    return Rows(
+        pa.concat_arrays([piece.payloads for piece in pieces]),
+        None if first.blocks is None else pa.concat_arrays([piece.blocks for piece in pieces]),
+        None if first.ids is None else np.concatenate([piece.ids for piece in pieces if piece.ids is not None]),
+        None if first.times is None else np.concatenate([piece.times for piece in pieces if piece.times is not None]),
+    )
+
+
+# --- columns ------------------------------------------------------------------------------------------
+
+
+def binary_column(column: Array, name: str) -> Array:
+    """A text or binary column as binary. Nulls stay."""
+    kind = column.type
+    if pa.types.is_binary(kind):
+        return column
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return column.cast(pa.binary())
+    raise RowRefused(f'column "{name}" holds {kind}, where text or bytes are expected')
+
+
+def without_nulls(column: Array, name: str) -> Array:
+    """The column, if no row lacks a value. Raises ``RowRefused``."""
+    if column.null_count:
+        number = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowRefused(
+            f'column "{name}" is null in row {number} of a batch of {len(column)}: every message needs one'
+        )
+    return column
+
+
+def id_column(column: Array) -> NDArray[np.void]:
+    """16 bytes for each row; what is null is drawn."""
+    ids = new_ids(len(column))
+    if column.null_count == len(column):
+        return ids
+    sizes = pc.binary_length(column)
+    if not pc.all(pc.equal(sizes, ID_SIZE)).as_py():
+        number = pc.index(pc.not_equal(sizes, ID_SIZE).fill_null(False), True).as_py()
+        raise RowRefused(f'column "id" has {sizes[number]} bytes in row {number}: an id has {ID_SIZE}')
+    given = column.is_valid().to_numpy(zero_copy_only=False)
+    ids[given] = np.frombuffer(_data(column.drop_null()), f"V{ID_SIZE}")
+    return ids
+
+
+def new_ids(count: int) -> NDArray[np.void]:
+    """Ids that nobody else has: one draw, and numbers from there on."""
+    low, high = np.frombuffer(os.urandom(ID_SIZE), "<u8")
+    ids = np.empty((count, 2), "<u8")
+    ids[:, 0] = np.arange(count, dtype=np.uint64) + low
+    ids[:, 1] = high
+    return ids.view(f"V{ID_SIZE}").reshape(count)
+
+
+def time_column(column: Array) -> NDArray[np.int64]:
+    """Microseconds since 1970; what is null is now."""
+    times = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+    values: NDArray[np.int64] = times.fill_null(time.time_ns() // 1000).to_numpy(zero_copy_only=False)
+    if len(values) and int(values.min()) < 0:
+        raise RowRefused('column "origin_timestamp" has a time before 1970')
+    return values
+
+
+# --- keys and headers -----------------------------------------------------------------------------------
+
+
+def key_partitions(keys: Array, count: int) -> NDArray[np.int64]:
+    """The partition of each key: the one that any client's keyed send goes to. -1 where there is no key."""
+    encoded = keys.dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    hashes = np.fromiter(map(xxhash.xxh32_intdigest, distinct), np.int64, len(distinct)) % count
+    numbers = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+    partitions: NDArray[np.int64] = np.append(hashes, -1)[numbers]
+    return partitions
+
+
+def key_blocks(keys: Array) -> Array:
+    """The user header that keeps a key; empty where there is none."""
+    sizes = pc.binary_length(keys).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(sizes) and int(sizes.max()) > FIELD_SIZE_MAX:
+        number = int(sizes.argmax())
+        raise RowRefused(f'column "key" has {sizes[number]} bytes in row {number}: a key has at most {FIELD_SIZE_MAX}')
+    has_key = pa.array(sizes > 0)
+    prefix = pc.if_else(has_key, pa.scalar(_KEY_PREFIX, pa.binary()), pa.scalar(b"", pa.binary()))
+    lengths = pc.if_else(has_key, _fixed(sizes.astype("<u4"), 4), pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(prefix, lengths, keys.fill_null(b""), b"")
+
+
+def header_blocks(headers: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """User headers of a map column, or of Kafka's list of pairs, as they are stored; and which rows name a key there.
+
+    Raises:
+        RowRefused: a key or value that is empty, null or too long, or too many of them.
+    """
+    keys, values = _pairs(headers)
+    value_kind = HeaderKind.STRING if pa.types.is_string(values.type) else HeaderKind.RAW
+    names, contents = binary_column(keys, "headers"), binary_column(values, "headers")
+    for what, column in (("key", names), ("value", contents)):
+        _check_fields(what, column)
+    entries = pc.binary_join_element_wise(
+        _field_heads(names, HeaderKind.STRING), names, _field_heads(contents, value_kind), contents, b""
+    )
+    starts = _offsets(entries)
+    rows = _list_offsets(headers)
+    row_starts = starts[rows]
+    if len(rows) > 1 and int(np.diff(row_starts).max()) > USER_HEADERS_SIZE_MAX:
+        raise RowRefused(f'column "headers" has more than {USER_HEADERS_SIZE_MAX} bytes in a row')
+    is_key = pc.equal(names, KEY_HEADER).to_numpy(zero_copy_only=False)
+    counts = np.append(0, np.cumsum(is_key))[rows]
+    base = int(row_starts[0]) if len(row_starts) else 0
+    data = entries.buffers()[2] or pa.py_buffer(b"")
+    offsets = pa.py_buffer((row_starts - base).astype(np.int32))
+    blocks = pa.Array.from_buffers(pa.binary(), len(headers), [None, offsets, data.slice(base)])
+    return blocks, np.diff(counts) > 0
+
+
+def _pairs(headers: Array) -> tuple[Array, Array]:
+    kind = headers.type
+    if pa.types.is_map(kind):
+        return headers.keys, headers.items
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
+        pairs = headers.values
+        return pairs.field(0), pairs.field(1)
+    raise RowRefused(f'column "headers" holds {kind}, where a map of text to bytes is expected')
+
+
+def _list_offsets(headers: Array) -> NDArray[np.int64]:
+    """Where the pairs of each row begin. Rows that are null have none."""
+    offsets: NDArray[np.int64] = headers.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    if headers.null_count:
+        # A null row may cover pairs; none of them are its own.
+        sizes = np.diff(offsets) * headers.is_valid().to_numpy(zero_copy_only=False)
+        if int(sizes.sum()) != int(offsets[-1] - offsets[0]):
+            raise RowRefused('column "headers" has null rows with contents')
+    return offsets
+
+
+def _check_fields(what: str, column: Array) -> None:
+    sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(sizes) and not 1 <= int(sizes.min()) <= int(sizes.max()) <= FIELD_SIZE_MAX:
+        bad = int(sizes[(sizes < 1) | (sizes > FIELD_SIZE_MAX)][0])
+        raise RowRefused(f'column "headers": a {what} has {bad} bytes, and 1 to {FIELD_SIZE_MAX} are possible')
+
+
+def _field_heads(column: Array, kind: HeaderKind) -> Array:
+    heads = np.empty(len(column), _FIELD_HEAD)
+    heads["kind"] = kind
+    heads["length"] = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    return _fixed(heads, _FIELD_HEAD.itemsize)
+
+
+# --- batches --------------------------------------------------------------------------------------------
+
+
+def make_batches(rows: Rows) -> list[Batch]:
+    """Messages as batches: one, or several if their creation times are too far apart for one.
+
+    Raises:
+        RowRefused: a message that fits into no batch.
+    """
+    times = rows.times
+    if times is None:
+        return [_make_batch(rows)]
+    batches, start = [], 0
+    while start < len(rows):
+        rest = times[start:]
+        is_wide = np.maximum.accumulate(rest) - np.minimum.accumulate(rest) > layout.TIMESTAMP_DELTA_MAX
+        count = int(is_wide.argmax()) or len(rest)
+        batches.append(_make_batch(rows.slice(start, start + count)))
+        start += count
+    return batches
+
+
+def _make_batch(rows: Rows) -> Batch:
+    count = len(rows)
+    heads = np.zeros(count, FRAME_FIELDS)
+    ids = (new_ids(count) if rows.ids is None else np.ascontiguousarray(rows.ids)).view("<u8").reshape(count, 2)
+    heads["id_low"], heads["id_high"] = ids[:, 0], ids[:, 1]
+    heads["offset_delta"] = np.arange(count, dtype=np.uint32)
+    sizes = np.diff(_offsets(rows.payloads))
+    heads["payload_length"] = sizes
+    if rows.blocks is not None:
+        block_sizes = np.diff(_offsets(rows.blocks))
+        heads["user_headers_length"] = block_sizes
+        sizes = sizes + block_sizes
+    if int(sizes.max()) > MESSAGE_SIZE_MAX:
+        raise RowRefused(f"a message of {int(sizes.max())} bytes is too large: {MESSAGE_SIZE_MAX} are possible")
+    origin = time.time_ns() // 1000
+    if rows.times is not None:
+        origin = int(rows.times.min())
+        heads["timestamp_delta"] = rows.times - origin
+    body = _frames(heads, rows)
+    put_checksums(body, heads)
+    return batch_of(origin, count, memoryview(body))
+
+
+def _frames(heads: NDArray[np.void], rows: Rows) -> bytearray:
+    """Headers, payloads and user headers of all messages, joined."""
+    columns = [_fixed(heads, layout.FRAME_HEADER_SIZE), rows.payloads]
+    if rows.blocks is not None:
+        columns.append(rows.blocks)
+    joined = pc.binary_join_element_wise(*columns, b"")
+    return bytearray(_data(joined))
+
+
+def _fixed(values: NDArray[Any], width: int) -> Array:
+    """A binary column over an array whose elements are its values."""
+    count = len(values)
+    offsets = np.arange(0, width * count + 1, width, dtype=np.int32)
+    data = np.ascontiguousarray(values).view(np.uint8)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _offsets(column: Array) -> NDArray[np.int64]:
+    """Where the values of a binary column begin in its data, and where the last one ends."""
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(1, np.int64)
+    start = column.offset
+    return np.frombuffer(buffer, np.int32)[start : start + len(column) + 1].astype(np.int64)
+
+
+def data_size(column: Array) -> int:
+    """Bytes of the values of a binary column."""
+    offsets = _offsets(column)
+    return int(offsets[-1] - offsets[0])
+
+
+def _data(column: Array) -> memoryview:
+    """The values of a binary column behind one another."""
+    offsets, buffer = _offsets(column), column.buffers()[2]
+    return memoryview(b"") if buffer is None else memoryview(buffer)[int(offsets[0]) : int(offsets[-1])]
