@@ -80,12 +80,20 @@ _name_argument = click.argument("name", metavar="NAME")
     help="Answer Prometheus on this port of loopback; 0 takes any free one.",
 )
 @_state_option
+@output_option
 def run_command(
-    *, files: tuple[Path, ...], once: bool | None, master: str, metrics_port: int | None, home: Path | None
-) -> int:
+    *,
+    files: tuple[Path, ...],
+    once: bool | None,
+    master: str,
+    metrics_port: int | None,
+    home: Path | None,
+    output: str,
+) -> None:
     """Run pipelines until they have ended, fail for good, or are stopped (Ctrl-C, or courser pipeline stop).
 
-    At a terminal a table shows progress and lag; otherwise every change is one JSON object on a line of stdout.
+    At a terminal a table shows progress and lag; otherwise, and with -o jsonl, every change is one JSON object on a
+    line of stdout. With -o json and csv only the end is told.
     """
     definitions = [_load(path) for path in files]
     for definition in definitions:
@@ -93,7 +101,7 @@ def run_command(
             refuse_endless_groups(definition)
     prepare_spark(*_extras(definitions))
     folder = home or state_home()
-    view = make_view(is_terminal=sys.stdout.isatty())
+    view = make_view(output, is_terminal=sys.stdout.isatty())
     with _explained(), ExitStack() as stack:
         runner = Runner(definitions, home=folder, clock=SystemClock(), master=master, once=once, show=view.show_batch)
         stack.enter_context(runner)
@@ -101,7 +109,9 @@ def run_command(
             stack.callback(_serve_metrics(metrics_port, runner).close)
         with _stopped_by_signals(runner), view:
             _watch(runner, view)
-    return _explain_failed(runner, folder)
+    if output in ("json", "csv"):
+        emit_list(STATUS_LIST_FIELDS, map(record_of, runner.statuses), output)
+    _explain_failed(runner, folder)
 
 
 def _watch(runner: Runner, view: View) -> None:
@@ -136,10 +146,10 @@ def _stopped_by_signals(runner: Runner) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _explain_failed(runner: Runner, folder: Path) -> int:
+def _explain_failed(runner: Runner, folder: Path) -> None:
     failed = runner.failed
     if not failed:
-        return ExitCode.OK
+        return
     for supervisor in failed[:-1]:
         say(f"error: {supervisor.status.name}: {supervisor.status.error}")
     last = failed[-1]

@@ -75,12 +75,34 @@ class View(Protocol):
     ) -> None: ...
 
 
-def make_view(*, is_terminal: bool) -> View:
-    """The one that suits stdout."""
-    return LiveView() if is_terminal else LineView()
+def make_view(output: str, *, is_terminal: bool) -> View:
+    """The one that suits stdout, and what was asked for."""
+    if output in ("json", "csv"):
+        return NoView()
+    return LiveView() if output == "table" and is_terminal else LineView()
 
 
-class LineView:
+class NoView:
+    """Shows nothing."""
+
+    def update(self, statuses: Sequence[Status]) -> None:
+        """Nothing."""
+        del statuses
+
+    def show_batch(self, name: str, batch: int, text: str) -> None:
+        """Nothing."""
+        del name, batch, text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class LineView(NoView):
     """Every change is a line."""
 
     def __init__(self) -> None:
@@ -98,14 +120,6 @@ class LineView:
         """One object with the rows as text."""
         write(json.dumps({"name": name, "batch": batch, "rows_text": text}) + "\n")
         flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 class LiveView:
