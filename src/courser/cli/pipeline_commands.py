@@ -1,5 +1,6 @@
 """``courser pipeline``: runs from one TOML file each, on this machine or on a cluster."""
 
+import os
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ from courser.pipelines.definition import Definition, load_definition
 from courser.pipelines.failing import kind_of
 from courser.pipelines.metrics import HOST, MetricsServer, render
 from courser.pipelines.resetting import reset
-from courser.pipelines.running import Runner
+from courser.pipelines.running import Runner, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, state_home
 from courser.spark.failures import one_line
 from courser.storage.local_clock import SystemClock
@@ -66,13 +67,18 @@ _name_argument = click.argument("name", metavar="NAME")
     epilog=examples(
         "courser pipeline run orders.toml",
         "courser pipeline run *.toml --once",
-        "courser pipeline run orders.toml --master spark://10.0.0.5:7077 --metrics-port 9102",
+        "courser pipeline run orders.toml --master spark://10.0.0.5:7077",
+        "courser pipeline run orders.toml --metrics-port 9102",
         exits=_RUN_EXITS,
     ),
 )
 @_files_argument
 @click.option("--once/--continuous", "once", default=None, help="Instead of the mode that the files say.")
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs; else local[*], which leaves one of more than two cores to a server on this machine.",
+)
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
@@ -85,7 +91,7 @@ def run_command(
     *,
     files: tuple[Path, ...],
     once: bool | None,
-    master: str,
+    master: str | None,
     metrics_port: int | None,
     home: Path | None,
     output: str,
@@ -103,7 +109,8 @@ def run_command(
     folder = home or state_home()
     view = make_view(output, is_terminal=sys.stdout.isatty())
     with _explained(), ExitStack() as stack:
-        runner = Runner(definitions, home=folder, clock=SystemClock(), master=master, once=once, show=view.show_batch)
+        where = master or default_master(definitions, os.environ, os.cpu_count() or 1)
+        runner = Runner(definitions, home=folder, clock=SystemClock(), master=where, once=once, show=view.show_batch)
         stack.enter_context(runner)
         if metrics_port is not None:
             stack.callback(_serve_metrics(metrics_port, runner).close)

@@ -13,6 +13,8 @@ from courser.model.clock import Clock
 from courser.pipelines.checkpoint import open_checkpoint
 from courser.pipelines.definition import Definition
 from courser.pipelines.locking import Lock, this_process
+from courser.pipelines.reading import target_of
+from courser.pipelines.server_side import needs_server
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.pipelines.supervision import Supervisor, Surroundings
 
@@ -158,6 +160,14 @@ class Runner:
             for lock in self._locks:
                 lock.note_java(process.pid)
         return session
+
+
+def default_master(definitions: Sequence[Definition], environment: Mapping[str, str], cores: int) -> str:
+    """Where Spark runs if nobody says: here. A server on the same machine is left a core, if there are enough."""
+    is_shared = any(
+        needs_server(definition) and target_of(definition.server, environment).is_local for definition in definitions
+    )
+    return f"local[{cores - 1}]" if is_shared and cores > 2 else "local[*]"
 
 
 def check_together(definitions: Sequence[Definition]) -> None:
