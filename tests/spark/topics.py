@@ -3,9 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark import cloudpickle
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
 import courser
 from courser.client.messages import SendMessage
 from courser.client.sync import SyncClient
+from courser.spark.data_source import CourserSource
 from tests.servers import ROOT_NAME, ROOT_PASSWORD, RunningServer
 
 if TYPE_CHECKING:
@@ -46,3 +59,35 @@ def read(spark: "SparkSession", options: Mapping[str, str], schema: str | None =
     """A batch read."""
     reader = spark.read.format("courser").options(**options)
     return (reader.schema(schema) if schema else reader).load()
+
+
+def source_rows(options: Mapping[str, str], schema: str | None = None) -> list[dict[str, Any]]:
+    """What a batch read gives, without Spark: planned, pickled as for a task, read."""
+    return [row for rows in task_rows(options, schema) for row in rows]
+
+
+def task_rows(options: Mapping[str, str], schema: str | None = None) -> list[list[dict[str, Any]]]:
+    """The same, task by task."""
+    source = CourserSource(dict(options))
+    reader = source.reader(_parsed(schema) if schema else source.schema())
+    return [rows_of(reader, task) for task in reader.partitions()]
+
+
+def rows_of(reader: Any, task: Any) -> list[dict[str, Any]]:
+    """What a task gives, in another process for all that it knows."""
+    there, one = cloudpickle.loads(cloudpickle.dumps((reader, task)))  # type: ignore[no-untyped-call]
+    return [row for batch in there.read(one) for row in batch.to_pylist()]
+
+
+def _parsed(schema: str) -> StructType:
+    fields = [field.strip().split(" ") for field in schema.split(",")]
+    return StructType([StructField(name, _TYPES[kind.upper()]()) for name, kind in fields])
+
+
+_TYPES: dict[str, type[DataType]] = {
+    "BIGINT": LongType,
+    "BINARY": BinaryType,
+    "INT": IntegerType,
+    "STRING": StringType,
+    "TIMESTAMP": TimestampType,
+}

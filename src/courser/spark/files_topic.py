@@ -4,7 +4,7 @@ Names lead to directories through the descriptors. What the ledger knows of seal
 the headers are walked. The server may be running: its files are only read, and what is not whole yet does not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, read_descriptor
@@ -61,17 +61,21 @@ class FilesTopic:
         gaps = self._ledger(*self._find(), partition).gaps
         return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
 
-    def offset_at_time(self, partition: int, time: int) -> int | None:
+    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+        """See ``TopicSource``: streams do not read files alone."""
+        raise NotImplementedError
+
+    def offset_at_time(self, partition: int, moment: int) -> int | None:
         """See ``TopicSource``. Walks the headers of the one segment that it is in. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         identity, directory = self._place(stream_id, topic, partition)
         ledger = self._ledger(stream_id, topic, partition)
         for segment in self._segments(stream_id, topic, partition):
             sealed = ledger.sealed.get(segment.first)
-            if sealed is not None and sealed.last_timestamp < time:
+            if sealed is not None and sealed.last_timestamp < moment:
                 continue
             for _, header in self._headers(directory, identity, segment.first, segment.size):
-                if header.base_timestamp >= time:
+                if header.base_timestamp >= moment:
                     return header.base_offset
         return None
 

@@ -1,7 +1,8 @@
 """A stream: micro-batches between explicit offsets, which Spark keeps in its checkpoint.
 
-Spark asks for the heads about 200 times a second when nothing happens, so they are remembered for a moment. An
-exception here ends the query: what may pass, such as a server that restarts, is waited for.
+Spark asks for the heads about 200 times a second when nothing happens, so the question waits at the server for a
+moment, and is answered at once when a message arrives. An exception here ends the query: what may pass, such as a
+server that restarts, is waited for.
 """
 
 import logging
@@ -32,8 +33,10 @@ from courser.spark.topics import TopicFacts, TopicSource
 
 _log = logging.getLogger(__name__)
 
-HEADS_AGE_MAX = 0.075
-"""Seconds for which the heads of the partitions are remembered: an idle query asks at most 14 times a second."""
+IDLE_WAIT = 0.1
+"""Seconds that a query without new messages waits at the server for some: so it asks 20 times a second, not 200."""
+HEADS_AGE_MAX = 0.1
+"""Seconds for which the heads of the partitions are remembered for views of lag."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -56,6 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a run with ``availableNow`` ends."""
         self._held_since: float | None = None
         """When messages were first held back, because there were too few."""
+        self._stored: Progress | None = None
+        """What the server was last told."""
 
     # --- what is there --------------------------------------------------------------------------------
 
@@ -64,13 +69,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source = source_of(self._options)
         return self._source
 
-    def _now(self) -> TopicFacts:
-        """Bounds of all partitions, at most a moment old."""
+    def _ask(self) -> TopicFacts:
+        """Bounds of all partitions now."""
+        # The age counts from before the question: what is remembered is never older than it seems.
         now = self._clock()
-        if self._facts is None or now - self._facts[0] > HEADS_AGE_MAX:
-            # The age counts from before the question: what is remembered is never older than it seems.
-            self._facts = now, self._topic().facts()
+        self._facts = now, self._topic().facts()
         return self._facts[1]
+
+    def _recent(self) -> TopicFacts:
+        """Bounds of all partitions, at most a moment old."""
+        if self._facts is None or self._clock() - self._facts[0] > HEADS_AGE_MAX:
+            return self._ask()
+        return self._facts[1]
+
+    def _ask_patiently(self, progress: Progress) -> TopicFacts:
+        """Bounds of all partitions; if nothing is new, those of a moment later, or of when something arrives."""
+        facts = self._ask()
+        following = {partition: bounds.next for partition, bounds in facts.partitions.items()}
+        if self._target is None and following == progress.next and self._topic().wait(following, IDLE_WAIT):
+            return self._ask()
+        return facts
 
     def _progress(self, value: Mapping[str, Any], facts: TopicFacts) -> Progress:
         progress = parse_progress(value, self._options.name)
@@ -97,8 +115,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends. Raises ``ReadFailed``, ``DataLost``."""
-        facts = self._now()
-        progress = self._progress(start, facts)
+        progress = parse_progress(start, self._options.name)
+        facts = self._ask_patiently(progress)
+        check_identity(progress, facts.uuid, self._options.name)
+        # Spark asks what comes next when all before it is processed; it does not always say so by `commit`.
+        self._store(progress)
         found = reconcile(progress, facts, self._options.name)
         self._report(found)
         heads = {partition: bounds.next for partition, bounds in (self._target or facts).partitions.items()}
@@ -134,14 +155,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The heads, for views of lag."""
-        facts = self._now()
+        facts = self._recent()
         return Progress(
             facts.uuid, {partition: bounds.next for partition, bounds in facts.partitions.items()}
         ).as_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch. Raises ``ReadFailed``, ``DataLost``."""
-        facts = self._now()
+        facts = self._recent()
         before, after = self._progress(start, facts), self._progress(end, facts)
         ranges = self._ranges(before, after, facts)
         tasks = plan_tasks(
@@ -174,12 +195,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Everything below was processed. Comes with the next micro-batch only, never for the last one of a run."""
+        self._store(parse_progress(end, self._options.name))
+
+    def _store(self, progress: Progress) -> None:
         """Store how far the query got at the server, under the name of its consumer: for views of lag only."""
-        consumer, target = self._stream_options.consumer, self._options.target
-        if consumer is None or target is None:
+        consumer = self._stream_options.consumer
+        if consumer is None or progress == self._stored:
             return
         try:
-            store_progress(self._options, consumer, parse_progress(end, self._options.name))
+            store_progress(self._options, consumer, progress)
+            self._stored = progress
         except CourserError as error:
             # The checkpoint is what counts. The next micro-batch stores it again.
             _log.warning("progress of %s could not be stored as consumer %s: %s", self._options.name, consumer, error)

@@ -3,6 +3,8 @@
 ``TopicFacts`` is what planning works with; the server answers it, or the files of a data directory do.
 """
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +13,9 @@ from courser.client.targets import Target
 from courser.errors import NotFound
 from courser.spark.connections import Connection, connection_to, patiently
 from courser.spark.errors import ReadFailed
+
+_WAIT_COUNT_MAX = 1000
+"""Partitions that one request can wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,12 @@ class TopicSource(Protocol):
         """Whether no message ever had these offsets: they were skipped after a power cut."""
         ...
 
-    def offset_at_time(self, partition: int, time: int) -> int | None:
-        """The first offset that was appended at ``time`` (microseconds) or later; None if there is none yet."""
+    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+        """Wait until a partition has a message at the offset that follows, but not for long. Whether one has."""
+        ...
+
+    def offset_at_time(self, partition: int, moment: int) -> int | None:
+        """The first offset that was appended at ``moment`` (microseconds) or later; None if there is none yet."""
         ...
 
 
@@ -108,9 +117,23 @@ class ServerTopic:
         """See ``TopicSource``. The server says nothing about it before it is asked for the messages."""
         return False
 
-    def offset_at_time(self, partition: int, time: int) -> int | None:
+    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+        """See ``TopicSource``."""
+        if not following or len(following) > _WAIT_COUNT_MAX:
+            time.sleep(seconds)
+            return True
+        try:
+            arrivals = self.connection.sync.wait_for_arrivals(
+                self._stream, self._topic, following, consumer=0, wait=seconds
+            )
+        except NotFound:
+            # The next question tells what is gone: a partition, or the topic.
+            return True
+        return bool(arrivals.partition_ids)
+
+    def offset_at_time(self, partition: int, moment: int) -> int | None:
         """See ``TopicSource``."""
         polled = self.connection.sync.poll_batches(
-            self._stream, self._topic, partition, PollingStrategy.Timestamp(time), 1, consumer=0
+            self._stream, self._topic, partition, PollingStrategy.Timestamp(moment), 1, consumer=0
         )
         return polled.views[0].first_offset if polled.views else None
