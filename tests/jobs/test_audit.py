@@ -16,7 +16,7 @@ from courser.storage.local_files import LocalFileSystem
 from tests.inspect.partitions import PER_BATCH, Partition, batch_at, cut, flip, full_partition, stored
 from tests.servers import RunningServer
 
-SEGMENT_SIZE = 64 * 1024
+SEGMENT_SIZE = 1024 * 1024
 
 
 def facts(finding: Finding) -> tuple[object, ...]:
@@ -133,26 +133,26 @@ def test_a_directory_without_partitions_is_refused(spark: SparkSession, tmp_path
 
 
 @contextmanager
-def messages_arriving(server: RunningServer, topic: str) -> Iterator[threading.Semaphore]:
-    """Somebody sends until the block ends, and raises the semaphore with every acknowledged batch."""
-    stop, sent = threading.Event(), threading.Semaphore(0)
+def sender(server: RunningServer, topic: str) -> Iterator[tuple[threading.Semaphore, threading.Semaphore]]:
+    """Somebody who sends a batch for every permit until the block ends, and counts what was acknowledged."""
+    permits, sent, is_over = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
 
     def send() -> None:
         with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
             client.create_topic("shop", topic, 2)
-            while not stop.is_set():
-                client.send_messages("shop", topic, [b"x" * 1000] * 20)
+            while permits.acquire(timeout=60) and not is_over.is_set():
+                client.send_messages("shop", topic, None, [b"x" * 1000] * 200)
                 sent.release()
 
-    sender = threading.Thread(target=send)
-    sender.start()
+    thread = threading.Thread(target=send)
+    thread.start()
     try:
-        assert sent.acquire(timeout=30)
-        yield sent
+        yield permits, sent
     finally:
-        stop.set()
-        sender.join(30)
-    assert not sender.is_alive()
+        is_over.set()
+        permits.release()
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_nothing_is_found_beside_a_server_that_writes(spark: SparkSession, tmp_path: Path) -> None:
@@ -161,14 +161,16 @@ def test_nothing_is_found_beside_a_server_that_writes(spark: SparkSession, tmp_p
         with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
             client.create_stream("shop")
         reports: list[AuditReport] = []
-        with messages_arriving(server, "orders") as sent:
-            for _ in range(6):
+        with sender(server, "orders") as (permits, sent):
+            for _ in range(5):
+                permits.release(20)
+                # The rest, several segments' worth, arrives while the audit runs.
+                assert all(sent.acquire(timeout=60) for _ in range(8))
                 reports.append(audit(spark, server.data))
-                assert sent.acquire(timeout=30)
         assert [
             finding for report in reports for finding in report.findings if finding.severity is not Severity.NOTE
         ] == []
-        assert reports[-1].summary.segment_count > reports[0].summary.segment_count > 0
+        assert reports[-1].summary.segment_count > reports[0].summary.segment_count
         assert server.stop() == 0
         assert audit(spark, server.data).findings == ()
         # And what is planted now is found.

@@ -1,0 +1,208 @@
+"""Usage: how much lies in which topic, how fast it grows, how large messages are, and when retention will act.
+
+Reads the headers of batches in the segment files, in parallel; no server is asked and no payload is needed.
+"""
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from courser.jobs.segment_figures import Figures, figures_of
+from courser.jobs.tasks import run_in_tasks
+from courser.jobs.topic_directories import PartitionDirectory, SegmentFile, find_partitions
+from courser.model.topic_options import NEVER
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.local_files import LocalFileSystem
+
+WINDOW_HOURS = 24
+"""Hours over which rates are taken: a day has its quiet and its busy time in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeClass:
+    """Messages of about one size."""
+
+    size_min: int
+    size_max: int
+    """Bytes of payload and user headers, both included."""
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicUsage:
+    """One topic."""
+
+    stream: str
+    topic: str
+    partition_count: int
+    segment_count: int
+    message_count: int
+    size: int
+    """Bytes of the logs."""
+    message_size: int
+    """Bytes of payloads and user headers alone."""
+    first_timestamp: int | None
+    last_timestamp: int | None
+    """Microseconds since 1970; None without messages."""
+    bytes_per_second: float
+    messages_per_second: float
+    largest_partition_share: float
+    """Of all bytes: 1 / partition_count is perfectly even."""
+    sizes: tuple[SizeClass, ...]
+    expiry_seconds: float | None
+    """After which messages go; None: never, or the server's default."""
+    size_max: int | None
+    """Bytes at which the oldest segments go; None: no limit, or the server's default."""
+    kept_size: int | None
+    """Bytes that the topic will hold at this rate, if a rule of its own bounds it."""
+    seconds_to_limit: float | None
+    """Until ``size_max`` is reached at this rate; 0 if it is, None if it never will be."""
+    damaged_count: int
+    """Segments that could not be read to their end: ``audit`` says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """All topics, and the disk that they are on."""
+
+    topics: tuple[TopicUsage, ...]
+    disk_free: int
+    """Bytes."""
+    seconds_to_full_disk: float | None
+    """At this rate, if nothing is deleted meanwhile; None if nothing grows."""
+    window_hours: int
+    read_size: int
+    """Bytes that were read."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    identity: PartitionIdentity
+    segment: SegmentFile
+
+
+def usage(
+    spark: SparkSession,
+    data_directory: Path,
+    *,
+    stream: str | None = None,
+    topic: str | None = None,
+    window_hours: int = WINDOW_HOURS,
+    now: int | None = None,
+) -> UsageReport:
+    """Measure all topics below a data directory, or one stream's, or one. All workers must see the directory.
+
+    Args:
+        spark: Where the tasks run.
+        data_directory: Of a server, running or not.
+        stream: Only this one.
+        topic: Only this one of the stream.
+        window_hours: Over which rates are taken.
+        now: Until when they are taken, in microseconds since 1970; None: the clock's time.
+
+    Raises:
+        NotADataDirectory: there is no metadata to read names from.
+        NoSuchTopic: nothing has these names.
+    """
+    began = time.monotonic()
+    data_directory = data_directory.absolute()
+    partitions = find_partitions(LocalFileSystem(), data_directory, stream, topic)
+    work = [
+        _Work(PartitionIdentity(partition.topic_uuid, partition.partition_id, partition.incarnation), segment)
+        for partition in partitions
+        for segment in partition.segments
+    ]
+    found = run_in_tasks(spark, _measure, work, weight=lambda item: item.segment.size)
+    by_path = {item.segment.path: figures for item, figures in zip(work, found, strict=True)}
+    clock = time.time_ns() // 1000 if now is None else now
+    grouped = groupby(partitions, key=lambda partition: (partition.stream, partition.topic))
+    topics = tuple(_topic(list(members), by_path, clock, window_hours) for _, members in grouped)
+    free = shutil.disk_usage(data_directory).free
+    rate = sum(each.bytes_per_second for each in topics)
+    return UsageReport(
+        topics=topics,
+        disk_free=free,
+        seconds_to_full_disk=free / rate if rate else None,
+        window_hours=window_hours,
+        read_size=sum(figures.read_size for figures in found),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _measure(work: _Work) -> Figures:
+    """What a task does with a segment."""
+    try:
+        file = LocalFileSystem().open(work.segment.path)
+    except FileNotFoundError:
+        # Retention took it since the directory was listed.
+        return Figures()
+    try:
+        return figures_of(file, work.identity)
+    finally:
+        file.close()
+
+
+def _topic(
+    partitions: list[PartitionDirectory], by_path: dict[Path, Figures], now: int, window_hours: int
+) -> TopicUsage:
+    total, sizes = Figures(), []
+    for partition in partitions:
+        mine = _sum(by_path[segment.path] for segment in partition.segments)
+        sizes.append(mine.size)
+        total.add(mine)
+    byte_rate, message_rate = total.rate_since(now, window_hours)
+    options = partitions[0].options
+    expiry = options.message_expiry if options.message_expiry not in (None, NEVER) else None
+    size_max = options.max_topic_size if options.max_topic_size not in (None, NEVER) else None
+    bounds = [bound for bound in (expiry and byte_rate * expiry / 1e6, size_max) if bound is not None]
+    return TopicUsage(
+        stream=partitions[0].stream,
+        topic=partitions[0].topic,
+        partition_count=len(partitions),
+        segment_count=sum(len(partition.segments) for partition in partitions),
+        message_count=total.message_count,
+        size=total.size,
+        message_size=total.message_size,
+        first_timestamp=total.first_timestamp,
+        last_timestamp=total.last_timestamp,
+        bytes_per_second=byte_rate,
+        messages_per_second=message_rate,
+        largest_partition_share=max(sizes) / total.size if total.size else 0.0,
+        sizes=_size_classes(total),
+        expiry_seconds=expiry / 1e6 if expiry is not None else None,
+        size_max=size_max,
+        kept_size=int(min(bounds)) if bounds else None,
+        seconds_to_limit=_seconds_to_limit(total.size, size_max, byte_rate, expiry),
+        damaged_count=total.damaged_count,
+    )
+
+
+def _sum(parts: Iterable[Figures]) -> Figures:
+    total = Figures()
+    for part in parts:
+        total.add(part)
+    return total
+
+
+def _size_classes(figures: Figures) -> tuple[SizeClass, ...]:
+    return tuple(
+        SizeClass(size_min=2 ** (bits - 1) if bits else 0, size_max=2**bits - 1, message_count=count)
+        for bits, count in sorted(figures.size_counts.items())
+    )
+
+
+def _seconds_to_limit(size: int, size_max: int | None, rate: float, expiry: int | None) -> float | None:
+    if size_max is None:
+        return None
+    if size >= size_max:
+        return 0.0
+    # Messages that go by age first may keep the topic below its limit for ever.
+    if rate == 0 or (expiry is not None and rate * expiry / 1e6 < size_max):
+        return None
+    return (size_max - size) / rate
