@@ -13,6 +13,7 @@ from courser.spark.planning import Range, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions
 from courser.spark.schema import arrow_schema
 from courser.spark.sources import places_in, source_of
+from courser.spark.topics import TopicSource
 
 
 class ReadTask(InputPartition):
@@ -42,9 +43,9 @@ class BatchReader(DataSourceReader):
         self.options = options
         self.schema = schema
 
-    def ranges(self, starts: dict[int, int], ends: dict[int, int]) -> list[Range]:
-        """What is read of every partition."""
-        return [Range(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
+    def narrowed(self, ranges: list[Range], source: TopicSource) -> list[Range]:  # noqa: ARG002
+        """For readers that know more about what is wanted."""
+        return ranges
 
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises ``ReadFailed``, ``DataLost``."""
@@ -52,9 +53,10 @@ class BatchReader(DataSourceReader):
         source = source_of(options)
         facts = source.facts()
         starts = resolve_start(options, source, facts, unnamed=EARLIEST)
-        ranges = self.ranges(starts, resolve_end(options, source, facts))
+        ends = resolve_end(options, source, facts)
+        ranges = [Range(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
         tasks = plan_tasks(
-            ranges,
+            self.narrowed(ranges, source),
             facts,
             places_in(options, source, facts),
             size_max=options.partition_size_max,

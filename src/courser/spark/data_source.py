@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from courser.spark.batch_reader import BatchReader
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options
+from courser.spark.pushdown import PushingReader
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import check_schema, default_schema
 from courser.spark.stream_reader import StreamReader
@@ -42,7 +43,7 @@ class CourserSource(DataSource):
         """For a batch read. Raises ``OptionRefused``."""
         options, values = read_options(self.options, Use.BATCH)
         check_schema(schema, values["schemaStyle"])
-        return BatchReader(options, schema)
+        return PushingReader(options, schema) if values["pushdown"] else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For a stream. Raises ``OptionRefused``."""

@@ -1,0 +1,148 @@
+"""Options: one table, and errors that say what would have been right."""
+
+from pathlib import Path
+
+import pytest
+
+from courser.spark.data_source import CourserSource
+from courser.spark.options import EARLIEST, LATEST, OPTIONS, OptionRefused, Use, parse_options
+from courser.spark.read_options import read_options, stream_options
+
+PLACE = {"stream": "shop", "topic": "orders"}
+
+
+def test_names_are_taken_in_any_case_and_defaults_stand_for_what_is_not_said() -> None:
+    values = parse_options({"MAXBYTESPERTRIGGER": "1 MiB", "includeheaders": "TRUE"}, Use.STREAM)
+    assert (values["maxBytesPerTrigger"], values["includeHeaders"]) == (2**20, True)
+    assert (values["failOnDataLoss"], values["batchBytes"], values["connectTimeout"]) == (True, 2**21, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("startingOffset", "startingOffsets"), ("topics", "topic"), ("maxBytePerTrigger", "maxBytesPerTrigger")],
+)
+def test_an_unknown_name_is_refused_with_the_closest_one(name: str, alike: str) -> None:
+    with pytest.raises(OptionRefused, match=f'there is no option "{name}"; the closest is "{alike}"'):
+        parse_options({name: "1"}, Use.STREAM)
+
+
+def test_an_option_for_something_else_says_for_what() -> None:
+    with pytest.raises(OptionRefused, match='"maxBytesPerTrigger" is for stream read, not for batch read'):
+        parse_options({"maxBytesPerTrigger": "1"}, Use.BATCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("includeHeaders", "yes", "true or false"),
+        ("minPartitions", "0", "a number above 0"),
+        ("maxBytesPerPartition", "much", "a number of bytes"),
+        ("requestTimeout", "soon", "a duration"),
+        ("startingTimestamp", "yesterday", "microseconds since 1970"),
+        ("startingOffsets", '{"orders": {"0": -3}}', "-2 earliest, -1 latest"),
+        ("startingOffsets", "[1]", "-2 earliest, -1 latest"),
+        ("startingOffsets", f'{{"orders": {{"0": {2**63}}}}}', "-2 earliest, -1 latest"),
+        ("source", "archive", "auto or server or segments"),
+        ("columns", "offset,,", "names with commas"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_is_expected(name: str, value: str, expected: str) -> None:
+    with pytest.raises(OptionRefused) as caught:
+        parse_options({name: value}, Use.BATCH)
+    assert f'option "{name}" does not take' in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_offsets_and_times_have_several_spellings() -> None:
+    values = parse_options(
+        {"startingOffsets": '{"orders": {"0": 23, "1": -2}}', "endingTimestamp": "2026-05-01T12:00:00+02:00"}, Use.BATCH
+    )
+    assert values["startingOffsets"] == {"orders": {0: 23, 1: EARLIEST}}
+    assert values["endingTimestamp"] == 1_777_629_600_000_000
+    assert (
+        parse_options({"endingTimestamp": "2026-05-01T10:00"}, Use.BATCH)["endingTimestamp"]
+        == (values["endingTimestamp"])
+    )
+    assert parse_options({"endingOffsets": "LATEST"}, Use.BATCH)["endingOffsets"] == LATEST
+
+
+@pytest.mark.parametrize("missing", ["stream", "topic"])
+def test_stream_and_topic_are_required(missing: str) -> None:
+    given = {name: value for name, value in PLACE.items() if name != missing}
+    with pytest.raises(OptionRefused, match=f'option "{missing}" is required'):
+        read_options(given, Use.BATCH, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "both say where to begin"),
+        ({"endingOffsets": "earliest"}, "nothing would be read"),
+        ({"startingOffsets": '{"others": {"0": 1}}'}, 'names topic "others", but "orders" is read'),
+        ({"url": "iggy://a:b@c:1", "address": "c:1"}, "both name the server"),
+        ({"username": "spark"}, "COURSER_PASSWORD in the environment"),
+        ({"tokenFile": "/not/there"}, "/not/there cannot be read"),
+        ({"url": "http://somewhere"}, "speaks TCP only"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionRefused, match=message):
+        read_options(PLACE | given, Use.BATCH, {})
+
+
+def test_a_stream_does_not_read_files_alone() -> None:
+    with pytest.raises(OptionRefused, match="a stream reads from the server"):
+        read_options(PLACE | {"source": "segments", "path": "/data"}, Use.STREAM, {})
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_read_at_the_beginning() -> None:
+    assert read_options(PLACE, Use.STREAM, {})[0].starting == LATEST
+    assert read_options(PLACE, Use.BATCH, {})[0].starting == EARLIEST
+    values = read_options(PLACE | {"maxOffsetsPerTrigger": "7"}, Use.STREAM, {})[1]
+    assert stream_options(values).max_count == 7
+
+
+def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret-token\n")
+    options, _ = read_options(PLACE | {"address": "host:1234", "tokenFile": str(tmp_path / "token")}, Use.BATCH, {})
+    assert options.target is not None
+    assert (options.target.host, options.target.token) == ("host", "secret-token")
+    environment = {"COURSER_PASSWORD": "hidden"}
+    options, _ = read_options(PLACE | {"address": "host:1", "username": "spark"}, Use.BATCH, environment)
+    assert options.target is not None
+    assert (options.target.username, options.target.password) == ("spark", "hidden")
+    assert "hidden" not in repr(options)
+
+
+def test_the_password_is_in_no_message() -> None:
+    with pytest.raises(OptionRefused) as caught:
+        parse_options({"password": ""}, Use.BATCH)
+    assert '""' not in str(caught.value)
+
+
+def test_every_option_has_a_name_of_its_own_a_use_and_a_default_that_it_takes() -> None:
+    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+    for option in OPTIONS:
+        assert option.uses
+        assert option.help.endswith(".")
+        if option.default is not None:
+            option.kind.parse(option.default)
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({}, "stream topic partition offset timestamp origin_timestamp id key payload"),
+        ({"includeHeaders": "true", "schemaStyle": "kafka"},
+         "key value topic partition offset timestamp timestampType headers"),
+        ({"columns": "offset, payload"}, "offset payload"),
+        ({"columns": "headers"}, "headers"),
+    ],
+)  # fmt: skip
+def test_the_columns_follow_from_the_options(options: dict[str, str], columns: str) -> None:
+    assert CourserSource(PLACE | options).schema().fieldNames() == columns.split()
+
+
+def test_a_column_that_does_not_exist_is_refused_with_the_closest_one() -> None:
+    with pytest.raises(OptionRefused, match='there is no column "ofset"; the closest is "offset"'):
+        CourserSource(PLACE | {"columns": "ofset"}).schema()
