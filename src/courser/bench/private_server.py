@@ -43,19 +43,27 @@ class PrivateServer:
 
 
 @contextmanager
-def private_server(directory: Path | None = None, settings: Sequence[str] = ()) -> Iterator[PrivateServer]:
+def private_server(
+    directory: Path | None = None,
+    settings: Sequence[str] = (),
+    *,
+    keep: Path | None = None,
+    password: str | None = None,
+) -> Iterator[PrivateServer]:
     """Run a server on built-in defaults, as long as the block runs.
 
     Args:
         directory: Where its data directory is made, and removed afterwards; None: where temporary files are.
         settings: ``KEY=VALUE``, as ``courser serve --set`` takes them.
+        keep: Where its data goes instead, and stays.
+        password: Of the root user; None: a random one.
 
     Raises:
         ServerFailed: with what it said last.
     """
-    with tempfile.TemporaryDirectory(prefix="courser-bench-", dir=directory, ignore_cleanup_errors=True) as place:
-        data, log = Path(place, "data"), Path(place, "output")
-        password = secrets.token_urlsafe(16)
+    with _place(directory, keep) as place:
+        data, log = place / "data", place / "output"
+        password = password or secrets.token_urlsafe(16)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 _command(data, settings),
@@ -71,6 +79,16 @@ def private_server(directory: Path | None = None, settings: Sequence[str] = ()) 
             yield PrivateServer(target, process.pid, data)
         finally:
             _stop(process)
+
+
+@contextmanager
+def _place(directory: Path | None, keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="courser-bench-", dir=directory, ignore_cleanup_errors=True) as place:
+        yield Path(place)
 
 
 def _command(data: Path, settings: Sequence[str]) -> list[str]:

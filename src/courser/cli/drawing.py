@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from rich.bar import Bar
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -50,6 +51,19 @@ def _table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: 
         # Text, not strings: a payload in square brackets is no markup.
         table.add_row(*map(Text, line), style="red" if is_alarming else None)
     return table
+
+
+def draw_bars(title: str, bars: Sequence[tuple[str, float, str]]) -> None:
+    """A bar chart on stdout: of each bar its name, its length and what is written behind it."""
+    longest = max((length for _, length, _ in bars), default=0.0) or 1.0
+    table = Table(box=None, pad_edge=False, show_header=False, title=title, title_justify="left", title_style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for name, length, remark in bars:
+        table.add_row(Text(name), Bar(longest, 0, length, color="cyan"), Text(remark))
+    table.expand = True
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(table)
 
 
 @contextmanager

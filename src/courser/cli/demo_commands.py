@@ -1,0 +1,128 @@
+"""``courser demo``: orders, Spark and a lake on this machine, in one command."""
+
+import dataclasses
+import json
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from courser.cli.cells import Column
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.output import to_json
+from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
+from courser.cli.tables import write_table
+from courser.cli.terminal import flush, say, write
+from courser.demo.running import ORDER_COUNT, SEED, Outcome, WindowSales, run_demo
+
+_ORDER_COUNT_MAX = 1_000_000
+"""More takes longer than anybody watches."""
+
+
+@click.command(
+    "demo",
+    epilog="\b\nExamples:\n"
+    "  courser demo\n"
+    "  courser demo --orders 100000\n"
+    "  courser demo --keep shop-demo\n\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+)
+@click.option(
+    "--orders",
+    "order_count",
+    type=click.IntRange(100, _ORDER_COUNT_MAX),
+    default=ORDER_COUNT,
+    show_default=True,
+    metavar="N",
+    help="How many orders are made up.",
+)
+@click.option("--seed", type=int, default=SEED, show_default=True, help="The same seed makes up the same orders.")
+@click.option(
+    "--keep",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="Leave the data of the server, the lake and the checkpoint there. Otherwise nothing stays.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="Tables and a chart for people, one JSON document for programs.",
+)
+def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str) -> None:
+    """Run a small data pipeline: a server, orders, a windowed aggregation on Spark, and a lake.
+
+    Starts a server of its own on a free port of loopback, sends the orders of an evening into a topic, lets Spark add
+    up the revenue of every ten minutes into another topic, exactly once, writes all orders to Parquet files and asks
+    these for the best sellers. What is not installed yet (pyspark, Java) is installed first; then it works offline.
+    """
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise Failure(f"{keep} is there already and not empty", "name another directory with --keep", ExitCode.USAGE)
+    prepare_spark()
+    log = (keep / "failure.log") if keep is not None else spark_log()
+    with spark_failures(log):
+        outcome = run_demo(say, order_count=order_count, seed=seed, keep=keep)
+    if output == "json":
+        document = {**dataclasses.asdict(outcome), "open_count": outcome.open_count}
+        write(json.dumps(to_json(document)) + "\n")
+        return
+    _show(outcome)
+    flush()
+    if keep is not None:
+        data = keep / "server" / "data"
+        say(f"kept in {keep}: the lake, and the server's data: courser serve --set system.path={data}  (iggy / iggy)")
+
+
+def _show(outcome: Outcome) -> None:
+    from courser.cli.drawing import draw_bars  # noqa: PLC0415 -- rich takes a while to load
+
+    bars = [
+        (start.strftime("%H:%M"), cents / 100, f"{cents / 100:,.2f}")
+        for start, cents in _revenue_by_window(outcome.windows).items()
+    ]
+    write("\n")
+    flush()
+    draw_bars("revenue of every ten minutes, read from the topic shop/revenue", bars)
+    write("\n")
+    write_table(
+        (Column("category"), Column("orders", is_number=True), Column("revenue", is_number=True)),
+        (((name, f"{orders:,}", f"{cents / 100:,.2f}"), False) for name, orders, cents in _by_category(outcome)),
+    )
+    write("\nbest sellers, asked of the Parquet files\n")
+    write_table(
+        (Column("product"), Column("most in"), Column("orders", is_number=True), Column("revenue", is_number=True)),
+        (
+            ((one.product, one.city, f"{one.order_count:,}", f"{float(one.revenue):,.2f}"), False)
+            for one in outcome.best
+        ),
+    )
+    write("\n")
+    flush()
+    closed = outcome.order_count - outcome.open_count
+    say(
+        f"{outcome.order_count:,} orders: {closed:,} in closed windows, {outcome.open_count:,} in windows that still "
+        f"wait for late ones; {outcome.lake_count:,} in the lake"
+    )
+    say(", ".join(f"{part} {seconds:.1f} s" for part, seconds in outcome.seconds.items()))
+
+
+def _revenue_by_window(windows: tuple[WindowSales, ...]) -> dict[datetime, int]:
+    cents: dict[datetime, int] = defaultdict(int)
+    for window in windows:
+        cents[datetime.fromisoformat(window.start)] += window.revenue_cents
+    return dict(sorted(cents.items()))
+
+
+def _by_category(outcome: Outcome) -> list[tuple[str, int, int]]:
+    names = sorted({window.category for window in outcome.windows})
+    return [
+        (
+            name,
+            sum(window.orders for window in outcome.windows if window.category == name),
+            sum(window.revenue_cents for window in outcome.windows if window.category == name),
+        )
+        for name in names
+    ]

@@ -1,0 +1,92 @@
+"""What the demo runs on Spark: revenue by window into a topic, and all orders into a lake."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from courser.demo.orders import LATE_MAX, ORDER_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAM = "shop"
+ORDERS = "orders"
+REVENUE = "revenue"
+WINDOW = "10 minutes"
+WATERMARK = f"{int(LATE_MAX.total_seconds())} seconds"
+"""How long a window waits for orders that are late: as long as an order is late at most, so none is left out."""
+
+_TRIGGER_SHARE = 4
+"""The history is read in so many micro-batches: a query that runs all day would meet it in more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSales:
+    """A line of what was asked of the lake."""
+
+    product: str
+    city: str
+    """Where most of it was sold."""
+    order_count: int
+    revenue: str
+
+
+def aggregate(spark: "SparkSession", connection: Mapping[str, str], checkpoint: Path, order_count: int) -> int:
+    """Revenue by window and category, from topic to topic, exactly once. Returns the number of micro-batches."""
+    orders = (
+        spark.readStream.format("courser")
+        .options(**connection)
+        .option("topic", ORDERS)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", max(order_count // _TRIGGER_SHARE, 1))
+        .option("consumer", "demo-revenue")
+        .load()
+    )
+    revenue = (
+        decoded(orders)
+        .withWatermark("at", WATERMARK)
+        .selectExpr(f"window(at, '{WINDOW}') AS span", "category", "total")
+        .groupBy("span", "category")
+        .agg({"total": "sum", "*": "count"})
+        .withColumnsRenamed({"sum(total)": "revenue", "count(1)": "orders"})
+    )
+    query = (
+        revenue.selectExpr(
+            "category AS key",
+            "to_json(struct(span.start AS start, category, orders, CAST(revenue AS STRING) AS revenue)) AS payload",
+        )
+        .writeStream.format("courser")
+        .options(**connection)
+        .option("topic", REVENUE)
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    last = query.lastProgress
+    return 0 if last is None else last.batchId + 1
+
+
+def export(spark: "SparkSession", connection: Mapping[str, str], lake: Path) -> int:
+    """All orders as columns, in Parquet files with a folder for each category. Returns the number of rows."""
+    orders = spark.read.format("courser").options(**connection).option("topic", ORDERS).load()
+    decoded(orders).repartition("category").write.partitionBy("category").parquet(str(lake))
+    return spark.read.parquet(str(lake)).count()
+
+
+def best_sellers(spark: "SparkSession", lake: Path, count: int) -> list[ProductSales]:
+    """Asked of the files, without the server."""
+    spark.read.parquet(str(lake)).createOrReplaceTempView("lake_orders")
+    rows = spark.sql(
+        "SELECT product, mode(city) AS city, count(*) AS orders, CAST(sum(total) AS STRING) AS revenue "
+        "FROM lake_orders GROUP BY product ORDER BY sum(total) DESC, product LIMIT {count}",
+        count=count,
+    )
+    return [ProductSales(row.product, row.city, row.orders, row.revenue) for row in rows.collect()]
+
+
+def decoded(messages: "DataFrame") -> "DataFrame":
+    """Payloads as columns."""
+    return messages.selectExpr(f"from_json(CAST(payload AS STRING), '{ORDER_SCHEMA}') AS one").selectExpr("one.*")

@@ -1,0 +1,149 @@
+"""The demo from begin to end: a server, orders, Spark, results. Says what it does as it goes; prints nothing."""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.bench.private_server import PrivateServer, private_server
+from courser.client.sync import SyncClient, connect_sync
+from courser.demo import flows
+from courser.demo.flows import ORDERS, REVENUE, STREAM, ProductSales
+from courser.demo.orders import make_orders
+from courser.spark.session import spark_session
+
+ORDER_COUNT = 20_000
+"""Enough for a curve, little enough for two seconds."""
+SEED = 7
+
+_PARTITION_COUNT = 2
+_BEST_COUNT = 5
+_PASSWORD = "iggy"
+"""Of a server whose data is kept: its data is made up, and it listens on loopback only."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSales:
+    """A message of the topic with the revenue: one category in one window."""
+
+    start: str
+    category: str
+    orders: int
+    revenue_cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the demo has to show."""
+
+    order_count: int
+    order_cents: int
+    """What all orders together cost."""
+    windows: tuple[WindowSales, ...]
+    """In the topic, by time and category."""
+    batch_count: int
+    """Micro-batches of the aggregation."""
+    lake_count: int
+    """Orders in the lake."""
+    file_count: int
+    best: tuple[ProductSales, ...]
+    """Asked of the lake."""
+    seconds: dict[str, float]
+    """How long each part took."""
+
+    @property
+    def open_count(self) -> int:
+        """Orders in windows that are still open: later ones may come for them."""
+        return self.order_count - sum(window.orders for window in self.windows)
+
+
+def run_demo(
+    say: Callable[[str], None], *, order_count: int = ORDER_COUNT, seed: int = SEED, keep: Path | None = None
+) -> Outcome:
+    """Run everything in a temporary directory that is gone afterwards, or in ``keep``.
+
+    Raises:
+        CourserError: the server or Spark does not start.
+    """
+    seconds: dict[str, float] = {}
+    with ExitStack() as stack:
+        place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="courser-demo-")))
+        place.mkdir(parents=True, exist_ok=True)
+        server = stack.enter_context(_server(place, is_kept=keep is not None))
+        say(f"a server runs on {server.target.host}:{server.target.port}, its data is in {server.data}")
+        client = stack.enter_context(connect_sync(server.target))
+        with _timed(seconds, "orders"):
+            order_cents = _send_orders(client, order_count, seed)
+        say(f"{order_count:,} orders are in the topic {STREAM}/{ORDERS}; Spark starts, which takes some seconds")
+        with _timed(seconds, "Spark's start"):
+            spark = spark_session("courser demo", "local[2]", _settings(place), log=place / "spark.log")
+        stack.callback(spark.stop)
+        connection = {
+            "address": f"{server.target.host}:{server.target.port}",
+            "username": server.target.username or "",
+            "password": server.target.password or "",
+            "stream": STREAM,
+        }
+        say("Spark adds up the revenue of every ten minutes")
+        with _timed(seconds, "aggregation"):
+            batch_count = flows.aggregate(spark, connection, place / "checkpoint", order_count)
+        windows = _windows(client)
+        say(f"the revenue is in the topic {STREAM}/{REVENUE}: {len(windows)} messages, exactly once; now the lake")
+        with _timed(seconds, "export"):
+            lake_count = flows.export(spark, connection, place / "lake")
+        files = list((place / "lake").rglob("*.parquet"))
+        say(f"all orders are in the lake: {lake_count:,} rows in {len(files)} Parquet files")
+        with _timed(seconds, "question to the lake"):
+            best = flows.best_sellers(spark, place / "lake", _BEST_COUNT)
+        return Outcome(order_count, order_cents, windows, batch_count, lake_count, len(files), tuple(best), seconds)
+
+
+@contextmanager
+def _server(place: Path, *, is_kept: bool) -> Iterator[PrivateServer]:
+    kept, password = (place / "server", _PASSWORD) if is_kept else (None, None)
+    with private_server(place, keep=kept, password=password) as server:
+        yield server
+
+
+def _settings(place: Path) -> dict[str, str]:
+    return {
+        # It lives for half a minute: the best machine code would be ready when it ends.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.local.dir": str(place / "spark"),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        # Two tasks run at a time, and the data is small.
+        "spark.sql.shuffle.partitions": "2",
+    }
+
+
+def _send_orders(client: SyncClient, count: int, seed: int) -> int:
+    """Returns what they cost together, in cents."""
+    client.create_stream(STREAM)
+    client.create_topic(STREAM, ORDERS, _PARTITION_COUNT)
+    client.create_topic(STREAM, REVENUE, 1)
+    total = 0
+    with client.producer(STREAM, ORDERS) as producer:
+        for order in make_orders(count, seed):
+            producer.send(order.document(), key=order.customer)
+            total += order.total_cents
+    return total
+
+
+def _windows(client: SyncClient) -> tuple[WindowSales, ...]:
+    found = []
+    with client.consumer(STREAM, REVENUE, start="earliest", stop_at_end=True) as consumer:
+        for message in consumer:
+            row = json.loads(message.payload)
+            cents = int(row["revenue"].replace(".", ""))
+            found.append(WindowSales(row["start"], row["category"], row["orders"], cents))
+    return tuple(sorted(found, key=lambda window: (window.start, window.category)))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    seconds[part] = time.perf_counter() - begin
