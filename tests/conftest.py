@@ -45,9 +45,9 @@ class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     They share a child process there, and the last of them asks it what none of them has used. The tests of the wheel
     stay together too: they share an environment that takes a minute to install; and so does each module of the torture
-    tests, of the demo and of the examples, which has something large of its own. All tests that use the Spark session of the process stay on one worker, so
-    that there is one Java and not one for each. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing
-    under pytest 9.2.)
+    tests, of the demo and of the examples, which has something large of its own. All tests that use the Spark session
+    of the process stay on one worker, so that there is one Java and not one for each. (The ``loadgroup`` of xdist 3.8
+    is meant for this, and groups nothing under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
