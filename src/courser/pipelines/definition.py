@@ -362,6 +362,10 @@ class _Reader:
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._place(sink["path"]) if sink["path"] else None
+        if path is not None and "://" in path:
+            self.problems.append(
+                "sink.path is a folder of this machine, or one that is mounted like it, not an address"
+            )
         place = TopicPlace(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
         return Sink(
             kind,

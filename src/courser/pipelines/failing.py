@@ -20,7 +20,7 @@ _PASSING_NAMES = frozenset(
 )
 _FINAL_SPARK = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
 _OURS = re.compile(r"^courser(?:\.\w+)*\.(?P<name>[A-Za-z_]\w*)(?::|$)", re.MULTILINE)
-_FINAL_WORDS = ("[USER_RAISED_EXCEPTION]", "SchemaMismatchError", "TooManyFolders")
+_FINAL_WORDS = ("[USER_RAISED_EXCEPTION]", "[DATA_SOURCE_NOT_FOUND]", "SchemaMismatchError", "TooManyFolders")
 """A bad row, or rows that a table or a folder does not take: they come again with every attempt."""
 _JAVA_IS_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError"})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from courser.errors import ConfigurationRefused
 from courser.model.clock import Clock
@@ -142,7 +142,11 @@ class Runner:
         with self._session_lock:
             if self._session is None:
                 self._session = self._start_session()
-            return self._session.newSession()
+            session = self._session.newSession()
+        # Where a query is started, Spark looks for Python's data sources in the session of the thread, and there only.
+        jvm: Any = session._jvm
+        jvm.SparkSession.setActiveSession(session._jsparkSession)
+        return session
 
     def _start_session(self) -> "SparkSession":
         from pyspark import SparkContext  # noqa: PLC0415 -- optional

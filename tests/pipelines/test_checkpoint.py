@@ -1,0 +1,140 @@
+"""Checkpoints: generations, and what may change under one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from courser.errors import ClientFailure
+from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, is_stateful, open_checkpoint
+from courser.pipelines.definition import Definition, Start, parse_definition
+from courser.pipelines.locking import Lock, LockTaken, this_process
+from courser.pipelines.resetting import reset
+
+GROUPED = "SELECT k, count(*) AS n FROM source GROUP BY k, window(t, '1 minute')"
+TEXT = """
+[pipeline]
+name = "p"
+[source]
+stream = "s"
+topic = "{topic}"
+decode = "json"
+schema = "k STRING, t TIMESTAMP"
+[transform]
+sql = "{sql}"
+watermark = "t {delay}"
+[sink]
+type = "parquet"
+path = "{path}"
+[spark]
+"spark.sql.shuffle.partitions" = {partitions}
+"""
+
+
+def define(folder: Path, **changes: object) -> Definition:
+    values = {"topic": "t", "sql": GROUPED, "delay": "1 minute", "path": "lake", "partitions": 2} | changes
+    return parse_definition(TEXT.format(**values), folder / "p.toml")
+
+
+def begun(definition: Definition) -> Checkpoint:
+    """A checkpoint under which two batches were planned and one was done."""
+    checkpoint = open_checkpoint(definition.checkpoint)
+    checkpoint.check(definition)
+    for folder, number in (("offsets", 0), ("offsets", 1), ("commits", 0)):
+        (checkpoint.spark / folder).mkdir(parents=True, exist_ok=True)
+        end = f'{{"v":1,"topic_id":"ab","p":{{"0":{number + 5},"1":7}}}}'
+        (checkpoint.spark / folder / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{end}')
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"topic": "other"}, 'the source was "topic s/t" and is "topic s/other"'),
+        ({"path": "lake2"}, "the sink was"),
+        ({"sql": GROUPED.replace("count", "sum")}, "the SQL, which groups rows, was"),
+        ({"delay": "2 minutes"}, "the watermark was"),
+        ({"partitions": 3}, 'spark.sql.shuffle.partitions, by which the groups are kept was "2" and is "3"'),
+    ],
+)
+def test_what_needs_a_reset(tmp_path: Path, changes: dict[str, object], told: str) -> None:
+    begun(define(tmp_path))
+    changed = define(tmp_path, **changes)
+    with pytest.raises(ResetNeeded) as needed:
+        open_checkpoint(changed.checkpoint).check(changed)
+    told = told.replace(", was", " was")
+    assert told in str(needed.value).replace("rows, was", "rows was")
+    assert "courser pipeline reset p --to current" in str(needed.value)
+    reset(changed, "current")
+    open_checkpoint(changed.checkpoint).check(changed)
+
+
+def test_what_may_change(tmp_path: Path) -> None:
+    plain = define(tmp_path, sql="SELECT k, t FROM source")
+    begun(plain)
+    changed = define(tmp_path, sql="SELECT upper(k) AS k FROM source", partitions=8, delay="9 minutes")
+    open_checkpoint(plain.checkpoint).check(replace(changed, trigger=1, mode="once"))
+
+
+def test_white_space_is_no_change(tmp_path: Path) -> None:
+    begun(define(tmp_path))
+    open_checkpoint(define(tmp_path).checkpoint).check(define(tmp_path, sql=GROUPED.replace(" FROM", "   FROM")))
+
+
+def test_a_checkpoint_without_a_batch_takes_any_change(tmp_path: Path) -> None:
+    first = define(tmp_path)
+    open_checkpoint(first.checkpoint).check(first)
+    open_checkpoint(first.checkpoint).check(define(tmp_path, topic="other"))
+
+
+def test_a_reset_begins_a_generation_and_keeps_the_old_one(tmp_path: Path) -> None:
+    definition = define(tmp_path)
+    old = begun(definition)
+    report = reset(definition, "2026-11-01T00:00:00Z")
+    new = open_checkpoint(definition.checkpoint)
+    assert (old.generation, new.generation, report.generation) == (1, 2, 2)
+    assert new.is_fresh
+    assert not old.is_fresh
+    assert new.start(Start("latest")) == Start("earliest", "2026-11-01T00:00:00+00:00")
+    assert old.start(Start("latest")) == Start("latest")
+    assert report.warning is not None
+    assert "written a second time" in report.warning
+    assert reset(definition, "earliest").generation == 3
+
+
+def test_current_is_where_the_last_finished_batch_ended(tmp_path: Path) -> None:
+    definition = define(tmp_path)
+    with pytest.raises(ClientFailure, match="no finished batch to go on from"):
+        reset(definition, "current")
+    begun(definition)
+    assert reset(definition, "current").warning is None
+    assert open_checkpoint(definition.checkpoint).start(Start()) == Start('{"0": 5, "1": 7}')
+
+
+def test_nothing_is_reset_while_it_runs(tmp_path: Path) -> None:
+    definition = define(tmp_path)
+    held = Lock(open_checkpoint(definition.checkpoint).lock_path, this_process("p")).acquire()
+    # The kernel tells descriptors apart, not processes: this is as good as another one.
+    with held, pytest.raises(LockTaken):
+        reset(definition, "earliest")
+
+
+def test_nonsense_in_place_of_a_generation(tmp_path: Path) -> None:
+    (tmp_path / "current").write_text("two")
+    with pytest.raises(ClientFailure, match="holds 'two'"):
+        open_checkpoint(tmp_path)
+    with pytest.raises(ClientFailure, match="--to takes"):
+        reset(define(tmp_path), "earlist")
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (None, False),
+        ("SELECT a FROM source WHERE b > 1", False),
+        (GROUPED, True),
+        ("SELECT DISTINCT a FROM source", True),
+    ],
+)
+def test_queries_that_remember(sql: str | None, expected: bool) -> None:
+    assert is_stateful(sql) is expected

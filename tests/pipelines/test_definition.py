@@ -1,0 +1,200 @@
+"""A pipeline's file: what it says, and every mistake in it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from courser.errors import ConfigurationRefused
+from courser.pipelines.definition import (
+    Definition,
+    FileSource,
+    Start,
+    TopicPlace,
+    TopicSource,
+    load_definition,
+    parse_definition,
+    parse_start,
+)
+from courser.pipelines.running import check_together, default_master
+
+WHOLE = """
+[pipeline]
+name = "orders_to_lake"
+mode = "once"
+trigger = "2s"
+checkpoint = "state/orders"
+restarts = 3
+restart_delay = "100ms"
+[server]
+url = "iggy://127.0.0.1:8090"
+username = "reader"
+password_file = "secret.txt"
+[source]
+stream = "shop"
+topic = "orders"
+starting = '{"1": 20, "0": 10}'
+max_messages_per_trigger = 1000
+max_bytes_per_trigger = "1 MiB"
+decode = "json"
+schema = "id BIGINT, at TIMESTAMP"
+on_bad_row = "quarantine"
+quarantine_topic = "shop/bad"
+[transform]
+sql = \"\"\"
+SELECT id, count(*) AS n
+FROM source GROUP BY id, window(at, '1 minute')
+\"\"\"
+watermark = "at 10 minutes"
+[sink]
+type = "topic"
+stream = "shop"
+topic = "counts"
+key = "id"
+create_partitions = 4
+[spark]
+spark.sql.shuffle.partitions = 4
+"spark.ui.enabled" = false
+"""
+
+LEAST = """
+[pipeline]
+name = "p"
+[source]
+stream = "s"
+topic = "t"
+[sink]
+type = "console"
+"""
+
+
+def parse(text: str) -> Definition:
+    return parse_definition(text, Path("/somewhere/pipelines/p.toml"))
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ConfigurationRefused) as refusal:
+        parse(text)
+    assert all(problem.startswith("/somewhere/pipelines/p.toml: ") for problem in refusal.value.problems)
+    return str(refusal.value)
+
+
+def test_everything_that_can_be_said() -> None:
+    found = parse(WHOLE)
+    assert (found.name, found.mode, found.trigger) == ("orders_to_lake", "once", 2_000_000)
+    assert found.checkpoint == Path("/somewhere/pipelines/state/orders")
+    assert (found.supervision.restarts, found.supervision.delay) == (3, 100_000)
+    assert found.server.password_file == Path("/somewhere/pipelines/secret.txt")
+    assert found.source == TopicSource(
+        TopicPlace("shop", "orders"),
+        Start('{"0": 10, "1": 20}'),
+        consumer="orders_to_lake",
+        max_messages_per_trigger=1000,
+        max_bytes_per_trigger=2**20,
+    )
+    assert found.decoding.quarantine_topic == TopicPlace("shop", "bad")
+    assert found.transform.watermark == ("at", "10 minutes")
+    assert (found.sink.place, found.sink.key, found.sink.create_partitions) == (TopicPlace("shop", "counts"), "id", 4)
+    assert found.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
+
+
+def test_the_least_that_must_be_said() -> None:
+    found = parse(LEAST)
+    assert (found.mode, found.decoding.format, found.sink.type) == ("continuous", "raw", "console")
+    assert found.checkpoint == Path("/somewhere/pipelines/checkpoints/p")
+    assert isinstance(found.source, TopicSource)
+    assert found.source.start == Start("earliest")
+
+
+def test_files_as_a_source() -> None:
+    found = parse(
+        '[pipeline]\nname = "b"\n[source]\ntype = "files"\npath = "in/*.csv"\nformat = "csv"\nschema = "a INT"\n'
+        'on_bad_row = "drop"\n[sink]\ntype = "delta"\npath = "~/lake"'
+    )
+    assert found.source == FileSource("/somewhere/pipelines/in/*.csv", "csv", "a INT", on_bad_row="drop")
+    assert found.sink.path == str(Path.home() / "lake")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("[source]", "[sorce]"), "there is no table [sorce]: did you mean source?"),
+        (('topic = "t"', 'topik = "t"'), "there is no key source.topik: did you mean source.topic?"),
+        (('name = "p"', ""), "pipeline.name is missing"),
+        (('name = "p"', 'name = "../p"'), "pipeline.name takes up to 64 letters"),
+        (('name = "p"', 'name = "p"\nmode = "onse"'), 'pipeline.mode takes "continuous" or "once", not "onse"'),
+        (('name = "p"', 'name = "p"\ntrigger = 10'), "pipeline.trigger takes a duration"),
+        (('topic = "t"', ""), 'source.topic is missing: type = "topic" needs it'),
+        (('topic = "t"', 'topic = "t"\nstarting = "earlist"'), "did you mean earliest?"),
+        (('topic = "t"', 'topic = "t"\nstarting = "2026-11-01T00:00:00"'), "needs a time zone"),
+        (('topic = "t"', 'topic = "t"\nstarting = \'{"0": "x"}\''), "takes offsets by partition such as"),
+        (('topic = "t"', 'topic = "t"\ndecode = "json"'), 'source.schema is missing: decode = "json"'),
+        (('topic = "t"', 'topic = "t"\nschema = "a INT"'), 'source.schema has no meaning with decode = "raw"'),
+        (('topic = "t"', 'topic = "t"\ndecode = "avro"'), 'source.avro_schema and decode = "avro" belong together'),
+        (('topic = "t"', 'topic = "t"\non_bad_row = "quarantine"'), "needs source.quarantine_topic or"),
+        (('topic = "t"', 'topic = "t"\nquarantine_path = "x"'), 'needs source.on_bad_row = "quarantine"'),
+        (('topic = "t"', 'topic = "t"\npath = "x"'), 'source.path has no meaning with type = "topic"'),
+        (('type = "console"', 'type = "parket"'), 'sink.type takes "parquet", "delta"'),
+        (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" needs it'),
+        (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path has no meaning with type = "console"'),
+        (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path is a folder of this machine"),
+        (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark takes a column and a delay"),
+        (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "have a meaning with transform.sql only"),
+        (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql takes one SQL query"),
+        (("[sink]", '[spark]\nmaster = "x"\n[sink]'), 'names begin with "spark.", not "master"'),
+        (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "courser pipeline run --master says where it runs"),
+        (("[sink]", '[server]\nurl = "a:1"\ncontext = "b"\n[sink]'), "exclude each other"),
+        (("[sink]", '[server]\ntoken_file = "a"\nusername = "b"\n[sink]'), "stands in place of"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(change: tuple[str, str], told: str) -> None:
+    assert change[0] in LEAST
+    assert told in problems(LEAST.replace(*change))
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    told = problems('[pipeline]\nname = ""\n[source]\nstrem = "s"\n[sink]\ntype = "x"').splitlines()
+    assert len(told) == 3
+
+
+def test_modes_that_a_lake_does_not_take() -> None:
+    text = LEAST.replace('type = "console"', 'type = "parquet"\npath = "x"')
+    text += '[transform]\nsql = "SELECT 1"\noutput_mode = "update"'
+    assert 'output_mode = "update" cannot be written to a sink of type parquet' in problems(text)
+
+
+def test_a_file_that_is_no_pipeline(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    with pytest.raises(ConfigurationRefused, match="cannot be read: No such file"):
+        load_definition(path)
+    path.write_text("name = ")
+    with pytest.raises(ConfigurationRefused, match="not TOML"):
+        load_definition(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigurationRefused, match="cannot be read"):
+        load_definition(path)
+
+
+def test_starts() -> None:
+    assert parse_start("latest") == Start("latest")
+    assert parse_start("2026-11-01T00:00:00Z") == Start("earliest", "2026-11-01T00:00:00+00:00")
+    assert json.loads(parse_start('{"10": 1, "2": -2}').offsets) == {"2": -2, "10": 1}
+
+
+def test_what_cannot_run_together() -> None:
+    first = parse(LEAST)
+    second = parse(LEAST.replace('"p"', '"q"') + '[spark]\n"spark.driver.memory" = "1g"')
+    third = parse(LEAST.replace('"p"', '"r"') + '[spark]\n"spark.driver.memory" = "2g"')
+    check_together([first, second])
+    with pytest.raises(ConfigurationRefused, match=r"spark.driver.memory is 1g in .* and 2g in"):
+        check_together([second, third])
+    with pytest.raises(ConfigurationRefused, match="both called p"):
+        check_together([first, parse(LEAST)])
+
+
+def test_a_server_on_this_machine_is_left_a_core() -> None:
+    here = parse(LEAST + '[server]\nurl = "127.0.0.1:8090"')
+    elsewhere = parse(LEAST + '[server]\nurl = "iggy://a:b@10.0.0.5:8090"')
+    assert default_master([here], {}, 8) == "local[7]"
+    assert default_master([here], {}, 2) == "local[*]"
+    assert default_master([elsewhere], {}, 8) == "local[*]"
