@@ -1,0 +1,101 @@
+"""What a task of an export does with its range: read, decode, write, leave a mark."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from courser.jobs.export_manifest import mark_finished
+from courser.jobs.ranges import pieces_of
+from courser.lake.naming import range_file_name
+from courser.lake.parquet_files import ParquetFolder, ParquetOptions
+from courser.spark.decoding import Decoder
+from courser.spark.places import Span
+from courser.spark.planning import Range
+from courser.spark.read_options import ReadOptions
+
+FOLDERS: Mapping[str, tuple[str, ...]] = {
+    "none": ("partition",),
+    "day": ("day", "partition"),
+    "hour": ("day", "hour", "partition"),
+}
+"""The folders below a topic's, by what the rows are sorted by: the time of the append, UTC."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+_MESSAGE = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", _TIME, nullable=False),
+        pa.field("origin_timestamp", _TIME, nullable=False),
+        pa.field("id", pa.binary(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+_HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
+_MADE = {"day": pa.field("day", pa.date32()), "hour": pa.field("hour", pa.int64())}
+"""Columns that only the names of folders have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeWork:
+    """A range for a task."""
+
+    part: Range
+    spans: tuple[Span, ...]
+    options: ReadOptions
+    folder: Path
+    """Of the topic."""
+    folders: tuple[str, ...]
+    compression: str
+    include_headers: bool
+    size: int
+    """Bytes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWritten:
+    """What came of a range."""
+
+    file_count: int
+    row_count: int
+    size: int
+
+
+def export_range(work: RangeWork) -> RangeWritten:
+    """Write the files of a range. When it returns they are durable, and marked as finished."""
+    part, options = work.part, work.options
+    schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE
+    made = [name for name in work.folders if name in _MADE]
+    decoder = Decoder(schema, stream=options.stream, topic=options.topic, size_max=options.batch_size)
+    metadata = {
+        "courser.topic": options.name,
+        "courser.partition": str(part.partition),
+        "courser.offsets": f"{part.start}-{part.end - 1}",
+    }
+    with ParquetFolder(
+        work.folder,
+        range_file_name(part.start, part.end - 1),
+        pa.schema([*schema, *(_MADE[name] for name in made)]),
+        folder_columns=work.folders,
+        options=ParquetOptions(compression=work.compression, metadata=metadata),
+    ) as folder:
+        for span, piece in pieces_of(work.spans, options):
+            for batch in decoder.decode(piece.records, span.start, span.end):
+                folder.add(_with_times(batch, made))
+        files = folder.finish()
+    mark_finished(work.folder, part)
+    return RangeWritten(len(files), sum(file.row_count for file in files), sum(file.size for file in files))
+
+
+def _with_times(batch: Any, made: list[str]) -> Any:
+    """The batch with the columns that decide about folders."""
+    for name in made:
+        times = batch.column("timestamp")
+        values = times.cast(pa.date32()) if name == "day" else pc.hour(times)
+        batch = batch.append_column(_MADE[name], values)
+    return batch

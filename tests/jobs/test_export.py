@@ -1,0 +1,172 @@
+"""Export on Spark: every message once, whoever reads the lake and however often the export is begun."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars
+import pytest
+from pyspark.sql import SparkSession
+
+from courser.jobs.export import export
+from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, mark_finished, save_manifest
+from courser.lake.locks import FolderInUse, only_writer
+from courser.spark.errors import DataLost
+from courser.spark.planning import Range
+from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
+from tests.lake.rows import ask_duckdb
+from tests.servers import RunningServer
+
+COUNT = 1200
+
+
+def rows_of(lake: Path) -> list[tuple[int, ...]]:
+    return ask_duckdb(lake, 'select "partition", "offset" from lake order by 1, 2')
+
+
+def expected(count: int, *, partitions: int = 2) -> list[tuple[int, ...]]:
+    return [(partition, offset) for partition in range(partitions) for offset in range(count)]
+
+
+def data_files(lake: Path) -> set[str]:
+    return {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")}
+
+
+@pytest.fixture
+def orders(server: RunningServer, request: pytest.FixtureRequest) -> str:
+    """A topic of this test's own, with two partitions."""
+    topic: str = request.node.name[:200]
+    with connected(server) as client:
+        make_topic(client, topic)
+        fill_topic(client, topic, COUNT)
+    return topic
+
+
+def test_every_field_arrives_for_every_reader(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    report = export(spark, options_of(server, orders), tmp_path, include_headers=True)
+    assert (report.row_count, report.resumed_count, report.ends) == (2 * COUNT, 0, {0: COUNT, 1: COUNT})
+    assert rows_of(tmp_path) == expected(COUNT)
+    frame = polars.read_parquet(tmp_path / "**" / "*.parquet", hive_partitioning=True).sort("partition", "offset")
+    assert frame.height == 2 * COUNT
+    row = frame.row(COUNT + 3, named=True)
+    assert (row["stream"], row["topic"], row["partition"], row["offset"]) == ("shop", orders, 1, 3)
+    assert row["payload"] == b"1:3:xxx"
+    assert row["key"] == b"customer-3"
+    assert int.from_bytes(row["id"], "little") == 1_000_004
+    assert row["origin_timestamp"] == datetime.fromtimestamp((ORIGIN + 3000) / 1e6, UTC)
+    names = ask_duckdb(tmp_path, 'select map_keys(headers) from lake where "partition" = 1 and "offset" in (3, 4)')
+    assert sorted(names, key=str) == [(None,), (["number", "shop"],)]
+    assert str(row["day"]) == row["timestamp"].strftime("%Y-%m-%d")
+    assert spark.read.parquet(str(tmp_path)).count() == 2 * COUNT
+
+
+def test_files_are_named_after_their_offsets_and_small_tasks_make_many(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    options = options_of(server, orders, maxBytesPerPartition="64 KiB")
+    report = export(spark, options, tmp_path, by="none", compression="snappy")
+    assert report.range_count == report.file_count == len(data_files(tmp_path)) > 2
+    assert rows_of(tmp_path) == expected(COUNT)
+    folder = f"stream=shop/topic={orders}/partition=0"
+    first = min(name for name in data_files(tmp_path) if name.startswith(folder))
+    end = min(part.end for part in load_manifest(report.folder).ranges if part.start == 0)  # type: ignore[union-attr]
+    assert first == f"{folder}/{0:020d}-{end - 1:020d}.parquet"
+
+
+def test_segment_files_are_exported_without_a_server(spark: SparkSession, tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "server") as server, connected(server) as client:
+        make_topic(client, "orders")
+        fill_topic(client, "orders", COUNT)
+    report = export(spark, file_options(server.data, "orders"), tmp_path / "lake", by="hour")
+    assert report.row_count == 2 * COUNT
+    assert rows_of(tmp_path / "lake") == expected(COUNT)
+
+
+def test_the_next_export_brings_what_is_new(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    export(spark, options_of(server, orders), tmp_path)
+    before = data_files(tmp_path)
+    nothing = export(spark, options_of(server, orders), tmp_path)
+    assert (nothing.range_count, nothing.row_count) == (0, 0)
+    with connected(server) as client:
+        fill_topic(client, orders, 10, first=COUNT)
+    report = export(spark, options_of(server, orders), tmp_path)
+    assert report.row_count == 20
+    assert before < data_files(tmp_path)
+    assert rows_of(tmp_path) == expected(COUNT + 10)
+
+
+def test_again_overwrites_the_same_files(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    export(spark, options_of(server, orders, maxBytesPerPartition="64 KiB"), tmp_path)
+    before = data_files(tmp_path)
+    # Another split does not matter: the ranges are those of the first time.
+    report = export(spark, options_of(server, orders), tmp_path, again=True)
+    assert report.row_count == 2 * COUNT
+    assert data_files(tmp_path) == before
+    assert rows_of(tmp_path) == expected(COUNT)
+
+
+def test_what_a_crash_left_unfinished_is_written_again_and_what_is_marked_is_not(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    options = options_of(server, orders, maxBytesPerPartition="64 KiB")
+    folder = export(spark, options, tmp_path).folder
+    manifest = load_manifest(folder)
+    assert manifest is not None
+    # As if the driver had died before its last step: everything is begun, one range has its mark, one has half a file.
+    done, *left = manifest.ranges
+    save_manifest(folder, replace(manifest, unfinished=frozenset(manifest.ranges)))
+    mark_finished(folder, done)
+    for path in folder.rglob("*.parquet"):
+        first = int(path.name.partition("-")[0])
+        if Range(int(path.parent.name.partition("=")[2]), first, done.end) != done:
+            path.rename(path.with_name(f".{path.name}.0.partial"))
+    report = export(spark, options, tmp_path)
+    assert (report.resumed_count, report.range_count) == (len(left), len(left))
+    assert rows_of(tmp_path) == expected(COUNT)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_two_exports_into_one_folder_exclude_each_other(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    folder = export(spark, options_of(server, orders), tmp_path).folder
+    with only_writer(folder / BOOKS), pytest.raises(FolderInUse, match="another run is at work"):
+        export(spark, options_of(server, orders), tmp_path)
+
+
+def test_what_does_not_go_together_is_refused(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    options = options_of(server, orders)
+    export(spark, options, tmp_path)
+    with pytest.raises(ManifestRefused, match="folders by day/partition, not by day/hour/partition"):
+        export(spark, options, tmp_path, by="hour")
+    with pytest.raises(ManifestRefused, match="no column headers"):
+        export(spark, options, tmp_path, include_headers=True)
+    with connected(server) as client:
+        client.delete_topic("shop", orders)
+        make_topic(client, orders)
+    with pytest.raises(ManifestRefused, match="deleted and created again"):
+        export(spark, options, tmp_path)
+
+
+def test_messages_that_retention_took_before_the_export_stop_it(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
+) -> None:
+    folder = export(spark, options_of(server, orders, endingOffsets=json.dumps({orders: {"0": 10}})), tmp_path).folder
+    with connected(server) as client:
+        client.purge_topic("shop", orders)
+        fill_topic(client, orders, 5, first=COUNT)
+        earliest = client.get_partition_bounds("shop", orders).partitions[0].first_offset
+    assert load_manifest(folder).ends()[0] == 10 < earliest  # type: ignore[union-attr]
+    with pytest.raises(DataLost, match=f"{earliest - 10} messages are gone"):
+        export(spark, options_of(server, orders), tmp_path)
+    report = export(spark, options_of(server, orders, failOnDataLoss="false"), tmp_path)
+    assert report.row_count == 10
