@@ -1,6 +1,7 @@
 """What the tests of the catalog share: a life in twenty kinds of commands, and a look at every byte of a disk."""
 
 from courser.catalog import commands as c
+from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
@@ -49,8 +50,15 @@ LIFE: tuple[c.AnyCommand, ...] = (
     c.DeleteStream(0),
     c.DeleteUser(1),
     c.CreateTopic(9, "web", uuid(5), 2, TopicOptions()),
+    c.BeginPublish(
+        "a query", 0, 3, bytes(8), (PublishedPart(0, 7, 900, 5),), (PublishTarget(9, 0, uuid(5), 1, 8, 40),)
+    ),
+    c.BeginPublish("a job", 0, 0, bytes(8), (), (), 604_800_000_000),
 )
-"""Every kind of command, each of them allowed; ``ForgetDeleted`` follows every removal by itself."""
+"""Every kind of command, each of them allowed; ``ForgetDeleted`` follows every removal by itself.
+
+The ends of publishes name an op, which depends on what was removed before: they are in ``tests/staging``.
+"""
 
 
 def living(

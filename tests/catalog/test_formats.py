@@ -27,7 +27,12 @@ from courser.model.permissions import ALL_PERMISSIONS
 from courser.model.topic_options import NEVER, TopicOptions
 from tests.catalog.scenes import HASH, LIFE, PERMISSIONS, uuid
 
-SAMPLES: tuple[c.AnyCommand, ...] = (*LIFE, c.ForgetDeleted(("streams/0", "streams/1/topics/2")))
+SAMPLES: tuple[c.AnyCommand, ...] = (
+    *LIFE,
+    c.ForgetDeleted(("streams/0", "streams/1/topics/2")),
+    c.EndPublish("a query", 24),
+    c.ForgetSink("a query"),
+)
 KINDS = c.AnyCommand.__args__
 PATH = Path("/data/streams/0/descriptor")
 
@@ -75,6 +80,9 @@ def test_numbers_of_commands_stay_what_they_are() -> None:
         "CreateToken": 18,
         "DeleteToken": 19,
         "ForgetDeleted": 20,
+        "BeginPublish": 21,
+        "EndPublish": 22,
+        "ForgetSink": 23,
     }
 
 
@@ -110,6 +118,12 @@ GOLDEN_COMMANDS = {
     ),
     "DeleteToken": "931301a66c6170746f70",
     "ForgetDeleted": "921492a973747265616d732f30b273747265616d732f312f746f706963732f32",
+    "BeginPublish": (
+        "9815a7612071756572790003c408000000000000000091940007cd03840591960900c41005050505050505050505050505050505"
+        "01082800"
+    ),
+    "EndPublish": "9316a76120717565727918",
+    "ForgetSink": "9217a761207175657279",
 }
 
 
@@ -134,6 +148,7 @@ def test_a_state_is_read_as_it_was_written() -> None:
         assert again.encode() == state.encode()
         assert again.hash() == state.hash()
         assert (again.streams, again.users, again.deleted) == (state.streams, state.users, state.deleted)
+        assert again.sinks == state.sinks
         names = (state.stream_by_name, state.topic_by_name, state.user_by_name)
         assert (again.stream_by_name, again.topic_by_name, again.user_by_name) == names
 

@@ -312,6 +312,13 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
         "client_id": 1,
         "consumer_group": "n",
         "command": c.Ping(),
+        "sink": "a query",
+        "batch": 0,
+        "part": 0,
+        "attempt": 1,
+        "chunk": 0,
+        "chunk_count": 1,
+        "parts": {0: 1},
     }
     last = {"logout_user", "login_user", "login_with_personal_access_token"}
     methods = [name for name in public(Client) if name not in {"producer", "consumer", "close"}]

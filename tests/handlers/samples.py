@@ -10,6 +10,8 @@ from courser.records.batch import NewMessage, build_batch
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 7)
 POLL = c.PollMessages(CONSUMER, "s", "t", 0, PollingKind.FIRST, 0, 10, False)
 
+PART = c.StagedPartName("sink", 0, 0, 1)
+
 SAMPLES: tuple[c.Command, ...] = (
     c.Ping(),
     c.GetStats(),
@@ -64,4 +66,10 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetPartitionBounds("s", "t"),
     c.GetSegments("s", "t", 0),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
+    c.StageMessages(PART, 0, "s", "t", ToPartition(0), build_batch([NewMessage(b"hello")])),
+    c.FinishStage(PART, 1),
+    # Of a part that is not there: what is asked of the targets of others, tests of staging show.
+    c.PublishStaged("sink", 0, ((5, 1),), 0),
+    c.DiscardStaged("sink", None, False),
+    c.GetSink("sink"),
 )

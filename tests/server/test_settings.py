@@ -13,6 +13,8 @@ OTHER_VALUES = {
     "system.runtime.path": "elsewhere",
     "system.recovery.recreate_missing_state": "true",
     "system.disk_thread_count": "7",
+    "system.staging.size_max": "3 GiB",
+    "system.staging.expiry": "3 h",
     "system.shutdown_timeout": "7s",
     "system.partition.enforce_fsync": "true",
     "system.partition.messages_required_to_save": "7",

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from courser.client.messages import PollingStrategy
 from courser.client.sync import SyncClient
 from tests.servers import RunningServer
-from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, read, send
+from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, send
 
 PATIENCE = 60
 

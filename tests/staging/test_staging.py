@@ -1,15 +1,18 @@
 """Staged writes as a client sees them: nothing before the publish, everything after it, once."""
 
-import asyncio
+from pathlib import Path
 
 import pytest
 
+from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
-from courser.errors import CourserError, ErrorCode, NotFound
-from courser.model.permissions import Permissions, StreamPermissions, GlobalPermissions
+from courser.client.messages import Partitioning, PollingStrategy, SendMessage
+from courser.errors import CourserError, ErrorCode, InvalidRequest, NotAllowed, NotFound, ServerFailure
+from courser.model.permissions import Permissions, StreamPermissions
 from courser.testing.broker import TestBroker
 
 SINK = "a query"
+MAY_SEND = Permissions(streams={0: StreamPermissions(send_messages=True)})
 
 
 async def stage_part(client: Client, batch: int, part: int, attempt: int, *texts: str, partition: int = 0) -> None:
@@ -19,17 +22,9 @@ async def stage_part(client: Client, batch: int, part: int, attempt: int, *texts
     await client.finish_stage(SINK, batch, part, attempt, len(texts))
 
 
-async def read(client: Client, partition: int = 0, topic: str = "s/t") -> list[str]:
-    bounds = await client.get_partition_bounds(topic)
-    count = bounds.partitions[partition].message_count
-    messages = await client.poll_messages(topic, None, partition, first(), max(count, 1), auto_commit=False)
+async def read(client: Client, partition: int = 0) -> list[str]:
+    messages = await client.poll_messages("s/t", None, partition, PollingStrategy.First(), 100, auto_commit=False)
     return [bytes(message.payload).decode() for message in messages]
-
-
-def first():
-    from courser.client.messages import PollingStrategy
-
-    return PollingStrategy.First()
 
 
 async def prepared(broker: TestBroker) -> Client:
@@ -39,15 +34,21 @@ async def prepared(broker: TestBroker) -> Client:
     return client
 
 
+async def code_of(work: object) -> ErrorCode:
+    with pytest.raises(CourserError) as raised:
+        await work  # type: ignore[misc]
+    return raised.value.code
+
+
 async def test_a_publish_shows_all_parts_at_once() -> None:
     async with TestBroker() as broker:
         client = await prepared(broker)
         await stage_part(client, 0, 0, 10, "a", "b")
         await stage_part(client, 0, 1, 11, "c", partition=1)
-        assert await read(client) == [] and await read(client, 1) == []
+        assert await read(client) + await read(client, 1) == []
         published = await client.publish_staged(SINK, 0, {0: 10, 1: 11})
         assert (published.is_repeated, published.message_count) == (False, 3)
-        assert await read(client) == ["a", "b"] and await read(client, 1) == ["c"]
+        assert (await read(client), await read(client, 1)) == (["a", "b"], ["c"])
         sink = await client.get_sink(SINK)
         assert (sink.batch, sink.is_open, sink.part_count, sink.staged_size) == (0, False, 0, 0)
 
@@ -60,3 +61,141 @@ async def test_a_repeated_publish_changes_nothing() -> None:
         assert (await client.publish_staged(SINK, 3, {0: 1})).is_repeated
         assert (await client.publish_staged(SINK, 2, {0: 9})).is_repeated
         assert await read(client) == ["a"]
+
+
+async def test_of_several_attempts_only_the_chosen_one_is_seen() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "first try")
+        await stage_part(client, 0, 0, 2, "second try")
+        # A zombie, still at work.
+        await client.stage(SINK, 0, 0, 3, 0, "s/t", None, 0, "third try")
+        await client.publish_staged(SINK, 0, {0: 2})
+        assert await read(client) == ["second try"]
+        late = client.stage(SINK, 0, 0, 3, 1, "s/t", None, 0, "too late")
+        assert await code_of(late) is ErrorCode.BATCH_ALREADY_PUBLISHED
+        assert await code_of(client.finish_stage(SINK, 0, 0, 3, 1)) is ErrorCode.BATCH_ALREADY_PUBLISHED
+        assert await read(client) == ["second try"]
+        assert (await client.get_sink(SINK)).part_count == 0
+
+
+async def test_a_repeated_chunk_is_not_added_twice() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        for chunk in (0, 0, 1, 1, 0):
+            await client.stage(SINK, 0, 0, 1, chunk, "s/t", None, 0, f"chunk {chunk}")
+        await client.finish_stage(SINK, 0, 0, 1, 2)
+        await client.finish_stage(SINK, 0, 0, 1, 2)
+        await client.publish_staged(SINK, 0, {0: 1})
+        assert await read(client) == ["chunk 0", "chunk 1"]
+
+
+async def test_a_part_that_is_not_whole_is_not_published() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "a")
+        gap = client.stage(SINK, 0, 0, 1, 2, "s/t", None, 0, "c")
+        assert await code_of(gap) is ErrorCode.STAGED_PART_INCOMPLETE
+        assert await code_of(client.finish_stage(SINK, 0, 0, 1, 2)) is ErrorCode.STAGED_PART_INCOMPLETE
+        assert await code_of(client.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_INCOMPLETE
+        assert await code_of(client.publish_staged(SINK, 0, {0: 7})) is ErrorCode.STAGED_PART_NOT_FOUND
+        assert await read(client) == []
+        # None of this is in the way of the right one.
+        await client.stage(SINK, 0, 0, 1, 1, "s/t", None, 0, "b")
+        await client.finish_stage(SINK, 0, 0, 1, 2)
+        await client.publish_staged(SINK, 0, {0: 1})
+        assert await read(client) == ["a", "b"]
+
+
+async def test_a_deleted_topic_is_an_error_that_does_not_wedge_the_sink() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "a")
+        await client.delete_topic("s", "t")
+        with pytest.raises(NotFound, match="was deleted meanwhile") as raised:
+            await client.publish_staged(SINK, 0, {0: 1})
+        assert raised.value.code is ErrorCode.STAGED_TARGET_GONE
+        await client.create_topic("s", "t", 1)
+        # Another topic of the same name: what was staged is not for it.
+        assert await code_of(client.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_TARGET_GONE
+        await client.discard_staged(SINK, 0)
+        await stage_part(client, 0, 0, 2, "b")
+        await client.publish_staged(SINK, 0, {0: 2})
+        assert await read(client) == ["b"]
+
+
+async def test_keys_choose_partitions_and_are_kept() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        key = Partitioning.key("order-7")
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, key, [SendMessage("x", headers={"a": "b"})])
+        sent = await client.send_messages("s/t", None, key, "sent")
+        await client.finish_stage(SINK, 0, 0, 1, 1)
+        await client.publish_staged(SINK, 0, {0: 1})
+        messages = await client.poll_messages(
+            "s/t", None, sent.partition_id, PollingStrategy.First(), 10, auto_commit=False
+        )
+        assert [bytes(message.payload) for message in messages] == [b"sent", b"x"]
+        assert messages[1].key == b"order-7"
+
+
+async def test_who_may_not_send_can_neither_stage_nor_publish() -> None:
+    async with TestBroker() as broker:
+        root = await prepared(broker)
+        await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
+        writer = await broker.connect(username="writer", password="secret-secret")
+        await stage_part(writer, 0, 0, 1, "a")
+        await root.update_permissions("writer", None)
+        with pytest.raises(NotAllowed):
+            await writer.stage(SINK, 0, 1, 1, 0, "s/t", None, 0, "b")
+        with pytest.raises(NotAllowed):
+            await writer.publish_staged(SINK, 0, {0: 1})
+        await root.update_permissions("writer", MAY_SEND)
+        await writer.publish_staged(SINK, 0, {0: 1})
+        assert await read(root) == ["a"]
+
+
+async def test_a_sink_belongs_to_its_user() -> None:
+    async with TestBroker() as broker:
+        root = await prepared(broker)
+        for name in ("writer", "other"):
+            await root.create_user(name, "secret-secret", permissions=MAY_SEND)
+        writer = await broker.connect(username="writer", password="secret-secret")
+        other = await broker.connect(username="other", password="secret-secret")
+        await stage_part(writer, 0, 0, 1, "a")
+        assert await code_of(other.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_NOT_FOUND
+        await writer.publish_staged(SINK, 0, {0: 1})
+        with pytest.raises(NotAllowed, match="belongs to another user"):
+            await other.publish_staged(SINK, 5, {})
+        with pytest.raises(NotAllowed):
+            await other.discard_staged(SINK, forget=True)
+        await root.discard_staged(SINK, forget=True)
+        assert (await writer.get_sink(SINK)).batch is None
+
+
+async def test_staged_bytes_have_a_limit() -> None:
+    async with TestBroker(settings=BrokerSettings(staging_size_max=4096)) as broker:
+        client = await prepared(broker)
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "x" * 1000)
+        with pytest.raises(ServerFailure, match=r"system\.staging\.size_max") as raised:
+            await client.stage(SINK, 0, 0, 1, 1, "s/t", None, 0, "x" * 3000)
+        assert raised.value.code is ErrorCode.STAGING_FULL
+        await client.discard_staged(SINK)
+        await client.stage(SINK, 0, 0, 2, 0, "s/t", None, 0, "x" * 3000)
+
+
+async def test_what_nobody_publishes_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    async with TestBroker(settings=BrokerSettings(staging_expiry=0)) as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "a")
+        await broker.broker.look_after_staging()
+        assert (await client.get_sink(SINK)).part_count == 0
+        assert list(broker.broker.staging.directory.iterdir()) == []
+        assert await code_of(client.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_NOT_FOUND
+
+
+async def test_the_same_part_twice_is_refused() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        with pytest.raises(InvalidRequest, match="numbered from 0"):
+            await client.publish_staged(SINK, 2**63, {})

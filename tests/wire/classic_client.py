@@ -169,6 +169,19 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             head = w.consumer(command.consumer) + w.identifier(command.stream) + w.identifier(command.topic)
             numbers = struct.pack("<QQI", command.generation, command.wait, len(command.positions))
             return head + numbers + b"".join(struct.pack("<IQ", *position) for position in command.positions)
+        case c.StageMessages():
+            target = w.identifier(command.stream) + w.identifier(command.topic) + w.partitioning(command.partitioning)
+            return part_name(command.name) + struct.pack("<I", command.chunk) + target + encode_batch(command.batch)
+        case c.FinishStage():
+            return part_name(command.name) + struct.pack("<I", command.chunk_count)
+        case c.PublishStaged():
+            parts = b"".join(struct.pack("<IQ", *part) for part in command.parts)
+            return w.text8(command.sink) + struct.pack("<QQI", command.batch, command.keep, len(command.parts)) + parts
+        case c.DiscardStaged():
+            is_one, batch = command.batch is not None, command.batch or 0
+            return w.text8(command.sink) + struct.pack("<BQB", is_one, batch, command.forget)
+        case c.GetSink():
+            return w.text8(command.sink)
         case c.StoreConsumerOffset():
             return place(command) + struct.pack("<Q", command.offset)
         case c.GetConsumerOffset() | c.DeleteConsumerOffset():
@@ -187,6 +200,10 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return send_payload(command, messages, dialect)
         case _:
             return b""
+
+
+def part_name(name: c.StagedPartName) -> bytes:
+    return w.text8(name.sink) + struct.pack("<QIQ", name.batch, name.part, name.attempt)
 
 
 def topic_options(options: TopicOptions) -> bytes:
@@ -385,6 +402,11 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     return r.SegmentList(partition_id, directory, rows)
 
 
+def _sink_info(cursor: Cursor) -> r.SinkInfo:
+    has_published, batch, *rest = cursor.unpack("?Q?QIQ")
+    return r.SinkInfo(batch if has_published else None, *rest)
+
+
 def _arrivals(cursor: Cursor) -> r.Arrivals:
     generation, count = cursor.unpack("QI")
     return r.Arrivals(generation, tuple(cursor.number("I") for _ in range(count)))
@@ -426,6 +448,9 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.Arrivals: _arrivals,
+    r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
+    r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
+    r.SinkInfo: _sink_info,
 }
 
 

@@ -7,6 +7,7 @@ from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition, Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.records.batch import NewMessage, build_batch
 from tests.wire.classic_client import Message
 
 PERMISSIONS = Permissions(
@@ -21,6 +22,7 @@ PERMISSIONS = Permissions(
 )
 SINGLE = Consumer(ConsumerKind.CONSUMER, 1)
 NAMED = Consumer(ConsumerKind.CONSUMER, "reader")
+PART = c.StagedPartName("sink", 2**63 - 1, 7, 2**64 - 1)
 GROUP = Consumer(ConsumerKind.GROUP, 4)
 OPTIONS = TopicOptions(compression=2, message_expiry=10_000_000, max_topic_size=NEVER, replication_factor=3)
 POLL = c.PollMessages(GROUP, 0, "topic", None, PollingKind.NEXT, 0, 10, auto_commit=True)
@@ -94,6 +96,15 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetSegments(0, "topic", 1),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
+    c.StageMessages(PART, 3, "orders", 0, ToPartition(1), build_batch([NewMessage(b"one"), NewMessage(b"three")])),
+    c.StageMessages(PART, 0, 0, "topic", ByKey(b"key"), build_batch([NewMessage(b"", 7, 9, b"headers")])),
+    c.StageMessages(PART, 0, 0, 0, Balanced(), build_batch([NewMessage(b"x")])),
+    c.FinishStage(PART, 4),
+    c.PublishStaged("sink", 2**63 - 1, ((0, 1), (7, 2**64 - 1)), 604_800_000_000),
+    c.PublishStaged("s", 0, (), 0),
+    c.DiscardStaged("sink", 5, True),
+    c.DiscardStaged("sink", None, False),
+    c.GetSink("sink"),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (
@@ -192,5 +203,10 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.WaitForArrivals(POLL.consumer, 0, 0, ((0, 0), (2, 7)), 2, 0), r.Arrivals(3, (0, 2))),
     (c.WaitForArrivals(POLL.consumer, 0, 0, (), 0, 0), r.Arrivals(0, ())),
+    (c.FinishStage(PART, 4), r.StagedPart(2**33, 2**40)),
+    (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(False, 5, 999)),
+    (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(True, 0, 0)),
+    (c.GetSink("sink"), r.SinkInfo(0, False, 10, 0, 0)),
+    (c.GetSink("sink"), r.SinkInfo(None, True, 0, 3, 4096)),
 )
 """Commands with what may answer them; polls are tested apart."""

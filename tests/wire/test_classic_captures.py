@@ -83,7 +83,16 @@ OTHERS = [exchange for exchange in WITH_REPLY if exchange not in POLLS]
 
 def test_replies_of_every_kind_were_recorded() -> None:
     seen = {ENTRY_BY_CODE[exchange.code].reply for exchange in WITH_REPLY}
-    later = {r.OptionList, r.Assignment, r.TopicBounds, r.SegmentList, r.Arrivals}
+    later = {
+        r.OptionList,
+        r.Assignment,
+        r.TopicBounds,
+        r.SegmentList,
+        r.Arrivals,
+        r.StagedPart,
+        r.Published,
+        r.SinkInfo,
+    }
     assert seen | later | {r.Sent, None} == {entry.reply for entry in ENTRY_OF.values()}
 
 

@@ -32,6 +32,8 @@ REFUSALS = {
     ErrorCode.INVALID_MESSAGES_SIZE,
     ErrorCode.INVALID_OFFSET,
     ErrorCode.INVALID_RESERVED_FIELD,
+    # Of staged messages, which are batches.
+    ErrorCode.INVALID_BATCH_CHECKSUM,
 }
 """All that a request may be refused with before anybody tries to carry it out."""
 

@@ -97,7 +97,10 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.CreateConsumerGroup(0, 3, "group"), r.GroupDetails(_GROUP, [r.GroupMember(4, (0, 2))])),
     (c.SendMessages(0, 3, Balanced(), [BATCH]), r.Sent(0, 3, 1, 2**40)),
-    (classic_samples.COMMANDS[-20], r.Polled(1, 6, 2, (memoryview(_RECORDS),), len(_RECORDS))),
+    (
+        next(command for command in reversed(classic_samples.COMMANDS) if isinstance(command, c.PollMessages)),
+        r.Polled(1, 6, 2, (memoryview(_RECORDS),), len(_RECORDS)),
+    ),
     (classic_samples.POLL, r.Polled(1, 6, 0, (), 0)),
     (c.WaitForMessages(classic_samples.POLL, 5, 6), r.Polled(1, 6, 2, (memoryview(_RECORDS),), len(_RECORDS))),
 )

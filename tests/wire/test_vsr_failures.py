@@ -7,6 +7,7 @@ from courser.api.table import COMMANDS, ENTRY_OF, PRIVATE_CODE_MIN
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
+from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_failures import Channel, judge
 from courser.wire.vsr_headers import Operation
@@ -16,6 +17,7 @@ from tests.wire.vsr_captures import channel_of, frame, read
 
 E = ErrorCode
 SERVER_CODES = [code for code in ErrorCode if code >= 20_000]
+PART = text8("sink") + bytes(20)
 PLACE = identifier("s") + identifier("t")
 GROUP = PLACE + identifier("g")
 OFFSET = b"\x01" + identifier(1) + PLACE + b"\x01" + bytes(4)
@@ -71,6 +73,11 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetPartitionBounds: read(60002, PLACE),
     c.GetSegments: read(60003, PLACE + bytes(4)),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
+    c.StageMessages: read(60005, PART + bytes(4) + PLACE + b"\x01\x00" + encode_batch(build_batch([NewMessage(b"x")]))),
+    c.FinishStage: read(60006, PART + bytes(4)),
+    c.PublishStaged: read(60007, text8("sink") + bytes(20)),
+    c.DiscardStaged: read(60008, text8("sink") + bytes(10)),
+    c.GetSink: read(60009, text8("sink")),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

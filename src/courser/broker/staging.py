@@ -19,10 +19,16 @@ from courser.api.commands import StagedPartName
 from courser.api.replies import StagedPart as StagedPartReply
 from courser.catalog.entities import Sink
 from courser.catalog.state import CatalogState
-from courser.errors import CommandRejected, ErrorCode, StorageFailure
+from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.records.batch import Batch
-from courser.storage.durable_files import make_directories, storage_failure, sync_directory, unlink_if_there
+from courser.storage.durable_files import (
+    is_failed_sync,
+    make_directories,
+    storage_failure,
+    sync_directory,
+    unlink_if_there,
+)
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import STAGED_SUFFIX, STAGING
 from courser.storage.staged_file import (
@@ -86,6 +92,9 @@ class Staging:
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
         """Bytes of all files."""
+        self._naming = asyncio.Lock()
+        self._failure: str | None = None
+        """Why nothing more is staged until a restart: a failed sync of the directory."""
 
     # --- the start ---
 
@@ -141,6 +150,7 @@ class Staging:
         """
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
         self._check_unpublished(identity)
+        self._check_names()
         part = self._parts.get(identity)
         if part is None:
             if chunk:
@@ -194,7 +204,10 @@ class Staging:
             if not isinstance(failure.cause, FileNotFoundError):
                 raise
         # The first part of all.
-        make_directories(self._file_system, self.directory, below=self._data_directory)
+        try:
+            make_directories(self._file_system, self.directory, below=self._data_directory)
+        except OSError as error:
+            raise storage_failure("creation", self.directory, error) from error
         return StagedFileWriter.create(self._file_system, path, identity, created_at)
 
     async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> StagedPartReply:
@@ -221,8 +234,9 @@ class Staging:
         writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents)
         before = part.contents.file_size
         try:
-            await self._in_pool(partial(self._make_durable, writer))
-        except StorageFailure:
+            await self._in_pool(partial(_finish_file, writer))
+            await self._sync_names()
+        except CourserError:
             # What a failed sync has lost is not known, and a second one may not tell.
             part.contents.is_finished = False
             self._drop(part)
@@ -231,11 +245,21 @@ class Staging:
         self.size += part.contents.file_size - before
         part.touched_at = self._clock.now()
 
-    def _make_durable(self, writer: StagedFileWriter) -> None:
-        writer.finish()
-        writer.close()
-        # Without it a power cut takes the name, and with it a part that a publish relies on.
-        sync_directory(self._file_system, self.directory)
+    async def _sync_names(self) -> None:
+        """Make the names of files durable: without it a power cut takes a part that a publish relies on."""
+        # One at a time: if one fails, the next may succeed without having done anything.
+        async with self._naming:
+            self._check_names()
+            try:
+                await self._in_pool(partial(sync_directory, self._file_system, self.directory))
+            except StorageFailure as failure:
+                if is_failed_sync(failure):
+                    self._failure = str(failure)
+                raise
+
+    def _check_names(self) -> None:
+        if self._failure is not None:
+            raise MetadataReadOnly(self.directory, self._failure)
 
     # --- what publishes do ---
 
@@ -331,6 +355,11 @@ class Staging:
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _finish_file(writer: StagedFileWriter) -> None:
+    writer.finish()
+    writer.close()
 
 
 def is_in_open_publish(sink: Sink, identity: PartIdentity) -> bool:

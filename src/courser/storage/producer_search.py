@@ -2,6 +2,7 @@
 
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import BadBatch, StoredHeader, read_header
+from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, read_exactly
 from courser.storage.partition_log import PartitionLog
 from courser.storage.scan import find_batch
@@ -13,18 +14,24 @@ def last_sequence(log: PartitionLog, producer: bytes, *, first_offset: int) -> i
 
     Headers only, from the batch that holds ``first_offset`` on. What is damaged is passed over: a producer's batches
     follow one another in order, so a later one tells of those before it. Blocks.
+
+    Raises:
+        StorageFailure: a file cannot be read.
     """
     found: int | None = None
     for segment in log.segments:
         if segment.end_offset <= first_offset:
             continue
         file = log.files.file_of(segment)
-        position = log.position_of(segment, max(first_offset, segment.base_offset))
-        while (header := _header_at(log, segment, file, position)) is not None:
-            position, fields = header
-            if fields.producer == producer:
-                found = fields.sequence
-            position += fields.stored_length
+        try:
+            position = log.position_of(segment, max(first_offset, segment.base_offset))
+            while (header := _header_at(log, segment, file, position)) is not None:
+                position, fields = header
+                if fields.producer == producer:
+                    found = fields.sequence
+                position += fields.stored_length
+        except OSError as error:
+            raise storage_failure("reading", file.path, error) from error
     return found
 
 

@@ -4,6 +4,7 @@ A header says whose part it is; a record per batch says which partition the batc
 closing record says that nothing is missing. Written by one attempt, from front to back. ``docs/formats/staging.md``.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,9 @@ class StagedFileWriter:
             writer._write([header])
         except StorageFailure:
             file.close()
-            file_system.unlink(path)
+            # If it stays, a start finds that it has no header, and removes it.
+            with contextlib.suppress(OSError):
+                file_system.unlink(path)
             raise
         writer.contents.file_size = len(header)
         return writer
@@ -164,7 +167,9 @@ class StagedFileWriter:
         record = StagedBatch(target, contents.chunk_count, batch.count, position, len(data), body_hash)
         contents.add(record, checksum)
         if contents.file_size - self._writeback_size >= _WRITEBACK_SIZE:
-            self._file.start_writeback(self._writeback_size, contents.file_size - self._writeback_size)
+            # A hint: if the kernel does not take it, the sync does it all.
+            with contextlib.suppress(OSError):
+                self._file.start_writeback(self._writeback_size, contents.file_size - self._writeback_size)
             self._writeback_size = contents.file_size
 
     def finish(self) -> None:
@@ -311,14 +316,15 @@ class StagedFileReader:
     def __init__(self, file_system: FileSystem, path: Path, *, file_size: int, digest: int) -> None:
         """``file_size`` and ``digest`` are those that the publish was decided with."""
         self._path = path
-        try:
-            self._file = file_system.open(path)
-        except OSError as error:
-            raise storage_failure("opening", path, error) from error
-        found = _read_header(self._file)
         self._file_size = file_size
         self._digest = digest
-        if found is None or self._file.size() != file_size:
+        try:
+            self._file = file_system.open(path)
+            found = _read_header(self._file)
+            is_whole = self._file.size() == file_size
+        except OSError as error:
+            raise storage_failure("reading", path, error) from error
+        if found is None or not is_whole:
             raise DamagedData(path, 0, f"it is not the part of {file_size} bytes that was published")
         self._start = found[2]
 
@@ -330,7 +336,10 @@ class StagedFileReader:
         """
         contents = PartContents(self._start)
         while True:
-            found = _read_record(self._file, contents, self._file_size)
+            try:
+                found = _read_record(self._file, contents, self._file_size)
+            except OSError as error:
+                raise storage_failure("reading", self._path, error) from error
             if found is None:
                 raise DamagedData(self._path, contents.file_size, "a record of a published part is damaged")
             record, checksum = found
@@ -343,7 +352,10 @@ class StagedFileReader:
 
     def read(self, record: StagedBatch) -> bytearray:
         """The bytes of a batch. Raises ``DamagedData``."""
-        data = read_exactly(self._file, record.position, record.size)
+        try:
+            data = read_exactly(self._file, record.position, record.size)
+        except OSError as error:
+            raise storage_failure("reading", self._path, error) from error
         if data is None or xxh3(data) != record.body_hash:
             raise DamagedData(self._path, record.position, "the body hash of a staged batch does not match")
         return data

@@ -11,6 +11,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
+from courser.records import layout
 from courser.records.batch import encode_batch, parse_batch
 from courser.wire.reading import Malformed, Reader
 from courser.wire.writing import consumer, identifier, partitioning, text8, text32, write_poll
@@ -86,8 +87,10 @@ def _part_name(reader: Reader) -> c.StagedPartName:
 def _stage_messages(reader: Reader) -> c.StageMessages:
     name, chunk = _part_name(reader), reader.u32()
     stream, topic, partitioning = reader.identifier(), reader.identifier(), reader.partitioning()
+    ahead = reader.peek(layout.BATCH_HEADER_SIZE)
+    size = layout.WIRE_HEADER.unpack_from(ahead)[4]
     try:
-        batch = parse_batch(reader.rest())
+        batch = parse_batch(reader.take(size))
     except InvalidBatch as error:
         raise Malformed(error.reason, error.code) from error
     return c.StageMessages(name, chunk, stream, topic, partitioning, batch)

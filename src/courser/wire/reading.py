@@ -164,6 +164,12 @@ class Reader:
         start = self._advance(size)
         return self._buffer[start : start + size]
 
+    def peek(self, size: int) -> memoryview:
+        """So many bytes, in place, without a step."""
+        ahead = self.take(size)
+        self.position -= size
+        return ahead
+
     def rest(self) -> memoryview:
         """All bytes that are left, in place."""
         return self.take(self.remaining)
