@@ -42,7 +42,7 @@ _OF_THE_SERVER = {
 }
 """Columns that a read gives and a write cannot take."""
 
-_OF_SPARK = frozenset({"checkpointlocation"})
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark takes itself, and hands on all the same."""
 
 
