@@ -85,10 +85,11 @@ def test_java_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_released_locks_can_be_taken_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        with Lock(tmp_path / "lock", this_process("mine")).acquire() as lock:
-            assert lock.abandoned_by is None
-    lock.release()
+    with Lock(tmp_path / "lock", this_process("mine")).acquire() as first:
+        assert first.abandoned_by is None
+    with Lock(tmp_path / "lock", this_process("mine")).acquire() as second:
+        assert second.abandoned_by is None
+    first.release()
 
 
 def test_a_number_that_is_used_again_is_another_process() -> None:

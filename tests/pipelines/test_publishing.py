@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -49,8 +49,9 @@ def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
 
 def seen(lake: Path) -> Counter[tuple[int, int]]:
     """How often a reader of the lake sees each message."""
-    rows = duckdb.sql(f"SELECT _partition, _offset FROM read_parquet('{lake}/**/*.parquet')").fetchall()
-    return Counter(rows)
+    rows = duckdb.sql(f"SELECT _partition, _offset FROM read_parquet('{lake}/**/*.parquet')")
+    assert rows is not None
+    return Counter(rows.fetchall())
 
 
 def once(*offsets: range, partition: int = 3) -> Counter[tuple[int, int]]:
@@ -95,7 +96,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Let the n-th change to the lake or the list be the last; counts them."""
     counter = 0
 
-    def counting(function):  # type: ignore[no-untyped-def]
+    def counting(function: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object) -> object:
             nonlocal counter
             counter += 1

@@ -200,6 +200,8 @@ class Supervisor:
             lost=max(self.status.lost, progress.lost),
             bad_rows=self.status.bad_rows + progress.bad_rows,
             watermark=progress.watermark,
+            # Whatever it was, it has passed; the log keeps it.
+            error=None,
         )
 
     def _note(self, **values: object) -> None:
