@@ -1,0 +1,229 @@
+"""Replay: a topic, or its segment files, into another topic: ids, creation times, headers and partitions are kept.
+
+Ranges of offsets are put together to steps. The tasks of a step stage their messages at the target's server, and the
+driver publishes the step: exactly once, whatever is killed in between (docs/spark/jobs.md).
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from courser.jobs.job_book import JobBook, book_path, open_book
+from courser.jobs.ranges import SourceTopic, open_topic, pieces_of
+from courser.jobs.replay_batches import BatchJoiner
+from courser.jobs.tasks import run_in_tasks
+from courser.lake.locks import only_writer
+from courser.spark.connections import Connection, connection_to, patiently
+from courser.spark.delivery import StagedDelivery
+from courser.spark.errors import WriteFailed
+from courser.spark.options import Use, parse_options, required, target_of
+from courser.spark.places import Span
+from courser.spark.planning import Range
+from courser.spark.read_options import ReadOptions
+from courser.spark.routing import Destination
+from courser.spark.topic_lookup import TopicLookup
+from courser.spark.write_options import WriteOptions
+from courser.spark.writer import JOB_KEPT
+
+STEP_SIZE = 512 * 1024 * 1024
+"""Bytes that are staged at a time, about: well below what a server keeps staged, and little to do again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """What a replay did."""
+
+    job: str
+    message_count: int
+    size: int
+    """Bytes of messages that were published."""
+    step_count: int
+    resumed_count: int
+    """Steps that an earlier run had planned and not published."""
+    ends: Mapping[int, int]
+    """By partition, the offset of the source that the next run begins with."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A range for a task."""
+
+    part: int
+    spans: tuple[Span, ...]
+    start: int
+    end: int
+    read: ReadOptions
+    write: WriteOptions
+    sink: str
+    batch: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    part: int
+    attempt: int
+    chunk_count: int
+    message_count: int
+    size: int
+
+
+def replay(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    *,
+    job: str,
+    books: Path,
+    step_size: int = STEP_SIZE,
+) -> ReplayReport:
+    """Publish what no run of this job has published yet.
+
+    Args:
+        spark: Where the tasks run.
+        source: Options of a read: stream, topic, where they are, from where to where.
+        target: Options of a write: stream, topic, where they are; ``createTopic`` makes the topic if it is missing.
+        job: A name, the same for every run: the server knows by it what is published.
+        books: A folder for the job's book, the same for every run.
+        step_size: Bytes that are published at a time.
+
+    Raises:
+        OptionRefused, ReadFailed, DataLost: as a read does.
+        WriteFailed: the target lacks partitions.
+        BookRefused: the job's name stands for something else.
+        FolderInUse: a job of this name runs already.
+    """
+    began = time.monotonic()
+    topic = open_topic(source)
+    write = _write_options(target)
+    path = book_path(books, job)
+    with only_writer(path.with_suffix(".d")):
+        _check_target(topic, write)
+        book = open_book(path, _subject(topic, write))
+        sink = f"replay {job}"
+        client = connection_to(write.target).sync
+        book.note_published(patiently(lambda: client.get_sink(sink), write.retries))
+        resumed_count = len(book.steps) - book.done_count
+        book.add_steps(_steps(topic, topic.ranges(_ends(book)), step_size))
+        counted = [
+            _publish_step(spark, topic, write, sink, number, book) for number in range(book.done_count, len(book.steps))
+        ]
+    return ReplayReport(
+        job=job,
+        message_count=sum(count for count, _ in counted),
+        size=sum(size for _, size in counted),
+        step_count=len(counted),
+        resumed_count=resumed_count,
+        ends=_ends(book),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _write_options(given: Mapping[str, str]) -> WriteOptions:
+    values = parse_options(given, Use.WRITE)
+    return WriteOptions(
+        target=target_of(values),
+        stream=required(values, "stream"),
+        topic=required(values, "topic"),
+        partitioning="column",
+        is_exactly_once=True,
+        create_partitions=values["createTopic"],
+        job_id=None,
+        batch_size=values["batchBytes"],
+        retries=values["retries"],
+    )
+
+
+def _subject(topic: SourceTopic, write: WriteOptions) -> dict[str, Any]:
+    return {
+        "source": topic.options.name,
+        "topic_uuid": topic.facts.uuid.hex(),
+        "target": f"{write.target.address}/{write.stream}/{write.topic}",
+    }
+
+
+def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
+    """Messages keep their partitions, so the target must have them."""
+    assert write.stream is not None
+    assert write.topic is not None
+    lookup = TopicLookup(connection_to(write.target).sync, write)
+    count = lookup.partition_count(write.stream, write.topic)
+    needed = max(topic.facts.partitions, default=-1) + 1
+    if count < needed:
+        raise WriteFailed(
+            f"{write.stream}/{write.topic} has {count} partitions, and the messages of {topic.options.name} lie in "
+            f"{needed}: courser partition create adds some"
+        )
+
+
+def _steps(topic: SourceTopic, ranges: list[Range], step_size: int) -> list[list[Any]]:
+    """Ranges of about one size together; those of a partition stay in order."""
+    steps: list[list[Any]] = []
+    size = step_size
+    for part in sorted(ranges, key=lambda part: (part.start, part.partition)):
+        if size >= step_size:
+            steps.append([])
+            size = 0
+        steps[-1].append([part.partition, part.start, part.end])
+        size += topic.size_of(part)
+    return steps
+
+
+def _ends(book: JobBook) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for step in book.steps:
+        for partition, _, end in step:
+            ends[partition] = max(end, ends.get(partition, 0))
+    return ends
+
+
+def _publish_step(
+    spark: SparkSession, topic: SourceTopic, write: WriteOptions, sink: str, number: int, book: JobBook
+) -> tuple[int, int]:
+    """Stage a step and publish it; how many messages, and their bytes."""
+    parts = sorted((Range(*part) for part in book.steps[number]), key=lambda part: (part.partition, part.start))
+    work = [
+        _Work(
+            place, topic.spans_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)
+        )
+        for place, part in enumerate(parts)
+    ]
+    client = connection_to(write.target).sync
+    # What an earlier attempt at this step left would count against the server's limit.
+    patiently(lambda: client.discard_staged(sink, number), write.retries)
+    staged = run_in_tasks(spark, _stage_range, work, weight=lambda item: item.size)
+    chosen = {part.part: part.attempt for part in staged if part.chunk_count}
+    # An answer that was lost makes this a repetition, which the server takes for what it is.
+    patiently(lambda: client.publish_staged(sink, number, chosen, keep=JOB_KEPT), write.retries)
+    book.done_count = number + 1
+    book.save()
+    return sum(part.message_count for part in staged), sum(part.size for part in staged)
+
+
+# --- in a task ----------------------------------------------------------------------------------------
+
+
+def _stage_range(work: _Work) -> _Staged:
+    connection: Connection = patiently(lambda: connection_to(work.write.target), work.write.retries)
+    context = TaskContext.get()
+    # Another one for every try of the task, also of tries that run at the same time.
+    attempt = secrets.randbits(32) << 32 | (context.taskAttemptId() & 0xFFFFFFFF if context is not None else 0)
+    delivery = StagedDelivery(connection, work.write, sink=work.sink, batch=work.batch, part=work.part, attempt=attempt)
+    assert work.write.stream is not None
+    assert work.write.topic is not None
+    message_count = size = 0
+    for span, piece in pieces_of(work.spans, work.read):
+        destination = Destination(work.write.stream, work.write.topic, span.partition)
+        joiner = BatchJoiner(span.start, span.end)
+        for batch in (*joiner.add(piece.records), *joiner.rest()):
+            delivery.send(destination, batch)
+            message_count += batch.count
+            size += batch.size
+    return _Staged(work.part, attempt, delivery.finish(), message_count, size)
