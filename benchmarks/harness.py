@@ -59,6 +59,12 @@ class Scale:
     claimed_size: int
     """Bytes that the large directory of a start claims to hold."""
     transcoding_seconds: float
+    spark_size: int
+    """Bytes of the topic that Spark reads and writes."""
+    spark_backlog_size: int
+    """Bytes that wait for a stream."""
+    spark_batch_count: int
+    """Micro-batches with next to nothing in them."""
 
 
 FULL = Scale(
@@ -78,6 +84,9 @@ FULL = Scale(
     partition_count=1_000,
     claimed_size=100 * GIB,
     transcoding_seconds=15,
+    spark_size=1 * GIB,
+    spark_backlog_size=4 * GIB,
+    spark_batch_count=30,
 )
 QUICK = Scale(
     rounds=3,
@@ -96,6 +105,9 @@ QUICK = Scale(
     partition_count=1_000,
     claimed_size=100 * GIB,
     transcoding_seconds=5,
+    spark_size=256 * MIB,
+    spark_backlog_size=1 * GIB,
+    spark_batch_count=12,
 )
 TINY = Scale(
     rounds=1,
@@ -115,6 +127,9 @@ TINY = Scale(
     partition_count=5,
     claimed_size=4 * GIB,
     transcoding_seconds=0.01,
+    spark_size=256 * 1024,
+    spark_backlog_size=512 * 1024,
+    spark_batch_count=3,
 )
 
 

@@ -1,0 +1,286 @@
+"""The data source ``courser`` beside Spark's own Parquet reader and writer, and beside Python sources that do nothing.
+
+Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first reading of each kind is left out:
+Java translates its code to machine code meanwhile. All of it, server and Spark, shares this machine.
+"""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.harness import MIB, Bench, Bound, Row, Target
+from benchmarks.samples import ORIGIN, Shape, wire_batches
+from courser.bench.private_server import PrivateServer, private_server
+from courser.bench.samples import make_sample
+from courser.bench.vsr_wire import VsrWire
+from courser.bench.wires import Place
+from courser.client.sync import connect_sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_COUNT = 2
+MASTER = f"local[{TASK_COUNT}]"
+SEGMENT_SIZE = 64 * MIB
+DISTINCT_COUNT = 16
+"""Different batches that are sent in turns: more than a dictionary of Parquet holds."""
+STREAM = "bench"
+_PATIENCE = 600
+_START = """
+import time
+begin = time.perf_counter()
+{start}
+print(time.perf_counter() - begin)
+"""
+_STARTS = (
+    f"from courser.spark.session import spark_session\nspark_session('bench', {MASTER!r})",
+    f"""
+import os
+from courser.spark.session import prepare_environment
+from pyspark.sql import SparkSession
+prepare_environment(os.environ, {MASTER!r})
+SparkSession.builder.master({MASTER!r}).getOrCreate()
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that was filled."""
+
+    name: str
+    count: int
+    payload_size: int
+    """Bytes of all payloads."""
+
+    def speed(self, seconds: float) -> float:
+        """MB/s."""
+        return self.payload_size / 1e6 / seconds
+
+
+@contextmanager
+def _session(directory: Path) -> Iterator["SparkSession"]:
+    """The session of this process, or one for this case only."""
+    from pyspark import cloudpickle  # noqa: PLC0415 -- optional, and slow to import
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from benchmarks import spark_sources  # noqa: PLC0415
+    from courser.spark.session import spark_session  # noqa: PLC0415
+
+    running = SparkSession.getActiveSession()
+    session = running or spark_session("benchmarks", MASTER, log=directory / "java.log")
+    cloudpickle.register_pickle_by_value(spark_sources)  # type: ignore[no-untyped-call]
+    session.dataSource.register(spark_sources.TrivialSource)
+    try:
+        yield session
+    finally:
+        cloudpickle.unregister_pickle_by_value(spark_sources)  # type: ignore[no-untyped-call]
+        if running is None:
+            session.stop()
+
+
+def _fill(server: PrivateServer, name: str, shape: Shape, size: int, message_count: int) -> Topic:
+    """One partition for each task."""
+    source = random.Random(7)
+    samples = [make_sample(shape.payload_sizes(message_count, source), source, ORIGIN) for _ in range(DISTINCT_COUNT)]
+    place = Place(STREAM, name)
+    turns = max(size // sum(sample.stored_size for sample in samples) // TASK_COUNT, 1)
+    with closing(VsrWire(server.target)) as wire:
+        wire.create_topic(place, TASK_COUNT)
+        requests = [wire.make_send(place, partition, sample) for partition in range(TASK_COUNT) for sample in samples]
+        for _ in range(turns):
+            for request in requests:
+                wire.send(request)
+    times = turns * TASK_COUNT
+    count = times * sum(sample.count for sample in samples)
+    return Topic(name, count, times * sum(sample.payload_size for sample in samples))
+
+
+def _options(server: PrivateServer, topic: Topic) -> dict[str, str]:
+    target = server.target
+    return {
+        "url": f"iggy://{target.username}:{target.password}@{target.address}",
+        "stream": STREAM,
+        "topic": topic.name,
+        # One task for each partition.
+        "maxBytesPerPartition": str(2**40),
+    }
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _drop(frame: "DataFrame") -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Frames over the same rows."""
+
+    files: "DataFrame"
+    server: "DataFrame"
+    parquet: "DataFrame"
+    trivial: "DataFrame"
+
+
+def _frames(spark: "SparkSession", server: PrivateServer, topic: Topic, path: Path) -> Reading:
+    reader = spark.read.format("courser").options(**_options(server, topic))
+    files = reader.option("source", "segments").option("path", str(server.data)).load()
+    served = spark.read.format("courser").options(**_options(server, topic)).option("source", "server").load()
+    place = str(path / f"{topic.name}.parquet")
+    files.write.option("compression", "uncompressed").mode("overwrite").parquet(place)
+    size = topic.payload_size // topic.count
+    times = max(topic.count // TASK_COUNT // 2000, 1)
+    trivial = spark.read.format("trivial").options(rows="2000", size=str(size), times=str(times)).load()
+    return Reading(files, served, spark.read.parquet(place), trivial)
+
+
+def _reads(bench: Bench, frames: Reading, topic: Topic, shape: Shape) -> Iterator[Row]:
+    kinds = ("parquet", "files", "server", "trivial")
+    for kind in kinds:
+        _drop(getattr(frames, kind))
+    speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(bench.scale.rounds):
+        for kind in kinds:
+            frame = getattr(frames, kind)
+            speeds[kind].append(topic.speed(_seconds(lambda frame=frame: _drop(frame))))  # type: ignore[misc]
+    for measure, engine, bare, name, least in (
+        ("batch read of segment files", "files", "parquet", "Spark reads uncompressed Parquet", 0.8),
+        ("batch read from the server", "server", "files", "segment files", 0.6),
+        ("batch read of segment files", "files", "trivial", "a source with ready record batches", None),
+    ):
+        target = None if least is None else Target(Bound.RATIO_AT_LEAST, least)
+        yield Row(
+            measure=f"{measure}, {shape.value}",
+            unit="MB/s",
+            engine=speeds[engine],
+            bare=speeds[bare],
+            bare_name=name,
+            target=target,
+        )
+
+
+def _progress(frame: "DataFrame", checkpoint: Path) -> list[Any]:
+    """The micro-batches of a run that takes what is there."""
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(_PATIENCE), "the stream does not come to its end"
+    return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def _catch_up(bench: Bench, spark: "SparkSession", server: PrivateServer, shape: Shape, path: Path) -> Row:
+    """A stream that catches up with a backlog, without its first micro-batch."""
+    size = bench.scale.spark_backlog_size
+    topic = _fill(server, f"backlog-{shape.name}", shape, size, bench.scale.message_count)
+    options = _options(server, topic) | {"startingOffsets": "earliest"}
+    whole = spark.read.format("courser").options(**options).load()
+    stream = spark.readStream.format("courser").options(**options)
+    frame = stream.option("maxBytesPerTrigger", str(min(256 * MIB, size // 4))).load()
+    speeds, batch_speeds = [], []
+    for number in range(max(bench.scale.rounds // 2, 1)):
+        rest = _progress(frame, path / f"catch-up-{shape.name}-{number}")[1:]
+        seconds = sum(progress["durationMs"]["triggerExecution"] for progress in rest) / 1000
+        share = sum(progress["numInputRows"] for progress in rest) / topic.count
+        speeds.append(topic.speed(seconds) * share)
+        batch_speeds.append(topic.speed(_seconds(lambda: _drop(whole))))
+    return Row(
+        measure=f"streaming catch-up, {shape.value}",
+        unit="MB/s",
+        engine=speeds,
+        bare=batch_speeds,
+        bare_name="batch read from the server",
+        target=Target(Bound.RATIO_AT_LEAST, 0.6),
+        note=f"{topic.payload_size // 10**6:,} MB",
+    )
+
+
+def _floor(bench: Bench, spark: "SparkSession", server: PrivateServer, path: Path) -> Row:
+    """Micro-batches of one message."""
+    count = bench.scale.spark_batch_count
+    with connect_sync(server.target) as client:
+        client.create_topic(STREAM, "floor", 1)
+        for number in range(count):
+            client.send_messages(STREAM, "floor", 0, [str(number)])
+    options = _options(server, Topic("floor", count, count)) | {"startingOffsets": "earliest"}
+    ours = spark.readStream.format("courser").options(**options).option("maxOffsetsPerTrigger", "1").load()
+    trivial = spark.readStream.format("trivial").load()
+    query = trivial.writeStream.format("noop").option("checkpointLocation", str(path / "floor-trivial")).start()
+    try:
+        while len(query.recentProgress) < count:
+            time.sleep(0.05)
+        bare = _durations(query.recentProgress)
+    finally:
+        query.stop()
+    return Row(
+        measure="micro-batch of one message",
+        unit="ms",
+        engine=[median(_durations(_progress(ours, path / "floor-courser")))],
+        bare=[median(bare)],
+        bare_name="a trivial Python source",
+    )
+
+
+def _durations(progress: list[Any]) -> list[float]:
+    """Without the first ones, which are slow."""
+    return [one["durationMs"]["triggerExecution"] for one in progress[min(2, len(progress) - 1) :]]
+
+
+def _decoding(bench: Bench, shape: Shape) -> Row:
+    """Stored batches into record batches, on one core, without Spark."""
+    from courser.spark.decoding import Decoder  # noqa: PLC0415
+    from courser.spark.schema import arrow_schema, default_schema  # noqa: PLC0415
+
+    records = memoryview(b"".join(wire_batches(shape, bench.scale.message_count, 2)))
+    schema = arrow_schema(default_schema("native", include_headers=False))
+    decoder = Decoder(schema, stream=STREAM, topic="decoded", size_max=2 * MIB)
+    turns = max(bench.scale.spark_size // len(records), 1)
+    speeds = []
+    for _ in range(bench.scale.rounds):
+        begin, count = time.process_time(), 0
+        for _ in range(turns):
+            count += sum(len(batch) for batch in decoder.decode(records, 0, 2**62))
+        speeds.append(count / 1e6 / max(time.process_time() - begin, 1e-6))
+    return Row(measure=f"decoding, one core, {shape.value}", unit="M messages/s", engine=speeds)
+
+
+def _session_start() -> Row:
+    """In processes of their own."""
+    seconds = []
+    for start in _STARTS:
+        command = [sys.executable, "-c", _START.format(start=start)]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE)
+        seconds.append(float(result.stdout.split()[-1]))
+    return Row(
+        measure="session start", unit="s", engine=seconds[:1], bare=seconds[1:], bare_name="a session of plain pyspark"
+    )
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    """Reading first; what writes comes last, because it leaves dirty pages."""
+    scale = bench.scale
+    size = scale.spark_size
+    with bench.fresh_directory(2 * size) as path, _session(path) as spark:
+        settings = [f"system.segment.size={SEGMENT_SIZE}"]
+        for shape in (Shape.SAME, Shape.MIXED):
+            with private_server(path, settings) as server:
+                with connect_sync(server.target) as client:
+                    client.create_stream(STREAM)
+                topic = _fill(server, f"read-{shape.name}", shape, size, scale.message_count)
+                frames = _frames(spark, server, topic, path)
+                yield from _reads(bench, frames, topic, shape)
+                yield _catch_up(bench, spark, server, shape, path)
+                yield _decoding(bench, shape)
+                if shape is Shape.SAME:
+                    yield _floor(bench, spark, server, path)
+    yield _session_start()
