@@ -1,0 +1,168 @@
+"""How much a micro-batch takes, and when: limits, shares, holding back, remembered heads."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
+
+from courser.spark.admission import Limits, admit, reconcile
+from courser.spark.offsets import Progress, parse_progress
+from courser.spark.options import Use
+from courser.spark.read_options import read_options, stream_options
+from courser.spark.schema import default_schema
+from courser.spark.stream_reader import HEADS_AGE_MAX, StreamReader
+from courser.spark.topics import Bounds, Segment, TopicFacts
+
+UUID = bytes(range(16))
+
+
+def facts(*heads: int, size: int = 100, first: int = 0) -> TopicFacts:
+    """Partitions with messages of one size."""
+    return TopicFacts(UUID, {number: Bounds(first, head, head * size, head) for number, head in enumerate(heads)})
+
+
+def admitted(starts: Mapping[int, int], found: TopicFacts, limits: Limits) -> Mapping[int, int]:
+    heads = {partition: bounds.next for partition, bounds in found.partitions.items()}
+    return admit(Progress(UUID, starts), heads, found.partitions, limits).next
+
+
+def test_without_limits_everything_is_taken() -> None:
+    assert admitted({0: 5, 1: 0}, facts(100, 7), Limits()) == {0: 100, 1: 7}
+
+
+def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
+    assert admitted({0: 0, 1: 0, 2: 50}, facts(300, 100, 50), Limits(count=40)) == {0: 30, 1: 10, 2: 50}
+    assert admitted({0: 0, 1: 0}, facts(300, 100, size=100), Limits(size=4000)) == {0: 30, 1: 10}
+
+
+def test_the_smaller_of_two_limits_holds() -> None:
+    assert admitted({0: 0}, facts(1000, size=100), Limits(count=500, size=1000)) == {0: 10}
+    assert admitted({0: 0}, facts(1000, size=100), Limits(count=5, size=1000)) == {0: 5}
+
+
+def test_a_message_larger_than_the_limit_is_taken_all_the_same() -> None:
+    assert admitted({0: 0, 1: 9}, facts(10, 10, size=10**9), Limits(size=1)) == {0: 1, 1: 10}
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 60))
+def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
+    partitions: list[tuple[int, int]], limit: int
+) -> None:
+    found = facts(*(start + waiting for start, waiting in partitions))
+    starts = {number: start for number, (start, _) in enumerate(partitions)}
+    ends = admitted(starts, found, Limits(count=limit))
+    taken = sum(ends.values()) - sum(starts.values())
+    waiting = sum(count for _, count in partitions)
+    assert taken <= min(limit, waiting)
+    assert (taken > 0) == (waiting > 0)
+    assert all(starts[number] <= ends[number] <= found.partitions[number].next for number in starts)
+
+
+def test_losses_are_counted_and_add_up() -> None:
+    progress = Progress(UUID, {0: 10, 1: 90}, {0: 5})
+    found = TopicFacts(UUID, {0: Bounds(30, 50, 1, 1), 1: Bounds(0, 80, 1, 1), 2: Bounds(4, 9, 1, 1)})
+    reconciled = reconcile(progress, found, "shop/orders")
+    assert reconciled.progress.next == {0: 30, 1: 80, 2: 4}
+    assert reconciled.progress.lost == {0: 25, 1: 10, 2: 4}
+    assert [loss.lost for loss in reconciled.losses] == [20, 10, 4]
+
+
+def test_offsets_are_the_same_text_whatever_order_they_came_in() -> None:
+    one = Progress(UUID, {10: 1, 9: 2}, {3: 1}).as_json()
+    other = Progress(UUID, {9: 2, 10: 1}, {3: 1}).as_json()
+    assert str(one) == str(other)
+    assert list(one["p"]) == ["9", "10"]
+    assert parse_progress(one, "t") == Progress(UUID, {9: 2, 10: 1}, {3: 1})
+    assert "lost" not in Progress(UUID, {0: 1}).as_json()
+
+
+# --- a reader and its source --------------------------------------------------------------------------
+
+
+class Known:
+    """A topic that a test changes at will, and a clock that it turns."""
+
+    def __init__(self, *heads: int) -> None:
+        self.heads = list(heads)
+        self.now = 100.0
+        self.asked = 0
+        self.waited = 0
+
+    def facts(self) -> TopicFacts:
+        self.asked += 1
+        return facts(*self.heads)
+
+    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+        self.waited += 1
+        return False
+
+    def segments(self, partition: int) -> list[Segment]:
+        return []
+
+    def is_reserved(self, partition: int, first: int, end: int) -> bool:
+        return False
+
+    def offset_at_time(self, partition: int, moment: int) -> int | None:
+        return None
+
+
+def reader_of(known: Known, monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
+    texts = {name: str(value) for name, value in given.items()}
+    options, values = read_options({"stream": "shop", "topic": "orders"} | texts, Use.STREAM, {})
+    monkeypatch.setattr("courser.spark.stream_reader.source_of", lambda _: known)
+    schema = default_schema("native", include_headers=False)
+    return StreamReader(options, stream_options(values), schema, lambda: known.now)
+
+
+LIMIT = ReadMaxBytes(2**28)
+START = Progress(UUID, {0: 0}).as_json()
+
+
+def test_spark_gets_the_one_limit_that_it_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reader_of(Known(1), monkeypatch).getDefaultReadLimit() == ReadMaxBytes(256 * 2**20)
+    assert reader_of(Known(1), monkeypatch, maxOffsetsPerTrigger=5).getDefaultReadLimit() == ReadMaxRows(5)
+
+
+def test_an_idle_query_waits_at_the_server_and_lag_is_not_asked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(0)
+    reader = reader_of(known, monkeypatch)
+    assert reader.latestOffset(START, LIMIT) == START
+    assert (known.asked, known.waited) == (1, 1)
+    assert reader.reportLatestOffset() == START
+    assert known.asked == 1
+    known.now += HEADS_AGE_MAX * 2
+    reader.reportLatestOffset()
+    assert known.asked == 2
+
+
+def test_few_messages_are_held_back_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(0)
+    reader = reader_of(known, monkeypatch, minOffsetsPerTrigger=10, maxTriggerDelay="30s")
+    known.heads = [9]
+    assert reader.latestOffset(START, LIMIT) == START
+    known.now += 29
+    assert reader.latestOffset(START, LIMIT) == START
+    known.now += 2
+    assert reader.latestOffset(START, LIMIT)["p"] == {"0": 9}
+    known.heads = [19]
+    assert reader.latestOffset(Progress(UUID, {0: 9}).as_json(), LIMIT)["p"] == {"0": 19}
+
+
+def test_a_run_with_an_end_reads_to_where_it_began_and_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(5)
+    reader = reader_of(known, monkeypatch, minOffsetsPerTrigger=10)
+    reader.prepareForTriggerAvailableNow()
+    known.heads = [500, 3]
+    end = reader.latestOffset(START, LIMIT)
+    assert end["p"] == {"0": 5, "1": 0}
+    assert reader.latestOffset(end, LIMIT) == end
+
+
+def test_a_query_begins_where_its_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(7, 9)
+    assert reader_of(known, monkeypatch).initialOffset()["p"] == {"0": 7, "1": 9}
+    assert reader_of(known, monkeypatch, startingOffsets="earliest").initialOffset()["p"] == {"0": 0, "1": 0}
+    named = reader_of(known, monkeypatch, startingOffsets='{"orders": {"0": 3}}').initialOffset()
+    assert named["p"] == {"0": 3, "1": 9}
