@@ -1,0 +1,301 @@
+"""Merge: many small Parquet files of a folder into few larger ones.
+
+A plain folder has no transactions, so the order of the steps is what keeps readers right. For each new file: it is
+written aside and synced; a note of what it replaces is synced; it gets its name; the old files go; the note goes. A
+crash behind the note is finished by the next merge, before anything else. From the new name to the last old file, some
+milliseconds, a reader that lists the folder may see the rows of one new file twice; it never misses any.
+
+Only files that are named after offsets are merged, and never those that a writer may still write again: ranges that
+an export has not finished, and in other lakes what is not older than the newest file by an hour, because a pipeline
+repeats its last batch after a crash.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no stubs
+from pyspark.sql import SparkSession
+
+from courser.jobs.export_manifest import BOOKS, Manifest, load_manifest, save_manifest
+from courser.jobs.tasks import run_in_tasks
+from courser.lake.locks import only_writer
+from courser.lake.naming import range_file_name, range_of_name, value_of_folder
+from courser.lake.parquet_files import ParquetOptions, write_parquet
+from courser.lake.whole_files import remove_partial_files, sync_folder, write_whole
+
+SMALL_SIZE = 64 * 1024 * 1024
+"""Bytes below which a file is worth merging."""
+TARGET_SIZE = 256 * 1024 * 1024
+"""Bytes of a merged file, about: large enough for fast scans, small enough for one task."""
+UNSETTLED_SECONDS = 3600.0
+"""How much older than the newest file one must be in a lake of a pipeline: longer than any batch takes."""
+_NOTES = "merging"
+"""The folder with notes, in the lake's books."""
+_ASIDE_SUFFIX = ".merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """What a merge did."""
+
+    folder_count: int
+    """Folders in which something was merged."""
+    merged_count: int
+    """Files that are gone."""
+    file_count: int
+    """Files that took their place."""
+    row_count: int
+    size_before: int
+    size_after: int
+    finished_count: int
+    """Merges that an earlier run had left half-done."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    first: int
+    last: int
+    size: int
+    written_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Files of one folder that become one."""
+
+    root: Path
+    files: tuple[_File, ...]
+    compression: str
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def name(self) -> str:
+        return range_file_name(self.files[0].first, self.files[-1].last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    row_count: int
+    size: int
+
+
+def merge(
+    spark: SparkSession,
+    lake: Path,
+    *,
+    small_size: int = SMALL_SIZE,
+    target_size: int = TARGET_SIZE,
+    compression: str = "zstd",
+) -> MergeReport:
+    """Merge the small files of every folder below ``lake``: a whole lake, or the folder of a topic.
+
+    Exports into the same topics must not run meanwhile; that is seen to. Pipelines may.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        FolderInUse: an export or another merge is at work.
+    """
+    began = time.monotonic()
+    lake = lake.absolute()
+    if not lake.is_dir():
+        raise FileNotFoundError(f"there is no folder {lake}")
+    reports = [_merge_root(spark, root, small_size, target_size, compression) for root in _roots(lake)]
+    return MergeReport(
+        folder_count=sum(report.folder_count for report in reports),
+        merged_count=sum(report.merged_count for report in reports),
+        file_count=sum(report.file_count for report in reports),
+        row_count=sum(report.row_count for report in reports),
+        size_before=sum(report.size_before for report in reports),
+        size_after=sum(report.size_after for report in reports),
+        finished_count=sum(report.finished_count for report in reports),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _roots(lake: Path) -> list[Path]:
+    """The folders that have books of their own: those of exported topics; the lake itself for all that is left."""
+    exported = sorted(path.parent for path in lake.rglob(BOOKS) if path.is_dir() and path.parent != lake)
+    return [*exported, lake]
+
+
+def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: int, compression: str) -> MergeReport:
+    began = time.monotonic()
+    with only_writer(root / BOOKS):
+        finished_count = _finish_old(root)
+        manifest = load_manifest(root)
+        work = list(_plan(root, manifest, small_size, target_size, compression))
+        if work and manifest is not None:
+            # Before the first merge: from now on no range of it can be written again.
+            save_manifest(root, replace(manifest, is_merged=True))
+        merged = run_in_tasks(spark, _merge_files, work, weight=lambda item: item.size)
+    return MergeReport(
+        folder_count=len({item.files[0].path.parent for item in work}),
+        merged_count=sum(len(item.files) for item in work),
+        file_count=len(work),
+        row_count=sum(each.row_count for each in merged),
+        size_before=sum(item.size for item in work),
+        size_after=sum(each.size for each in merged),
+        finished_count=finished_count,
+        seconds=time.monotonic() - began,
+    )
+
+
+# --- planning -----------------------------------------------------------------------------------------
+
+
+def _plan(
+    root: Path, manifest: Manifest | None, small_size: int, target_size: int, compression: str
+) -> Iterator[_Work]:
+    by_folder = {folder: sorted(files, key=lambda file: file.first) for folder, files in _folders(root)}
+    is_settled = _settled(by_folder, manifest)
+    for _, files in sorted(by_folder.items()):
+        taken = {file.path.name for file in files}
+        for run in _runs(files, small_size, target_size, is_settled):
+            work = _Work(root, tuple(run), compression)
+            if len(run) > 1 and work.name not in taken:
+                yield work
+
+
+def _runs(
+    files: list[_File], small_size: int, target_size: int, is_settled: Callable[[_File], bool]
+) -> Iterator[list[_File]]:
+    """Small files that follow one another. Those that overlap are of writers that nobody here knows: left alone."""
+    run: list[_File] = []
+    size = 0
+    for file in files:
+        is_wanted = is_settled(file) and file.size < small_size
+        if run and (not is_wanted or size >= target_size or file.first <= run[-1].last):
+            yield run
+            run, size = [], 0
+        if is_wanted:
+            run.append(file)
+            size += file.size
+    yield run
+
+
+def _settled(by_folder: dict[Path, list[_File]], manifest: Manifest | None) -> Callable[[_File], bool]:
+    """Whether nobody will write a file again."""
+    if manifest is not None:
+        unfinished = {(str(part.partition), part.start) for part in manifest.unfinished}
+        return lambda file: (_partition_of(file.path.parent), file.first) not in unfinished
+    newest = max((file.written_at for files in by_folder.values() for file in files), default=0.0)
+    return lambda file: file.written_at < newest - UNSETTLED_SECONDS
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, list[_File]]]:
+    """Every folder below with files that are named after offsets; topics with books of their own are left out."""
+    found = sorted(path for path in root.rglob("*.parquet") if _root_of(path, root) == root)
+    for folder, paths in groupby(found, key=lambda path: path.parent):
+        files = [
+            _File(path, *offsets, path.stat().st_size, path.stat().st_mtime)
+            for path in paths
+            if (offsets := range_of_name(path.name)) is not None
+        ]
+        if files:
+            yield folder, files
+
+
+def _root_of(path: Path, top: Path) -> Path:
+    """The folder with the books that a file belongs to."""
+    for parent in path.parents:
+        if parent == top or (parent / BOOKS).is_dir():
+            return parent
+    return top
+
+
+def _partition_of(folder: Path) -> str | None:
+    """The topic's partition that a folder belongs to, as far as its name or those above it say."""
+    for name in (folder.name, *(parent.name for parent in folder.parents)):
+        found = value_of_folder(name)
+        if found is not None and found[0] == "partition":
+            return found[1]
+    return None
+
+
+# --- in a task ----------------------------------------------------------------------------------------
+
+
+def _merge_files(work: _Work) -> _Merged:
+    target = work.files[0].path.parent / work.name
+    if _note_path(work).exists():
+        # An earlier try of this task got so far that only one way is left: on.
+        _finish_note(work.root, _note_path(work))
+    elif all(file.path.exists() for file in work.files):
+        _merge_anew(work)
+    # Else an earlier try of this task has done everything.
+    return _Merged(pq.read_metadata(target).num_rows, target.stat().st_size)
+
+
+def _merge_anew(work: _Work) -> None:
+    paths = [file.path for file in work.files]
+    schema = pq.read_schema(paths[0]).remove_metadata()
+    options = ParquetOptions(compression=work.compression)
+    write_parquet(paths[0].parent, _aside(work.name), _batches(paths, schema), schema, options=options)
+    note = {
+        "folder": str(paths[0].parent.relative_to(work.root)),
+        "name": work.name,
+        "replaces": [path.name for path in paths],
+    }
+    # From here on it happens, now or at the next merge.
+    write_whole(_note_path(work), json.dumps(note).encode())
+    _finish_note(work.root, _note_path(work))
+
+
+def _aside(name: str) -> str:
+    """Where the new file waits, whole: hidden from readers of the folder, also from those that ask for no suffix."""
+    return f".{name}{_ASIDE_SUFFIX}"
+
+
+def _batches(paths: Iterable[Path], schema: Any) -> Iterator[Any]:
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield batch.cast(schema)
+
+
+def _note_path(work: _Work) -> Path:
+    folder = str(work.files[0].path.parent.relative_to(work.root))
+    return work.root / BOOKS / _NOTES / f"{quote(folder, safe='')} {work.name}.json"
+
+
+def _finish_note(root: Path, path: Path) -> None:
+    """The new file for the old ones."""
+    note = json.loads(path.read_bytes())
+    folder = root / note["folder"]
+    aside = folder / _aside(note["name"])
+    if aside.exists():
+        aside.replace(folder / note["name"])
+        # Before anything is removed: a power cut must not leave neither.
+        sync_folder(folder)
+    for name in note["replaces"]:
+        (folder / name).unlink(missing_ok=True)
+    # Before the note is: else a power cut brings old files back, and nobody knows that they are old.
+    sync_folder(folder)
+    path.unlink()
+    sync_folder(path.parent)
+
+
+def _finish_old(root: Path) -> int:
+    """What an earlier run left: notes are carried out, everything else that is half-made is removed."""
+    folder = root / BOOKS / _NOTES
+    notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    for path in notes:
+        _finish_note(root, path)
+    for path in root.rglob(f".*{_ASIDE_SUFFIX}"):
+        if _root_of(path, root) == root:
+            path.unlink()
+    if load_manifest(root) is not None:
+        # Only an export leaves partial files below its own topic, and it cannot be at work now.
+        remove_partial_files(root)
+    return len(notes)

@@ -1,0 +1,155 @@
+"""Merge on Spark: fewer files with the same rows, and no way to lose or double one."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from courser.jobs import merge as merge_module
+from courser.jobs.export import export
+from courser.jobs.export_manifest import BOOKS, ManifestRefused
+from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
+from courser.lake.naming import range_file_name
+from courser.lake.parquet_files import write_parquet
+from tests.jobs.topics import connected, fill_topic, make_topic, options_of
+from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
+from tests.servers import RunningServer
+
+STEP = 10
+
+
+def small_files(lake: Path, count: int, *, partition: int = 0) -> None:
+    """Files of ten rows each, all but the last one two hours old."""
+    for number in range(count):
+        name = range_file_name(number * STEP, number * STEP + STEP - 1)
+        root = lake / f"partition={partition}"
+        for file in write_parquet(root, name, [batch_of(number * STEP, STEP)], SCHEMA, folder_columns=["day"]):
+            if number < count - 1:
+                age(file.path)
+
+
+def age(path: Path) -> None:
+    then = path.stat().st_mtime - 2 * UNSETTLED_SECONDS
+    os.utime(path, (then, then))
+
+
+def names_below(lake: Path) -> list[str]:
+    return sorted(path.name for path in lake.rglob("*.parquet"))
+
+
+def test_small_files_become_one_and_no_row_changes(spark: SparkSession, tmp_path: Path) -> None:
+    small_files(tmp_path, 6)
+    before = ask_duckdb(tmp_path, "select * from lake order by all")
+    report = merge(spark, tmp_path)
+    assert (report.folder_count, report.merged_count, report.file_count, report.row_count) == (1, 5, 1, 50)
+    assert names_below(tmp_path) == [range_file_name(0, 49), range_file_name(50, 59)]
+    assert ask_duckdb(tmp_path, "select * from lake order by all") == before
+    assert offsets_by_polars(tmp_path) == list(range(60))
+    assert spark.read.parquet(str(tmp_path)).count() == 60
+
+
+def test_a_second_merge_finds_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    small_files(tmp_path, 6)
+    merge(spark, tmp_path)
+    assert merge(spark, tmp_path).file_count == 0
+
+
+def test_folders_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
+    # The first hour's rows are of one day, all others of the next.
+    small_files(tmp_path, 9)
+    small_files(tmp_path, 9, partition=1)
+    assert merge(spark, tmp_path).folder_count == 4
+    days = ask_duckdb(tmp_path, 'select "partition", day, count(*) from lake group by all order by all')
+    assert [row[2] for row in days] == [60, 30, 60, 30]
+
+
+def test_large_files_and_the_newest_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    small_files(tmp_path, 4)
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*.parquet")]
+    assert merge(spark, tmp_path, small_size=min(sizes)).file_count == 0
+    assert merge(spark, tmp_path, target_size=2 * min(sizes)).file_count == 1
+    assert range_file_name(30, 39) in names_below(tmp_path)
+    assert offsets_by_duckdb(tmp_path) == list(range(40))
+
+
+def test_files_that_overlap_or_are_named_otherwise_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    small_files(tmp_path, 1)
+    for name in (range_file_name(5, 9), range_file_name(0, 4), "part-0.parquet", "part-1.parquet"):
+        for file in write_parquet(tmp_path / "partition=0", name, [batch_of(0, 5)], SCHEMA, folder_columns=["day"]):
+            age(file.path)
+    before = names_below(tmp_path)
+    # The two together would take the name of the one that holds other rows.
+    age(next(tmp_path.rglob(range_file_name(0, 9))))
+    write_parquet(tmp_path / "partition=0", range_file_name(50, 59), [batch_of(50, 5)], SCHEMA, folder_columns=["day"])
+    assert merge(spark, tmp_path).file_count == 0
+    assert set(before) < set(names_below(tmp_path))
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def killed_before(step: str) -> Callable[..., object]:
+    def die(*_: object, **__: object) -> None:
+        raise Killed(step)
+
+    return die
+
+
+STEPS = {
+    "before the note": (merge_module, "write_whole"),
+    "before the new name": (merge_module, "_finish_note"),
+    "before the old files go": (Path, "unlink"),
+}
+
+
+@pytest.mark.parametrize("moment", STEPS)
+def test_a_merge_that_was_killed_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(tmp_path, 6)
+    # The tasks' own code, in this process, so that it can be stopped where it hurts.
+    work = list(merge_module._plan(tmp_path, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE, "zstd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(*STEPS[moment], killed_before(moment))
+        with pytest.raises(Killed):
+            merge_module._merge_files(work[0])
+    seen = offsets_by_duckdb(tmp_path)
+    assert set(seen) == set(range(60)), "no reader ever misses a row"
+    report: MergeReport = merge(spark, tmp_path)
+    assert report.finished_count == (0 if moment == "before the note" else 1)
+    assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(60))
+    assert names_below(tmp_path) == [range_file_name(0, 49), range_file_name(50, 59)]
+    hidden = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in (".merged", ".partial")]
+    assert hidden == []
+
+
+def test_a_task_that_runs_again_changes_nothing(tmp_path: Path) -> None:
+    small_files(tmp_path, 6)
+    work = list(merge_module._plan(tmp_path, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE, "zstd"))
+    first = merge_module._merge_files(work[0])
+    assert merge_module._merge_files(work[0]) == first
+    assert offsets_by_duckdb(tmp_path) == list(range(60))
+
+
+def test_a_merged_export_goes_on_but_cannot_be_written_again(
+    spark: SparkSession, server: RunningServer, tmp_path: Path
+) -> None:
+    with connected(server) as client:
+        make_topic(client, "merged")
+        fill_topic(client, "merged", 400)
+    options = options_of(server, "merged", maxBytesPerPartition="16 KiB")
+    folder = export(spark, options, tmp_path).folder
+    report = merge(spark, tmp_path)
+    assert report.file_count == 2
+    assert json.loads((folder / BOOKS / "export.json").read_bytes())["is_merged"]
+    with pytest.raises(ManifestRefused, match="its files were merged"):
+        export(spark, options, tmp_path, again=True)
+    with connected(server) as client:
+        fill_topic(client, "merged", 5, first=400)
+    export(spark, options, tmp_path)
+    rows = ask_duckdb(tmp_path, 'select "partition", "offset" from lake order by 1, 2')
+    assert rows == [(partition, offset) for partition in range(2) for offset in range(405)]
