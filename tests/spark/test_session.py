@@ -1,11 +1,13 @@
 """The session: what it is told, and what its workers run on."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from courser.spark.session import session_settings
-from tests.spark_fixtures import Cluster
+from tests.spark_fixtures import PATIENCE, Cluster
 
 
 def test_times_are_utc_and_shuffles_small(spark: SparkSession) -> None:
@@ -41,3 +43,19 @@ def test_a_cluster_runs_tasks_in_processes_of_both_workers(cluster: Cluster) -> 
     print(len(set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(parent).collect())))
     """
     assert cluster.run(code).split() == ["2"]
+
+
+def test_a_java_that_does_not_start_is_said_with_the_reason_and_the_log(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from courser.spark.session import spark_session
+options = {{"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+UseParallelGC"}}
+spark_session("broken", "local[1]", options, log=Path("{tmp_path}/java.log"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("courser.spark.session.JavaFailed: Spark does not start: ")
+    assert "Conflicting collector" in last or "Multiple garbage collectors" in last
+    assert str(tmp_path / "java.log") in last

@@ -10,9 +10,9 @@ from courser.cli.failures import Failure
 from courser.cli.terminal import say
 from courser.errors import CourserError
 from courser.spark.failures import keep_trace, one_line
-from courser.spark.java import JavaMissing, cache_directory
+from courser.spark.java import JavaMissing
 from courser.spark.preparing import InstallationFailed, prepare
-from courser.spark.session import PackageMissing
+from courser.spark.session import PackageMissing, default_log
 
 
 def prepare_spark(*extras: str) -> None:
@@ -29,7 +29,7 @@ def prepare_spark(*extras: str) -> None:
 
 def spark_log() -> Path:
     """Where Java's output and the traces of failures go."""
-    return cache_directory(os.environ) / "spark.log"
+    return default_log(os.environ)
 
 
 @contextmanager

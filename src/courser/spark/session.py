@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.errors import CourserError
-from courser.spark.java import find_java
+from courser.spark.java import cache_directory, find_java
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 DEFAULTS: Mapping[str, str] = {
@@ -54,6 +56,18 @@ class PackageMissing(CourserError):
         return f"{self.name} is not installed: pip install 'courser[{self.extra}]'"
 
 
+class JavaFailed(CourserError):
+    """Java ended before Spark was up."""
+
+    def __init__(self, reason: str, log: Path) -> None:
+        super().__init__(reason, log)
+        self.reason = reason
+        self.log = log
+
+    def __str__(self) -> str:
+        return f"Spark does not start: {self.reason}; all that Java said is in {self.log}"
+
+
 def spark_session(
     app_name: str = "courser",
     master: str = "local[*]",
@@ -67,16 +81,16 @@ def spark_session(
         app_name: How Spark's own pages call it.
         master: Where it runs: ``local[2]``, ``spark://host:7077``...
         settings: Of Spark, over the defaults.
-        log: Where Java's output goes instead of the terminal; appended to.
+        log: Where Java's output goes, appended; None: ``spark.log`` in the user's cache directory.
 
     Raises:
         PackageMissing: pyspark or pyarrow.
         JavaMissing: There is no Java that runs Spark.
+        JavaFailed: There is one, and it did not start.
     """
     for name in ("pyspark", "pyarrow"):
         _import(name)
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -85,15 +99,32 @@ def spark_session(
         prepare_environment(os.environ, master)
     chosen = session_settings(app_name, master, settings or {})
     configuration = SparkConf().setAll(list(chosen.items()))
-    if log is not None and running is None and SparkContext._gateway is None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            gateway = launch_gateway(configuration, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)
+    if running is None and SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=_launch(configuration, log or default_log(os.environ)))
     session: SparkSession = SparkSession.builder.config(conf=configuration).getOrCreate()
     # It prints each error as a page of JSON at the moment it is made, before anybody could have handled it.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
+
+
+def default_log(environment: Mapping[str, str]) -> Path:
+    """Where Java's output goes if nobody says where."""
+    return cache_directory(environment) / "spark.log"
+
+
+def _launch(configuration: "SparkConf", log: Path) -> "JavaGateway":
+    """Start Java. What it prints goes to the log: its warnings are for those who build Spark."""
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        begin = output.tell()
+        try:
+            return launch_gateway(configuration, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            said = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+            raise JavaFailed("; ".join(said[:3]) or "it said nothing", log) from error
 
 
 def session_settings(app_name: str, master: str, settings: Mapping[str, str]) -> dict[str, str]:
