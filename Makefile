@@ -19,7 +19,7 @@ PYTHON3 ?= $(shell for python in python3 python3.11 python3.12 python3.13 python
 	done || true)
 
 # What an installation compiles, if it can.
-COMPILED := hatch_build.py $(wildcard src/courser/records/*.c)
+COMPILED := hatch_build.py $(wildcard src/courser/records/*.c src/courser/records/*.h)
 
 # Empty files inside .venv that say which set of packages is installed. What they depend on makes them stale.
 RUNTIME := $(VENV)/.runtime-installed

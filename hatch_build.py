@@ -1,4 +1,4 @@
-"""Compiles the one C file, where there is a compiler. Where there is none, the package works without it, in Python."""
+"""Compiles the one C module, where there is a compiler. Where there is none, the package works without, in Python."""
 
 import os
 import shlex

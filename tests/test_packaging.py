@@ -73,6 +73,8 @@ def test_the_source_archive_has_all_that_it_takes_to_build_and_to_test(sdist: Pa
     names = names_in_source(sdist)
     assert {
         "src/courser/records/_frame_walk.c",
+        "src/courser/records/_xxh3.h",
+        "src/courser/records/_classic_frames.h",
         "src/courser/py.typed",
         "hatch_build.py",
         "pyproject.toml",

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from courser.records import frame_walk, frame_walk_pure
+from courser.records import batch, classic_decoding, classic_encoding, frame_walk, frame_walk_pure, stored_header
 from courser.storage import index_entries
 
 compiled: ModuleType | None
@@ -29,4 +29,9 @@ def walk(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame_walk, "survey", module.survey)
         patch.setattr(index_entries, "first_in_cells", module.first_in_cells)
+        patch.setattr(batch, "check_batch", module.check_batch)
+        patch.setattr(stored_header, "seal_header", module.seal_header)
+        patch.setattr(classic_decoding, "survey_classic", module.survey_classic)
+        patch.setattr(classic_decoding, "frames_from_classic", module.frames_from_classic)
+        patch.setattr(classic_encoding, "classic_from_frames", module.classic_from_frames)
         yield module

@@ -4,6 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import pytest
 import xxhash
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.errors import ErrorCode, InvalidBatch
+from courser.records import frame_walk_pure
 from courser.records.batch import Batch, encode_batch, parse_batch
 from courser.records.classic import (
     ClassicLimits,
@@ -20,7 +22,7 @@ from courser.records.classic import (
     encode_classic,
     header_size_of,
 )
-from courser.records.classic_decoding import USUAL_LIMITS, decode_many
+from courser.records.classic_decoding import USUAL_LIMITS, decode_many, decode_usual
 from courser.records.classic_encoding import encode_many
 from courser.records.frames import layout_of
 from courser.records.user_headers import is_typed, typed_from_untyped, untyped_from_typed
@@ -345,6 +347,53 @@ class TestRoundTrip:
             position=0,
         )
         assert encode([short], dialect, base_offset=3, base_timestamp=4) == into[:end]
+
+    @every_dialect
+    @given(messages=messages_with(FAR), data=st.data())
+    def test_the_compiled_way_changes_nothing(
+        self, dialect: Dialect, messages: list[Message], data: st.DataObject
+    ) -> None:
+        section = bytearray(section_of(messages, dialect))
+        for _ in range(data.draw(st.integers(0, 2))):
+            section[data.draw(st.integers(0, len(section) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        view, count = memoryview(section), len(messages)
+        quick = decode_usual(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+        if quick is not None:
+            (slow,) = decode_many(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+            assert (quick.origin_timestamp, quick.body, quick.checksums) == (
+                slow.origin_timestamp,
+                slow.body,
+                slow.checksums,
+            )
+            assert quick.frames == slow.frames
+
+    @every_dialect
+    def test_usual_messages_go_the_compiled_way(self, walk: ModuleType, dialect: Dialect) -> None:
+        messages = [Message(b"x" * number, origin=ORIGIN + number) for number in range(5)]
+        section = memoryview(section_of(messages, dialect))
+        batch = decode_usual(section, 5, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+        assert (batch is None) == (walk is frame_walk_pure)
+
+    @every_dialect
+    @given(messages=messages_with(NEAR), data=st.data())
+    def test_frames_that_lie_are_not_followed(
+        self, walk: ModuleType, dialect: Dialect, messages: list[Message], data: st.DataObject
+    ) -> None:
+        (batch,) = decode(section_of(messages, dialect), len(messages), dialect)
+        into = bytearray(classic_size_max(batch.frames, dialect))
+        body = bytearray(batch.body)
+        body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        end = walk.classic_from_frames(
+            body[: data.draw(st.integers(0, len(body)))],
+            memoryview(into),
+            data.draw(st.integers(0, len(into) + 1)),
+            data.draw(st.integers(0, len(messages) + 1)),
+            dialect.header_size,
+            0,
+            0,
+            0,
+        )
+        assert end is None or end <= len(into)
 
     def test_many_messages_are_hashed_and_copied_like_few(self) -> None:
         messages = [Message(b"%03d" % number, origin=ORIGIN + number) for number in range(600)]

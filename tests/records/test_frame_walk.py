@@ -1,6 +1,7 @@
 """The walk over the frames exists twice, compiled and in Python: same results for good, cut and damaged bodies."""
 
 import os
+import random
 import subprocess
 import sys
 from types import ModuleType
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.errors import InvalidBatch
-from courser.records import frame_walk, frame_walk_pure
+from courser.records import batch, frame_walk, frame_walk_pure, layout
 from courser.records.batch import NewMessage, build_batch, encode_batch, parse_batch
+from courser.records.checksum import xxh3
 
 lengths = st.tuples(st.integers(0, 40), st.integers(0, 12))
 sizes = st.one_of(
@@ -94,6 +96,7 @@ def test_a_batch_is_refused_with_the_same_words(
     found = outcome()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame_walk, "survey", frame_walk_pure.survey)
+        patch.setattr(batch, "check_batch", frame_walk_pure.check_batch)
         assert outcome() == found
 
 
@@ -122,6 +125,87 @@ def test_the_first_frame_of_each_cell(
         begin += 48 + payload + headers
     assert list(zip(*(np.frombuffer(each, np.uint32).tolist() for each in (offsets, places)), strict=True)) == expected
     assert last_cell == max(seen)
+
+
+def with_right_checksum(wire: bytearray) -> bytearray:
+    """So that a batch is not refused for the checksum alone."""
+    count = int.from_bytes(wire[48:52], "little")
+    found = frame_walk_pure.survey(wire[256:], count)
+    checksums = b"" if found is None else found[2]
+    wire[40:48] = xxh3(bytes(wire[:40] + wire[48:52]) + checksums).to_bytes(8, "little")
+    return wire
+
+
+@given(frame_sizes=sizes, data=st.data())
+def test_whole_batches_with_damage_anywhere(
+    walk: ModuleType, frame_sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    wire = bytearray(encode_batch(build_batch([NewMessage(bytes(payload)) for payload, _ in frame_sizes])))
+    found = walk.check_batch(wire)
+    assert found is not None
+    assert found == frame_walk_pure.check_batch(wire)
+    wire[data.draw(st.integers(0, len(wire) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert walk.check_batch(wire) == frame_walk_pure.check_batch(wire)
+    with_right_checksum(wire)
+    assert walk.check_batch(wire) == frame_walk_pure.check_batch(wire)
+
+
+@given(data=st.binary(max_size=600))
+def test_bytes_that_are_no_batch(walk: ModuleType, data: bytes) -> None:
+    assert walk.check_batch(data) is None
+    length = len(data).to_bytes(8, "little")
+    assert walk.check_batch(data[:32] + length + data[40:]) == frame_walk_pure.check_batch(
+        data[:32] + length + data[40:]
+    )
+
+
+@pytest.mark.parametrize("position", [*range(52, 256), 256 + 40, 256 + 47, 256 + 24, 256 + 58 + 24])
+def test_each_byte_that_must_be_zero(walk: ModuleType, position: int) -> None:
+    wire = bytearray(encode_batch(build_batch([NewMessage(bytes(10)), NewMessage(bytes(10))])))
+    assert walk.check_batch(with_right_checksum(wire)) is not None
+    wire[position] += 1
+    assert walk.check_batch(with_right_checksum(wire)) is None
+
+
+def test_a_batch_over_the_limit_is_not_taken(walk: ModuleType) -> None:
+    payload_size = layout.BATCH_SIZE_MAX - layout.BATCH_HEADER_SIZE - layout.FRAME_HEADER_SIZE
+    wire = bytearray(encode_batch(build_batch([NewMessage(bytes(payload_size))])))
+    assert walk.check_batch(wire) is not None
+    assert walk.check_batch(bytearray(encode_batch(build_batch([NewMessage(bytes(payload_size + 1))])))) is None
+
+
+@given(
+    header=st.binary(min_size=256, max_size=256),
+    checksums=st.binary(max_size=200),
+    body_hash=st.integers(0, 2**64 - 1),
+)
+def test_the_hashes_of_a_header(walk: ModuleType, header: bytes, checksums: bytes, body_hash: int) -> None:
+    ours, theirs = bytearray(header), bytearray(header)
+    walk.seal_header(checksums, ours, body_hash)
+    frame_walk_pure.seal_header(checksums, theirs, body_hash)
+    assert ours == theirs
+    assert int.from_bytes(ours[40:48], "little") == xxh3(header[:40] + header[48:52] + checksums)
+    assert int.from_bytes(ours[240:248], "little") == body_hash
+    assert int.from_bytes(ours[248:], "little") == xxh3(bytes(ours[:248]))
+
+
+def test_every_length_is_hashed_as_the_package_does_it(walk: ModuleType) -> None:
+    if walk is frame_walk_pure:
+        # It uses the package.
+        return
+    source = random.Random(5)
+    data = source.randbytes(1 << 20)
+    lengths = [*range(4097), *(source.randrange(4097, len(data)) for _ in range(200)), len(data)]
+    for length in lengths:
+        start = source.randrange(len(data) - length + 1)
+        piece = data[start : start + length]
+        assert walk.xxh3(piece) == (xxh3(piece), xxh3(piece)), length
+
+
+@given(data=st.binary(max_size=2000))
+def test_any_bytes_are_hashed_as_the_package_does_it(walk: ModuleType, data: bytes) -> None:
+    if walk is not frame_walk_pure:
+        assert walk.xxh3(data) == (xxh3(data), xxh3(data))
 
 
 def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:

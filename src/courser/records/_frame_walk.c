@@ -1,4 +1,4 @@
-/* The two loops over messages on the path of a send, compiled.
+/* The loops over messages, and the header of a batch: what every send goes through, compiled.
  *
  * Same functions, same results as frame_walk_pure.py, which is used where this is not built; what they mean is said
  * there. Positions are those of layout.py. Nothing here raises for what a batch holds: that has one place, in Python.
@@ -10,32 +10,70 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_xxh3.h"
+
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "little-endian machines only: elsewhere the pure functions do the work"
 #endif
 
 enum {
+    BATCH_HEADER_SIZE = 256,
+    BATCH_SIZE_MAX = 64 * 1024 * 1024,
+    ORIGIN_TIMESTAMP_POSITION = 24,
+    BATCH_LENGTH_POSITION = 32,
+    BATCH_CHECKSUM_POSITION = 40,
+    MESSAGE_COUNT_POSITION = 48,
+    EXTENSION_POSITION = 52,
+    BODY_HASH_POSITION = 240,
+    HEADER_CHECKSUM_POSITION = 248,
+    CHECKSUMMED_SIZE = 44, /* of the header: all before the extension but the checksum itself */
     FRAME_HEADER_SIZE = 48,
     OFFSET_DELTA_POSITION = 24,
     LENGTHS_POSITION = 32,
     RESERVED_POSITION = 40,
 };
 
-static uint64_t
-load64(const char *from)
+/* --- arguments --- */
+
+static int
+are_so_many(Py_ssize_t argument_count, Py_ssize_t expected, const char *signature)
 {
-    uint64_t number;
-    memcpy(&number, from, sizeof number);
-    return number;
+    if (argument_count != expected)
+        PyErr_SetString(PyExc_TypeError, signature);
+    return argument_count == expected;
 }
 
-static uint32_t
-load32(const char *from)
+static int
+take_numbers(PyObject *const *arguments, int count, uint64_t *numbers)
 {
-    uint32_t number;
-    memcpy(&number, from, sizeof number);
-    return number;
+    for (int i = 0; i < count; i++) {
+        numbers[i] = PyLong_AsUnsignedLongLong(arguments[i]);
+        if (numbers[i] == UINT64_MAX && PyErr_Occurred())
+            return 0;
+    }
+    return 1;
 }
+
+static void
+release_buffers(Py_buffer *views, int count)
+{
+    while (count-- > 0)
+        PyBuffer_Release(&views[count]);
+}
+
+/* The last one is written to. */
+static int
+take_buffers(PyObject *const *arguments, int count, Py_buffer *views)
+{
+    for (int i = 0; i < count; i++)
+        if (PyObject_GetBuffer(arguments[i], &views[i], i + 1 < count ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0) {
+            release_buffers(views, i);
+            return 0;
+        }
+    return 1;
+}
+
+/* --- the frames of a batch --- */
 
 /* Both lengths of a frame are read as one number: payload_length above, user_headers_length below. */
 static uint64_t
@@ -52,7 +90,7 @@ typedef struct {
 
 /* Follow the lengths from frame to frame. Return whether exactly `count` frames fill the body. */
 static int
-walk(const char *body, uint64_t size, uint64_t count, int64_t *starts, char *checksums, Facts *facts)
+walk(const uint8_t *body, uint64_t size, uint64_t count, int64_t *starts, uint8_t *checksums, Facts *facts)
 {
     const uint64_t first_lengths = load64(body + LENGTHS_POSITION);
     const uint64_t first_size = frame_size_of(first_lengths);
@@ -60,7 +98,7 @@ walk(const char *body, uint64_t size, uint64_t count, int64_t *starts, char *che
     for (uint64_t number = 0; number < count; number++) {
         if (position + FRAME_HEADER_SIZE > size)
             return 0;
-        const char *frame = body + position;
+        const uint8_t *frame = body + position;
         const uint64_t lengths = load64(frame + LENGTHS_POSITION);
         starts[number] = (int64_t)position;
         memcpy(checksums + 8 * number, frame, 8);
@@ -82,10 +120,8 @@ static PyObject *
 survey(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
-    if (argument_count != 2) {
-        PyErr_SetString(PyExc_TypeError, "survey(body, count)");
+    if (!are_so_many(argument_count, 2, "survey(body, count)"))
         return NULL;
-    }
     const Py_ssize_t count = PyLong_AsSsize_t(arguments[1]);
     if (count == -1 && PyErr_Occurred())
         return NULL;
@@ -106,7 +142,8 @@ survey(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
         goto done;
     }
     Facts facts = {.reserved = 0, .is_numbered = 1, .is_uniform = 1};
-    if (walk(body.buf, (uint64_t)body.len, (uint64_t)count, starts, PyBytes_AsString(checksums), &facts))
+    if (walk(body.buf, (uint64_t)body.len, (uint64_t)count, starts, (uint8_t *)PyBytes_AsString(checksums),
+             &facts))
         result = Py_BuildValue("ny#OOO", facts.is_uniform ? body.len / count : 0, (const char *)starts,
                                facts.is_uniform ? 0 : size, checksums, facts.reserved ? Py_True : Py_False,
                                facts.is_numbered ? Py_True : Py_False);
@@ -123,10 +160,9 @@ static PyObject *
 first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
-    if (argument_count != 7) {
-        PyErr_SetString(PyExc_TypeError, "first_in_cells(starts, frame_size, count, position, offset, interval, cell)");
+    if (!are_so_many(argument_count, 7,
+                     "first_in_cells(starts, frame_size, count, position, offset, interval, cell)"))
         return NULL;
-    }
     int64_t numbers[6];
     for (int i = 0; i < 6; i++) {
         numbers[i] = PyLong_AsLongLong(arguments[i + 1]);
@@ -177,9 +213,135 @@ done:
     return result;
 }
 
+/* --- a whole batch --- */
+
+/* Whether the header of a batch is that of a send; the frames and the checksum are not looked at. */
+static int
+is_sent_header(const uint8_t *header, uint64_t size)
+{
+    if (size < BATCH_HEADER_SIZE || size > BATCH_SIZE_MAX || load64(header + BATCH_LENGTH_POSITION) != size)
+        return 0;
+    uint64_t extension = load32(header + EXTENSION_POSITION);
+    for (int position = EXTENSION_POSITION + 4; position < BATCH_HEADER_SIZE; position += 8)
+        extension |= load64(header + position);
+    const uint64_t count = load32(header + MESSAGE_COUNT_POSITION);
+    return !extension && count && count <= (size - BATCH_HEADER_SIZE) / FRAME_HEADER_SIZE;
+}
+
+static PyObject *
+check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    Py_buffer batch;
+    if (!are_so_many(argument_count, 1, "check_batch(data)") ||
+        PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *result = NULL;
+    /* Where the only frame begins, and what the checksum covers then: a single message needs no memory. */
+    int64_t one_start;
+    uint8_t one_covered[CHECKSUMMED_SIZE + 8];
+    int64_t *starts = &one_start;
+    uint8_t *covered = one_covered;
+    const uint8_t *const header = batch.buf;
+    const uint64_t size = (uint64_t)batch.len;
+    if (!is_sent_header(header, size))
+        goto refuse;
+    const uint64_t count = load32(header + MESSAGE_COUNT_POSITION);
+    if (count > 1) {
+        starts = PyMem_Malloc(count * sizeof *starts);
+        covered = PyMem_Malloc(CHECKSUMMED_SIZE + count * 8);
+        if (starts == NULL || covered == NULL) {
+            PyErr_NoMemory();
+            goto done;
+        }
+    }
+    memcpy(covered, header, BATCH_CHECKSUM_POSITION);
+    memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
+    uint8_t *const checksums = covered + CHECKSUMMED_SIZE;
+    Facts facts = {.reserved = 0, .is_numbered = 1, .is_uniform = 1};
+    const uint64_t body_size = size - BATCH_HEADER_SIZE;
+    if (!walk(header + BATCH_HEADER_SIZE, body_size, count, starts, checksums, &facts) || facts.reserved ||
+        !facts.is_numbered ||
+        xxh3_64(covered, CHECKSUMMED_SIZE + count * 8) != load64(header + BATCH_CHECKSUM_POSITION))
+        goto refuse;
+    result = Py_BuildValue("KKKy#y#", (unsigned long long)load64(header + ORIGIN_TIMESTAMP_POSITION),
+                           (unsigned long long)count, (unsigned long long)(facts.is_uniform ? body_size / count : 0),
+                           (const char *)starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts),
+                           (const char *)checksums, (Py_ssize_t)count * 8);
+    goto done;
+refuse:
+    result = Py_NewRef(Py_None);
+done:
+    if (starts != &one_start)
+        PyMem_Free(starts);
+    if (covered != one_covered)
+        PyMem_Free(covered);
+    PyBuffer_Release(&batch);
+    return result;
+}
+
+static PyObject *
+seal_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    Py_buffer views[2];
+    uint64_t body_hash;
+    if (!are_so_many(argument_count, 3, "seal_header(checksums, header, body_hash)") ||
+        !take_numbers(arguments + 2, 1, &body_hash) || !take_buffers(arguments, 2, views))
+        return NULL;
+    PyObject *result = NULL;
+    uint8_t one_covered[CHECKSUMMED_SIZE + 8];
+    uint8_t *const header = views[1].buf, *covered = one_covered;
+    const size_t size = (size_t)views[0].len;
+    if (views[1].len != BATCH_HEADER_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "no header of a batch");
+        goto done;
+    }
+    if (size > 8 && (covered = PyMem_Malloc(CHECKSUMMED_SIZE + size)) == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    memcpy(covered, header, BATCH_CHECKSUM_POSITION);
+    memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
+    memcpy(covered + CHECKSUMMED_SIZE, views[0].buf, size);
+    const uint64_t batch_checksum = xxh3_64(covered, CHECKSUMMED_SIZE + size);
+    memcpy(header + BATCH_CHECKSUM_POSITION, &batch_checksum, sizeof batch_checksum);
+    memcpy(header + BODY_HASH_POSITION, &body_hash, sizeof body_hash);
+    const uint64_t header_checksum = xxh3_64(header, HEADER_CHECKSUM_POSITION);
+    memcpy(header + HEADER_CHECKSUM_POSITION, &header_checksum, sizeof header_checksum);
+    result = Py_NewRef(Py_None);
+done:
+    if (covered != one_covered)
+        PyMem_Free(covered);
+    release_buffers(views, 2);
+    return result;
+}
+
+/* For tests: the hash as it is used here, and as it is on processors without AVX2. */
+static PyObject *
+xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    Py_buffer data;
+    if (!are_so_many(argument_count, 1, "xxh3(data)") || PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint64_t size = (uint64_t)data.len, hash = xxh3_64(data.buf, size);
+    const uint64_t plain_hash = size > 240 ? xxh3_long(data.buf, size, accumulate) : hash;
+    PyBuffer_Release(&data);
+    return Py_BuildValue("KK", (unsigned long long)hash, (unsigned long long)plain_hash);
+}
+
+#include "_classic_frames.h"
+
 static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, NULL},
     {"first_in_cells", (PyCFunction)(void (*)(void))first_in_cells, METH_FASTCALL, NULL},
+    {"check_batch", (PyCFunction)(void (*)(void))check_batch, METH_FASTCALL, NULL},
+    {"seal_header", (PyCFunction)(void (*)(void))seal_header, METH_FASTCALL, NULL},
+    {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
+    {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
+    {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},
+    {"xxh3", (PyCFunction)(void (*)(void))xxh3, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -192,5 +354,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__frame_walk(void)
 {
+    chosen_accumulate = best_accumulate();
     return PyModuleDef_Init(&definition);
 }

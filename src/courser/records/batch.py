@@ -8,12 +8,14 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.checksum import xxh3
+from courser.records.frame_walk import check_batch
 from courser.records.frames import (
     FrameLayout,
     frame_checksum,
@@ -28,9 +30,8 @@ _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
 
-@dataclass(slots=True)
-class Batch:
-    """Messages on their way in. Never changed; not frozen, because one is made per send."""
+class Batch(msgspec.Struct):
+    """Messages on their way in. Never changed; not frozen and no dataclass, because one is made per send."""
 
     origin_timestamp: int
     count: int
@@ -44,13 +45,6 @@ class Batch:
     def size(self) -> int:
         """Bytes on the wire and, uncompressed, on disk."""
         return layout.BATCH_HEADER_SIZE + len(self.body)
-
-
-def batch_checksum(header: Buffer, checksums: Buffer) -> int:
-    """XXH3-64 of the wire header without its checksum field, followed by the checksum fields of the frames."""
-    head = header[: layout.BATCH_CHECKSUM_POSITION]
-    count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
-    return xxh3(b"".join((head, count, checksums)))
 
 
 def checksum_of_wire_fields(
@@ -76,30 +70,39 @@ def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
         InvalidBatch: with the number a client understands.
     """
     view = memoryview(data)
-    if len(view) < layout.BATCH_HEADER_SIZE:
-        raise InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are less than a batch header")
-    _, _, _, origin_timestamp, batch_length, claimed_checksum, count = layout.WIRE_HEADER.unpack_from(view)
-    if batch_length != len(view):
-        raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_SIZE, f"its length field says {batch_length}, but {len(view)} bytes came"
-        )
-    if batch_length > layout.BATCH_SIZE_MAX:
-        raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_SIZE, f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
-        )
-    if bytes(view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE]) != layout.NO_EXTENSION:
-        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
+    found = check_batch(view)
+    if found is None:
+        raise _what_is_wrong(view)
+    origin_timestamp, count, frame_size, starts, checksums = found
     body = view[layout.BATCH_HEADER_SIZE :]
-    frames, checksums, has_reserved, is_numbered = survey_frames(body, count)
-    if has_reserved:
-        raise InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
-    if not is_numbered:
-        raise InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
-    if batch_checksum(view, checksums) != claimed_checksum:
-        raise InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
+    frames = FrameLayout(count, frame_size, starts, len(body))
     if verify_frames and (wrong := wrong_frame_checksums(body, frames)):
         raise InvalidBatch(ErrorCode.INVALID_MESSAGE_CHECKSUM, f"the checksum of message {wrong[0]} does not match")
     return Batch(origin_timestamp, count, body, frames, checksums)
+
+
+def _what_is_wrong(view: memoryview) -> InvalidBatch:
+    """The first thing that is wrong with a batch that ``check_batch`` did not take."""
+    if len(view) < layout.BATCH_HEADER_SIZE:
+        return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are less than a batch header")
+    _, _, _, _, batch_length, _, count = layout.WIRE_HEADER.unpack_from(view)
+    if batch_length != len(view):
+        reason = f"its length field says {batch_length}, but {len(view)} bytes came"
+        return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
+    if batch_length > layout.BATCH_SIZE_MAX:
+        reason = f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
+        return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
+    if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+        return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
+    try:
+        _, _, has_reserved, is_numbered = survey_frames(view[layout.BATCH_HEADER_SIZE :], count)
+    except InvalidBatch as error:
+        return error
+    if has_reserved:
+        return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
+    if not is_numbered:
+        return InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
+    return InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
 
 
 @dataclass(frozen=True, slots=True)

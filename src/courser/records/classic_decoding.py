@@ -34,6 +34,7 @@ from courser.records.classic_tails import (
     write_checksums,
     xxh3_of_each,
 )
+from courser.records.frame_walk import frames_from_classic, survey_classic
 from courser.records.frames import FrameLayout
 from courser.records.user_headers import USER_HEADERS_SIZE_MAX, typed_from_untyped
 
@@ -139,15 +140,39 @@ def decode_classic(
             payload_size_max=limits.payload_size_max,
             user_headers_size_max=limits.user_headers_size_max,
         )
-        if batch is not None:
-            return [batch]
+    else:
+        batch = decode_usual(section, count, dialect=dialect, ids=ids, limits=limits)
+    if batch is not None:
+        return [batch]
     return decode_many(section, count, dialect=dialect, ids=ids, limits=limits)
+
+
+def decode_usual(
+    section: memoryview, count: int, *, dialect: Dialect, ids: Callable[[int], bytes], limits: ClassicLimits
+) -> Batch | None:
+    """Messages that are good, go into one batch and keep their user headers as they are, in one compiled pass.
+
+    None if that is not so, or if nothing was compiled: then ``decode_many`` does it, or says what is wrong.
+    """
+    header_size = dialect.header_size
+    found = survey_classic(section, count, header_size, limits.payload_size_max, limits.user_headers_size_max)
+    if found is None:
+        return None
+    absent_id_count, size, origin_timestamp = found
+    new_ids = ids(absent_id_count) if absent_id_count else b""
+    # Not zeroed: every byte of it is written.
+    body = np.empty(size, np.uint8).data
+    made = frames_from_classic(section, new_ids, body, count, header_size, origin_timestamp)
+    if made is None:
+        return None
+    frame_size, starts, checksums = made
+    return Batch(origin_timestamp, count, body, FrameLayout(count, frame_size, starts, size), checksums)
 
 
 def decode_many(
     section: memoryview, count: int, *, dialect: Dialect, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> list[Batch]:
-    """``decode_classic`` for any number of messages, without its short cut for one."""
+    """``decode_classic`` for whatever there is, without its short cuts."""
     places, sizes = _find_messages(section, count, dialect)
     headers = read_headers(places.buffer, places.starts, places.stride, dialect.header)
     _check_headers(headers, sizes, dialect, limits)

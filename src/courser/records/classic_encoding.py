@@ -14,6 +14,7 @@ from courser.records.classic_tails import (
     write_checksums,
     xxh3_of_each,
 )
+from courser.records.frame_walk import classic_from_frames
 from courser.records.frames import FrameLayout
 from courser.records.user_headers import untyped_from_typed
 
@@ -58,7 +59,15 @@ def encode_classic(
     Raises:
         ValueError: the buffer is too small; nothing was written.
     """
-    encode = encode_single if frames.count == 1 else encode_many
+    encode = encode_many
+    if frames.count == 1:
+        encode = encode_single
+    elif dialect is not Dialect.SDK_0_5 and position + classic_size_max(frames, dialect) <= len(into):
+        # Not for SDK 0.5: only that one knows CRC-32, which is not compiled.
+        bases = base_offset, base_timestamp, origin_timestamp
+        end = classic_from_frames(body, into, position, frames.count, dialect.header_size, *bases)
+        if end is not None:
+            return end
     return encode(
         body,
         frames,
@@ -82,7 +91,7 @@ def encode_many(
     into: memoryview,
     position: int,
 ) -> int:
-    """``encode_classic`` for any number of messages, without its short cut for one."""
+    """``encode_classic`` for whatever there is, without its short cuts."""
     stored = read_headers(body, frames.starts, frames.frame_size, FRAME_HEADER)
     source = Places(body, layout.FRAME_HEADER_SIZE, frames.starts, frames.frame_size)
     converted: dict[int, bytes] = {}
@@ -102,6 +111,5 @@ def encode_many(
     headers["payload_length"] = stored["payload_length"]
     write_headers(target.buffer, starts, stride, headers)
     copy_tails(source, target, converted)
-    # SDK 0.5 is the only one that knows CRC-32.
     write_checksums(target, crc32_of_each(target) if dialect is Dialect.SDK_0_5 else xxh3_of_each(target))
     return end

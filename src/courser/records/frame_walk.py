@@ -1,10 +1,12 @@
-"""Chooses who walks over the frames: the compiled functions if they were built, else the same in Python.
+"""Chooses who walks over the messages of a batch: the compiled functions if they were built, else the same in Python.
 
-The only place that knows there are two. ``COURSER_PURE=1`` in the environment asks for Python.
+The only place that knows there are two. ``COURSER_PURE=1`` in the environment asks for Python. What the functions do is
+said in ``frame_walk_pure``.
 """
 
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import TypeAlias
 
 from courser.model.buffers import Buffer
@@ -12,16 +14,30 @@ from courser.records import frame_walk_pure
 
 Survey: TypeAlias = Callable[[Buffer, int], tuple[int, bytes, bytes, bool, bool] | None]
 FirstInCells: TypeAlias = Callable[[Buffer, int, int, int, int, int, int], tuple[bytes, bytes, int]]
+CheckBatch: TypeAlias = Callable[[Buffer], tuple[int, int, int, bytes, bytes] | None]
+SealHeader: TypeAlias = Callable[[Buffer, bytearray, int], None]
+SurveyClassic: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int] | None]
+FramesFromClassic: TypeAlias = Callable[[Buffer, Buffer, memoryview, int, int, int], tuple[int, bytes, bytes] | None]
+ClassicFromFrames: TypeAlias = Callable[[Buffer, memoryview, int, int, int, int, int, int], int | None]
 
 
-def _choose() -> tuple[Survey, FirstInCells, bool]:
+def _choose() -> ModuleType:
     if not os.environ.get("COURSER_PURE"):
         try:
             from courser.records import _frame_walk  # noqa: PLC0415 -- not there if nothing could compile it
         except ImportError:
-            return frame_walk_pure.survey, frame_walk_pure.first_in_cells, False
-        return _frame_walk.survey, _frame_walk.first_in_cells, True
-    return frame_walk_pure.survey, frame_walk_pure.first_in_cells, False
+            return frame_walk_pure
+        return _frame_walk
+    return frame_walk_pure
 
 
-survey, first_in_cells, is_compiled = _choose()
+_chosen = _choose()
+is_compiled = _chosen is not frame_walk_pure
+
+survey: Survey = _chosen.survey
+first_in_cells: FirstInCells = _chosen.first_in_cells
+check_batch: CheckBatch = _chosen.check_batch
+seal_header: SealHeader = _chosen.seal_header
+survey_classic: SurveyClassic = _chosen.survey_classic
+frames_from_classic: FramesFromClassic = _chosen.frames_from_classic
+classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames

@@ -1,4 +1,4 @@
-"""The loops over the messages of a batch, in Python and numpy: what ``_frame_walk.c`` does where it could be built.
+"""What is done with all messages of a batch at once, in Python and numpy: ``_frame_walk.c`` does it where it was built.
 
 Both do the same, and ``tests/records/test_frame_walk.py`` holds them to it. Frames of one size are found with one
 comparison and read with strided views; mixed sizes need one walk over the length fields.
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from courser.model.buffers import Buffer
 from courser.records import layout
+from courser.records.checksum import xxh3
 
 _unpack_header = layout.FRAME_HEADER.unpack_from
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
 """The lengths of the frame that begins at a position."""
 _pack = struct.Struct("<I").pack
+_pack_hash = struct.Struct("<Q").pack_into
 _ZERO = np.zeros(1, np.uint32)
 
 
@@ -138,3 +140,82 @@ def first_in_cells(
     if len(places):
         cell = int(places[-1]) // interval
     return (numbers + np.uint32(offset)).tobytes(), places.tobytes(), cell
+
+
+def check_batch(data: Buffer) -> tuple[int, int, int, bytes, bytes] | None:
+    """Look at a batch as a producer sent it; None if anything is wrong with it. Messages are not hashed.
+
+    Returns the smallest creation time, the number of messages, the size of every frame or 0, where each begins, and
+    their checksum fields: the last three as ``survey`` does.
+    """
+    view = memoryview(data)
+    size = len(view)
+    if not layout.BATCH_HEADER_SIZE <= size <= layout.BATCH_SIZE_MAX:
+        return None
+    _, _, _, origin_timestamp, batch_length, checksum, count = layout.WIRE_HEADER.unpack_from(view)
+    if batch_length != size or view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+        return None
+    found = survey(view[layout.BATCH_HEADER_SIZE :], count)
+    if found is None:
+        return None
+    frame_size, starts, checksums, has_reserved, is_numbered = found
+    if has_reserved or not is_numbered or batch_checksum(view, checksums) != checksum:
+        return None
+    return origin_timestamp, count, frame_size, starts, checksums
+
+
+def seal_header(checksums: Buffer, header: bytearray, body_hash: int) -> None:
+    """Put the three hashes into the header of a stored batch in which all else is written."""
+    _pack_hash(header, layout.BATCH_CHECKSUM_POSITION, batch_checksum(header, checksums))
+    _pack_hash(header, layout.BODY_HASH_POSITION, body_hash)
+    _pack_hash(header, layout.HEADER_CHECKSUM_POSITION, xxh3(header[: layout.HEADER_CHECKSUM_POSITION]))
+
+
+def batch_checksum(header: Buffer, checksums: Buffer) -> int:
+    """XXH3-64 of the wire header without its checksum field, followed by the checksum fields of the frames."""
+    head = header[: layout.BATCH_CHECKSUM_POSITION]
+    count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
+    return xxh3(b"".join((head, count, checksums)))
+
+
+# --- classic messages: only the compiled functions know a shorter way than ``records.classic`` ---
+
+
+def survey_classic(
+    section: Buffer, count: int, header_size: int, payload_size_max: int, user_headers_size_max: int
+) -> tuple[int, int, int] | None:
+    """Look at classic messages and their index; None if they are not good, or not to be converted here.
+
+    Returns how many have no id, how many bytes their frames have, and the smallest creation time.
+    """
+    del section, count, header_size, payload_size_max, user_headers_size_max
+    return None
+
+
+def frames_from_classic(
+    section: Buffer, ids: Buffer, into: memoryview, count: int, header_size: int, first_origin: int
+) -> tuple[int, bytes, bytes] | None:
+    """Make frames of the messages that ``survey_classic`` looked at, in memory of just their size.
+
+    ``ids`` are for those that have none. Returns size, starts and checksum fields of the frames, as ``survey`` does.
+    """
+    del section, ids, into, count, header_size, first_origin
+    return None
+
+
+def classic_from_frames(
+    body: Buffer,
+    into: memoryview,
+    position: int,
+    count: int,
+    header_size: int,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+) -> int | None:
+    """Make classic messages of frames, at ``position`` of a buffer, and return where they end.
+
+    None if the frames do not fill the body, if the buffer is too small, or if they are not to be converted here.
+    """
+    del body, into, position, count, header_size, base_offset, base_timestamp, origin_timestamp
+    return None

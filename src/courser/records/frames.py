@@ -7,6 +7,7 @@ A *body* is the frames of one batch behind one another. All that a send needs to
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,9 +17,8 @@ from courser.records.checksum import xxh3
 from courser.records.frame_walk_pure import follow_lengths, pick
 
 
-@dataclass(slots=True)
-class FrameLayout:
-    """Where the frames of a body begin. Never changed; not frozen, because one is made per send."""
+class FrameLayout(msgspec.Struct, gc=False):
+    """Where the frames of a body begin. Never changed; not frozen and no dataclass, because one is made per send."""
 
     count: int
     frame_size: int

@@ -5,15 +5,16 @@ and two hashes. ``header_checksum`` covers every other byte of the header, ``bod
 so no flipped bit goes unnoticed. Both are checked on every read.
 """
 
-import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
-from courser.records.batch import Batch, batch_checksum, checksum_of_wire_fields, wire_header
+from courser.records.batch import Batch, wire_header
 from courser.records.checksum import xxh3
+from courser.records.frame_walk import seal_header
+from courser.records.frame_walk_pure import batch_checksum
 from courser.records.frames import FrameLayout, survey_frames
 
 NO_PRODUCER = bytes(16)
@@ -69,7 +70,6 @@ _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
 """``StoredHeader._make`` without its steps in between: one is made per batch that is read."""
 _pack_into = layout.STORED_HEADER.pack_into
-_pack_hash = struct.Struct("<Q").pack_into
 
 
 def stamp(
@@ -81,16 +81,19 @@ def stamp(
     sequence: int = 0,
 ) -> bytearray:
     """The 256 bytes that go in front of ``batch.body`` on disk."""
-    body, count = batch.body, batch.count
+    body = batch.body
     size = layout.BATCH_HEADER_SIZE + len(body)
-    wire = (identity.partition_id, base_offset, base_timestamp, batch.origin_timestamp, size)
     header = bytearray(layout.BATCH_HEADER_SIZE)
     _pack_into(
         header,
         0,
-        *wire,
-        checksum_of_wire_fields(*wire, count, batch.checksums),
-        count,
+        identity.partition_id,
+        base_offset,
+        base_timestamp,
+        batch.origin_timestamp,
+        size,
+        0,
+        batch.count,
         layout.MAGIC,
         layout.FORMAT_VERSION,
         _NO_CODEC,
@@ -107,8 +110,7 @@ def stamp(
         0,
     )
     # Last, and with little behind it: a large body drives all else out of the processor's caches.
-    _pack_hash(header, layout.BODY_HASH_POSITION, xxh3(body))
-    _pack_hash(header, layout.HEADER_CHECKSUM_POSITION, xxh3(header[: layout.HEADER_CHECKSUM_POSITION]))
+    seal_header(batch.checksums, header, xxh3(body))
     return header
 
 

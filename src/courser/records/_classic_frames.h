@@ -1,0 +1,259 @@
+/* Messages of SDKs 0.5 to 0.8 into stored frames and back, each in one pass: header, payload, hash while it is warm.
+ *
+ * Only what is usual: all else, and all that is wrong, is refused here and left to classic_decoding.py and
+ * classic_encoding.py, which do the same with numpy. Lengths are looked at again where they are followed: the memory is
+ * a client's.
+ */
+
+enum {
+    INDEX_ENTRY_SIZE = 16,
+    INDEX_END_POSITION = 4,
+    INDEX_TIMESTAMP_POSITION = 8,
+    CLASSIC_OFFSET_POSITION = 24,
+    CLASSIC_TIMESTAMP_POSITION = 32,
+    CLASSIC_ORIGIN_POSITION = 40,
+    CLASSIC_LENGTHS_POSITION = 48,
+    SHORT_HEADER_SIZE = 56,
+    LONG_HEADER_SIZE = 64,
+    ID_POSITION = 8,
+    ID_SIZE = 16,
+    TIMESTAMP_DELTA_POSITION = 28,
+};
+
+/* What the messages of one send have in common. */
+typedef struct {
+    uint64_t absent_id_count;
+    uint64_t body_size;
+    uint64_t first_origin;
+    uint64_t last_origin;
+} ClassicSums;
+
+static uint64_t
+tail_size_of(uint64_t lengths)
+{
+    return (lengths & UINT32_MAX) + (lengths >> 32);
+}
+
+static int
+has_no_id(const uint8_t *message)
+{
+    return !(load64(message + ID_POSITION) | load64(message + ID_POSITION + 8));
+}
+
+/* Look at every message of a section. Return whether all are good, and of a kind that is converted here. */
+static int
+sum_up_classic(const uint8_t *section, uint64_t size, uint64_t count, uint64_t header_size, const uint64_t *size_maxima,
+               ClassicSums *sums)
+{
+    const uint8_t *const block = section + count * INDEX_ENTRY_SIZE;
+    const uint64_t block_size = size - count * INDEX_ENTRY_SIZE;
+    uint64_t start = 0, last_offset = 0;
+    for (uint64_t number = 0; number < count; number++) {
+        const uint8_t *const entry = section + number * INDEX_ENTRY_SIZE, *const message = block + start;
+        const uint64_t end = number + 1 < count ? load32(entry + INDEX_END_POSITION) : block_size;
+        if (load32(entry) || load64(entry + INDEX_TIMESTAMP_POSITION) || end < start + header_size || end > block_size)
+            return 0;
+        const uint64_t lengths = load64(message + CLASSIC_LENGTHS_POSITION);
+        const uint64_t user_headers_size = lengths & UINT32_MAX, payload_size = lengths >> 32;
+        const uint64_t offset = load64(message + CLASSIC_OFFSET_POSITION);
+        const uint64_t origin = load64(message + CLASSIC_ORIGIN_POSITION);
+        if (header_size + user_headers_size + payload_size != end - start || payload_size > size_maxima[0] ||
+            user_headers_size > size_maxima[1] || offset < last_offset)
+            return 0;
+        /* The short header came with another form of user headers. */
+        if (header_size == SHORT_HEADER_SIZE ? user_headers_size != 0 : load64(message + SHORT_HEADER_SIZE) != 0)
+            return 0;
+        sums->absent_id_count += has_no_id(message);
+        sums->body_size += FRAME_HEADER_SIZE + user_headers_size + payload_size;
+        if (!number || origin < sums->first_origin)
+            sums->first_origin = origin;
+        if (!number || origin > sums->last_origin)
+            sums->last_origin = origin;
+        last_offset = offset;
+        start = end;
+    }
+    return sums->last_origin - sums->first_origin <= UINT32_MAX &&
+           sums->body_size <= BATCH_SIZE_MAX - BATCH_HEADER_SIZE;
+}
+
+/* Where bytes are taken from or put to, and how far that may go. */
+typedef struct {
+    uint8_t *at;
+    const uint8_t *end;
+} Run;
+
+/* Make the frames. Return whether the messages filled the room exactly. */
+static int
+frames_from_messages(Run messages, Run ids, Run frames, uint64_t count, uint64_t header_size, uint64_t first_origin,
+                     int64_t *starts, uint8_t *checksums, int *is_uniform)
+{
+    const uint8_t *const body = frames.at;
+    uint64_t first_lengths = 0;
+    for (uint64_t number = 0; number < count; number++) {
+        if ((uint64_t)(messages.end - messages.at) < header_size)
+            return 0;
+        const uint8_t *const message = messages.at;
+        const uint64_t lengths = load64(message + CLASSIC_LENGTHS_POSITION), tail_size = tail_size_of(lengths);
+        const uint64_t frame_size = FRAME_HEADER_SIZE + tail_size;
+        if (tail_size > (uint64_t)(messages.end - messages.at) - header_size ||
+            frame_size > (uint64_t)(frames.end - frames.at))
+            return 0;
+        uint8_t *const frame = frames.at;
+        const uint8_t *id = message + ID_POSITION;
+        if (has_no_id(message)) {
+            if (ids.end - ids.at < ID_SIZE)
+                return 0;
+            id = ids.at;
+            ids.at += ID_SIZE;
+        }
+        const uint32_t delta = (uint32_t)(load64(message + CLASSIC_ORIGIN_POSITION) - first_origin);
+        const uint32_t offset_delta = (uint32_t)number;
+        memcpy(frame + ID_POSITION, id, ID_SIZE);
+        memcpy(frame + OFFSET_DELTA_POSITION, &offset_delta, sizeof offset_delta);
+        memcpy(frame + TIMESTAMP_DELTA_POSITION, &delta, sizeof delta);
+        memcpy(frame + LENGTHS_POSITION, &lengths, sizeof lengths);
+        memset(frame + RESERVED_POSITION, 0, FRAME_HEADER_SIZE - RESERVED_POSITION);
+        memcpy(frame + FRAME_HEADER_SIZE, message + header_size, tail_size);
+        const uint64_t checksum = xxh3_64(frame + ID_POSITION, frame_size - ID_POSITION);
+        memcpy(frame, &checksum, sizeof checksum);
+        memcpy(checksums + 8 * number, &checksum, sizeof checksum);
+        starts[number] = frame - body;
+        if (!number)
+            first_lengths = lengths;
+        *is_uniform &= lengths == first_lengths;
+        messages.at += header_size + tail_size;
+        frames.at += frame_size;
+    }
+    return frames.at == frames.end;
+}
+
+/* Make the messages. Return where they end, or NULL. */
+static uint8_t *
+messages_from_frames(Run frames, Run messages, uint64_t count, uint64_t header_size, const uint64_t *bases)
+{
+    for (uint64_t number = 0; number < count; number++) {
+        if (frames.end - frames.at < FRAME_HEADER_SIZE)
+            return NULL;
+        const uint8_t *const frame = frames.at;
+        const uint64_t lengths = load64(frame + LENGTHS_POSITION), tail_size = tail_size_of(lengths);
+        const uint64_t message_size = header_size + tail_size;
+        if (tail_size > (uint64_t)(frames.end - frames.at) - FRAME_HEADER_SIZE ||
+            message_size > (uint64_t)(messages.end - messages.at))
+            return NULL;
+        if (header_size == SHORT_HEADER_SIZE && (lengths & UINT32_MAX))
+            return NULL;
+        uint8_t *const message = messages.at;
+        const uint64_t offset = bases[0] + load32(frame + OFFSET_DELTA_POSITION);
+        const uint64_t origin = bases[2] + load32(frame + TIMESTAMP_DELTA_POSITION);
+        memcpy(message + ID_POSITION, frame + ID_POSITION, ID_SIZE);
+        memcpy(message + CLASSIC_OFFSET_POSITION, &offset, sizeof offset);
+        memcpy(message + CLASSIC_TIMESTAMP_POSITION, &bases[1], sizeof bases[1]);
+        memcpy(message + CLASSIC_ORIGIN_POSITION, &origin, sizeof origin);
+        memcpy(message + CLASSIC_LENGTHS_POSITION, &lengths, sizeof lengths);
+        memset(message + SHORT_HEADER_SIZE, 0, header_size - SHORT_HEADER_SIZE);
+        memcpy(message + header_size, frame + FRAME_HEADER_SIZE, tail_size);
+        const uint64_t checksum = xxh3_64(message + ID_POSITION, message_size - ID_POSITION);
+        memcpy(message, &checksum, sizeof checksum);
+        frames.at += FRAME_HEADER_SIZE + tail_size;
+        messages.at += message_size;
+    }
+    return frames.at == frames.end ? messages.at : NULL;
+}
+
+static int
+is_header_size(uint64_t size)
+{
+    return size == SHORT_HEADER_SIZE || size == LONG_HEADER_SIZE;
+}
+
+static PyObject *
+survey_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    uint64_t numbers[4];
+    Py_buffer section;
+    if (!are_so_many(argument_count, 5, "survey_classic(section, count, header_size, payload_max, headers_max)") ||
+        !take_numbers(arguments + 1, 4, numbers) || PyObject_GetBuffer(arguments[0], &section, PyBUF_SIMPLE) < 0)
+        return NULL;
+    ClassicSums sums = {0, 0, 0, 0};
+    const uint64_t count = numbers[0], size = (uint64_t)section.len;
+    const int is_good = is_header_size(numbers[1]) && count && count <= size / INDEX_ENTRY_SIZE &&
+                        sum_up_classic(section.buf, size, count, numbers[1], numbers + 2, &sums);
+    PyBuffer_Release(&section);
+    if (!is_good)
+        Py_RETURN_NONE;
+    return Py_BuildValue("KKK", (unsigned long long)sums.absent_id_count, (unsigned long long)sums.body_size,
+                         (unsigned long long)sums.first_origin);
+}
+
+static PyObject *
+frames_from_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    uint64_t numbers[3];
+    Py_buffer views[3];
+    if (!are_so_many(argument_count, 6,
+                     "frames_from_classic(section, ids, into, count, header_size, first_origin)") ||
+        !take_numbers(arguments + 3, 3, numbers) || !take_buffers(arguments, 3, views))
+        return NULL;
+    const uint64_t count = numbers[0], header_size = numbers[1];
+    PyObject *checksums = NULL, *result = NULL;
+    int64_t *starts = NULL;
+    if (!is_header_size(header_size) || !count || count > (uint64_t)views[0].len / INDEX_ENTRY_SIZE) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    const Py_ssize_t size = (Py_ssize_t)(count * sizeof *starts);
+    starts = PyMem_Malloc((size_t)size);
+    checksums = PyBytes_FromStringAndSize(NULL, size);
+    if (starts == NULL || checksums == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Run runs[3];
+    for (int i = 0; i < 3; i++)
+        runs[i] = (Run){views[i].buf, (const uint8_t *)views[i].buf + views[i].len};
+    runs[0].at += count * INDEX_ENTRY_SIZE;
+    uint8_t *const checksums_at = (uint8_t *)PyBytes_AsString(checksums);
+    int is_uniform = 1, is_good;
+    Py_BEGIN_ALLOW_THREADS
+    is_good = frames_from_messages(runs[0], runs[1], runs[2], count, header_size, numbers[2], starts, checksums_at,
+                                   &is_uniform);
+    Py_END_ALLOW_THREADS
+    if (is_good)
+        result = Py_BuildValue("ny#O", is_uniform ? views[2].len / (Py_ssize_t)count : 0, (const char *)starts,
+                               is_uniform ? 0 : size, checksums);
+    else
+        result = Py_NewRef(Py_None);
+done:
+    PyMem_Free(starts);
+    Py_XDECREF(checksums);
+    release_buffers(views, 3);
+    return result;
+}
+
+static PyObject *
+classic_from_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    uint64_t numbers[6];
+    Py_buffer views[2];
+    if (!are_so_many(argument_count, 8,
+                     "classic_from_frames(body, into, position, count, header_size, base_offset, base_timestamp, "
+                     "origin_timestamp)") ||
+        !take_numbers(arguments + 2, 6, numbers) || !take_buffers(arguments, 2, views))
+        return NULL;
+    uint8_t *end = NULL;
+    uint8_t *const into = views[1].buf;
+    if (is_header_size(numbers[2]) && numbers[1] && numbers[0] <= (uint64_t)views[1].len) {
+        const Run frames = {views[0].buf, (const uint8_t *)views[0].buf + views[0].len};
+        const Run messages = {into + numbers[0], into + views[1].len};
+        Py_BEGIN_ALLOW_THREADS
+        end = messages_from_frames(frames, messages, numbers[1], numbers[2], numbers + 3);
+        Py_END_ALLOW_THREADS
+    }
+    release_buffers(views, 2);
+    if (end == NULL)
+        Py_RETURN_NONE;
+    return PyLong_FromSsize_t(end - into);
+}
