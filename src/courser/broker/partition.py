@@ -36,6 +36,7 @@ _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
 
+_WRITTEN = Durability.WRITTEN
 Found = TypeVar("Found")
 
 
@@ -74,6 +75,23 @@ class Partition:
 
     # --- sends ---
 
+    def append_at_once(self, batch: Batch, timestamp: int = 0) -> Appended | None:
+        """``append`` where nothing has to be waited for, as is usual at `written`. None: nothing was done.
+
+        Raises as ``append`` does.
+        """
+        log = self.log
+        if (
+            self._hold is not None
+            or self._is_behind
+            or log.settings.durability.level is not _WRITTEN
+            or log.needs_reservation(batch.count)
+        ):
+            return None
+        appended = log.append(batch, timestamp=timestamp)
+        self._note_written(log)
+        return appended
+
     async def append(
         self,
         batch: Batch,
@@ -96,14 +114,11 @@ class Partition:
         if self._hold is not None or self._is_behind or log.needs_reservation(batch.count):
             await self._wait_to_append(batch.count)
         appended = log.append(batch, producer=producer, sequence=sequence, timestamp=timestamp)
-        if self._arrivals:
-            self._announce()
-        marks = log.marks
-        if marks.written.size >= self._upkeep_at_size or len(log.segments) != self._segment_count:
-            self._look_at_upkeep()
+        self._note_written(log)
         level = log.settings.durability.level
-        if level is Durability.WRITTEN or is_synced_later:
+        if level is _WRITTEN or is_synced_later:
             return appended
+        marks = log.marks
         if level is Durability.BOUNDED:
             now = self._clock.monotonic()
             if self._acknowledgements.admits(marks.written, marks.synced, now):
@@ -114,6 +129,13 @@ class Partition:
         self._syncs.wake()
         await waiter
         return appended
+
+    def _note_written(self, log: PartitionLog) -> None:
+        """Tell those who wait for messages, and see whether anything has become due."""
+        if self._arrivals:
+            self._announce()
+        if log.marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
+            self._look_at_upkeep()
 
     async def _wait_to_append(self, count: int) -> None:
         """What a send has to wait for before it is written. Nothing is awaited between the last look and the append."""

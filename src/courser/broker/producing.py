@@ -43,10 +43,11 @@ class Sends:
         if topic.size_limit is not None:
             self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
         try:
-            first = await partition.append(batches[0])
-            for batch in batches[1:]:
-                # For the client they are one batch: they have one time.
-                await partition.append(batch, timestamp=first.timestamp)
+            first = partition.append_at_once(batches[0]) or await partition.append(batches[0])
+            if len(batches) > 1:
+                for batch in batches[1:]:
+                    # For the client they are one batch: they have one time.
+                    await partition.append(batch, timestamp=first.timestamp)
         except PartitionReadOnly:
             if partition.is_deleted:
                 reason = f"partition {partition_id} was deleted meanwhile"

@@ -74,6 +74,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._check_login = broker.access.user
         assert HANDLERS.keys() == ENTRY_OF.keys(), "every command has one handler"
         self._routes = {
             kind: (audited(handler) if kind in AUDITED else handler, ENTRY_OF[kind].is_public)
@@ -91,5 +92,5 @@ class Dispatcher:
             raise session.ended.with_traceback(None)
         handler, is_public = self._routes[type(command)]
         if not is_public:
-            self._broker.access.user(session)
+            self._check_login(session)
         return handler(self._broker, session, command)

@@ -1,5 +1,8 @@
 """Messages: sent, polled, flushed. The path of every message: look-ups, one call, nothing else."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access import Action
@@ -8,14 +11,14 @@ from courser.broker.lookup import find_open_topic
 from courser.broker.sessions import Session
 
 
-async def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent:
-    """Acknowledged when the topic's durability allows it."""
+def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> Coroutine[Any, Any, r.Sent]:
+    """Acknowledged when the topic's durability allows it. No coroutine around another one: it is called so often."""
     routes, stream, name = broker.routes, command.stream, command.topic
     topic = routes.known(session, Action.SEND_MESSAGES, stream, name)
     if topic is None:
         found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
         topic = routes.allow(session, Action.SEND_MESSAGES, stream, name, found)
-    return await broker.sends.append(topic, command)
+    return broker.sends.append(topic, command)
 
 
 async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:

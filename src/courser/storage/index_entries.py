@@ -49,7 +49,7 @@ class IndexEntries:
     A lookup uses only the first ``len(self)`` rows, and that number grows last.
     """
 
-    __slots__ = ("_base_offset", "_batch_positions", "_count", "_frame_positions", "_last_cell", "_offsets", "_times")
+    __slots__ = ("_base_offset", "_batch_positions", "_count", "_frame_positions", "_offsets", "_times", "last_cell")
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
@@ -58,7 +58,8 @@ class IndexEntries:
         self._batch_positions = array("I")
         self._times = array("Q")
         self._count = 0
-        self._last_cell = -1
+        self.last_cell = -1
+        """The last one that has a first frame."""
 
     def __len__(self) -> int:
         return self._count
@@ -77,12 +78,12 @@ class IndexEntries:
             position + BATCH_HEADER_SIZE,
             base_offset - self._base_offset,
             interval,
-            self._last_cell,
+            self.last_cell,
         )
 
     def add(self, entries: BatchEntries, position: int, timestamp: int) -> None:
         """Take note of a batch that lies at ``position``."""
-        offsets, frame_positions, self._last_cell = entries
+        offsets, frame_positions, self.last_cell = entries
         if offsets:
             count = len(offsets) // 4
             self._offsets.frombytes(offsets)
@@ -146,13 +147,13 @@ class IndexEntries:
 
     def continue_at(self, interval: int) -> None:
         """Make ready to add batches behind entries that were stored: every cell with a frame in it has an entry."""
-        self._last_cell = self._frame_positions[-1] // interval if self._count else -1
+        self.last_cell = self._frame_positions[-1] // interval if self._count else -1
 
     def without(self, count: int) -> "IndexEntries":
         """A copy that lacks the first ``count`` entries. It goes on where this one stands."""
         rest = IndexEntries(self._base_offset)
         rest.add_rows(self.rows(count, self._count))
-        rest._last_cell = self._last_cell
+        rest.last_cell = self.last_cell
         return rest
 
     @property

@@ -36,6 +36,9 @@ from courser.storage.watermarks import Watermarks
 
 _base_offset = attrgetter("base_offset")
 _OPEN = SegmentState.OPEN
+_SYNCED = Durability.SYNCED
+_new_tuple = tuple.__new__
+"""``Appended(...)`` without its steps in between."""
 Changed = TypeVar("Changed")
 
 
@@ -203,8 +206,9 @@ class PartitionLog:
     def needs_reservation(self, message_count: int) -> bool:
         """Whether these messages must wait for ``upkeep.plan_reservation``: their offsets could be given out twice."""
         # At `synced` nobody learns of an offset before its message is safe.
-        is_synced = self.settings.durability.level is Durability.SYNCED
-        return not is_synced and self.marks.written.offset + message_count > self.reserved_end
+        return (
+            self.marks.written[0] + message_count > self.reserved_end and self.settings.durability.level is not _SYNCED
+        )
 
     def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
@@ -219,14 +223,14 @@ class PartitionLog:
         if self.failure is not None:
             raise PartitionReadOnly(self.directory, self.failure)
         # Little is called by name here, and little comes behind the write: with large batches every step is a cold one.
-        marks, segments, body, frames = self.marks, self.segments, batch.body, batch.frames
-        written, size = marks.written, BATCH_HEADER_SIZE + len(body)
-        base_offset = written.offset
-        assert base_offset + batch.count <= self.reserved_end or not self.needs_reservation(batch.count), (
-            "reserve first"
-        )
+        marks, segments, body, frames, count = self.marks, self.segments, batch.body, batch.frames, batch.count
+        size = BATCH_HEADER_SIZE + len(body)
+        base_offset = marks.written[0]
+        assert base_offset + count <= self.reserved_end or not self.needs_reservation(count), "reserve first"
         # The clock may jump back; the time of a partition does not.
-        timestamp = max(timestamp or self._clock.now(), self._last_timestamp)
+        timestamp = timestamp or self._clock.now()
+        if timestamp < self._last_timestamp:
+            timestamp = self._last_timestamp
         segment = segments[-1] if segments else None
         if (
             segment is None
@@ -238,7 +242,7 @@ class PartitionLog:
         file, position = segment.file, segment.size
         assert file is not None
         entries = segment.index.entries_of(base_offset, position, frames)
-        marks.accept(batch.count, size)
+        marks.accept(count, size)
         buffers = stamp(batch, self.identity, base_offset, timestamp, producer, sequence), body
         try:
             taken = file.write_at(position, buffers)
@@ -246,11 +250,11 @@ class PartitionLog:
                 write_rest(file, position, buffers, taken)
         except OSError as error:
             raise self._undo(segment, file, error) from error
-        segment.note_batch(base_offset, position, size, timestamp, frames.count, entries)
+        segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
         self.writes.size += size
         marks.write()
-        return Appended(base_offset, frames.count, timestamp)
+        return _new_tuple(Appended, (base_offset, count, timestamp))
 
     def check_writable(self) -> None:
         """Raise ``PartitionReadOnly`` after a failure."""

@@ -93,10 +93,11 @@ class Segment:
         )
 
     def note_batch(
-        self, base_offset: int, position: int, size: int, timestamp: int, count: int, entries: BatchEntries
+        self, base_offset: int, position: int, size: int, timestamp: int, count: int, entries: BatchEntries | None
     ) -> None:
         """A batch was written at ``position``. ``size`` moves last: a reader that sees it finds all the rest."""
-        self.index.add(entries, position, timestamp)
+        if entries is not None:
+            self.index.add(entries, position, timestamp)
         if not self.batch_count:
             self.first_timestamp = timestamp
         self.last_timestamp = timestamp

@@ -7,6 +7,7 @@ from enum import Enum
 
 from courser.model.buffers import Buffer
 from courser.records.frames import FrameLayout
+from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
 from courser.storage.index_entries import BatchEntries, IndexEntries, IndexEntry
@@ -47,9 +48,12 @@ class SegmentIndex:
         self.is_partial = False
         """Whether the beginning was on file only, and is lost: it is then written no more, but built again."""
 
-    def entries_of(self, base_offset: int, position: int, frames: FrameLayout) -> BatchEntries:
-        """What the index would hold of the next batch."""
-        return self._entries.entries_of(base_offset, position, frames, self._interval)
+    def entries_of(self, base_offset: int, position: int, frames: FrameLayout) -> BatchEntries | None:
+        """What the index would hold of the next batch; None if it is small, and a neighbour stands for it."""
+        entries, interval = self._entries, self._interval
+        if frames.count == 1 and (position + BATCH_HEADER_SIZE) // interval == entries.last_cell:
+            return None
+        return entries.entries_of(base_offset, position, frames, interval)
 
     def add(self, entries: BatchEntries, position: int, timestamp: int) -> None:
         """The next batch is written."""
@@ -57,7 +61,9 @@ class SegmentIndex:
 
     def add_batch(self, base_offset: int, position: int, timestamp: int, frames: FrameLayout) -> None:
         """Take note of the next batch, which is written."""
-        self._entries.add(self.entries_of(base_offset, position, frames), position, timestamp)
+        entries = self.entries_of(base_offset, position, frames)
+        if entries is not None:
+            self._entries.add(entries, position, timestamp)
 
     def at_offset(self, offset: int) -> IndexEntry | None:
         """The last entry at or before ``offset``. Raises ``BadIndex``."""

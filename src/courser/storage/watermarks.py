@@ -14,6 +14,10 @@ class Mark(NamedTuple):
     """Bytes appended since the partition was opened."""
 
 
+_new_mark = tuple.__new__
+"""``Mark(...)`` without its steps in between."""
+
+
 class Watermarks:
     """``synced`` <= ``written`` <= ``accepted``, always.
 
@@ -29,8 +33,8 @@ class Watermarks:
     def accept(self, message_count: int, size: int) -> None:
         """Offsets are given to the next ``message_count`` messages."""
         assert self.accepted is self.written, "one append at a time"
-        mark = self.accepted
-        self.accepted = Mark(mark.offset + message_count, mark.message_count + message_count, mark.size + size)
+        offset, count, written_size = self.accepted
+        self.accepted = _new_mark(Mark, (offset + message_count, count + message_count, written_size + size))
 
     def withdraw(self) -> None:
         """The accepted messages could not be written: nobody was told of their offsets."""

@@ -100,6 +100,8 @@ class SessionLoop:
         self._slow_work = services.slow_work
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._memory_came)
+        self.room = self._buffer.room
+        """Where the next bytes go."""
         self._codec: Codec | None = None
         self._frame_size: int | None = None
         """Of the frame that is being received."""
@@ -114,10 +116,6 @@ class SessionLoop:
         session.on_end = self.end
 
     # --- receiving ---
-
-    def room(self) -> memoryview:
-        """Where the next bytes go."""
-        return self._buffer.room()
 
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""

@@ -23,6 +23,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
+        self._room: Callable[[], memoryview]
+        self._received: Callable[[int], None]
         self.loop: SessionLoop | None = None
         """None if the connection was not let in."""
 
@@ -41,17 +43,17 @@ class TcpConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self.loop = SessionLoop(self._services, session, self)
+        # By name: these are called for every request.
+        self._room, self._received = self.loop.room, self.loop.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         del sizehint
-        assert self.loop is not None
-        return self.loop.room()
+        return self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
-        assert self.loop is not None
-        self.loop.received(nbytes)
+        self._received(nbytes)
 
     def eof_received(self) -> bool:
         """The client sends nothing more: what it asked for is still answered, if it can be on the spot."""

@@ -6,6 +6,8 @@ A codec belongs to one connection and may remember things about it: the client's
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.errors import CourserError
@@ -21,20 +23,17 @@ class FrameRefused(Exception):
         self.answer = answer
 
 
-class Incoming:
+class Incoming(msgspec.Struct, eq=False):
     """A request as a codec understood it. Codecs derive from it to remember what the reply needs."""
 
-    __slots__ = ("answer", "closes", "command", "reason")
-
-    def __init__(self, command: Command | None, *, answer: Sequence[Buffer] | None = None, reason: str = "") -> None:
-        self.command = command
-        """What to do; None if the codec has the answer already."""
-        self.answer = answer
-        """The reply to a request that cannot be decoded, that was answered before, or that came too early."""
-        self.reason = reason
-        """Why there is an answer already: for the log."""
-        self.closes = False
-        """Whether the connection is closed after the answer."""
+    command: Command | None
+    """What to do; None if the codec has the answer already."""
+    answer: Sequence[Buffer] | None = None
+    """The reply to a request that cannot be decoded, that was answered before, or that came too early."""
+    reason: str = ""
+    """Why there is an answer already: for the log."""
+    closes: bool = False
+    """Whether the connection is closed after the answer."""
 
 
 QUICK_SIZE_MAX = 256 * 1024

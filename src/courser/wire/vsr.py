@@ -65,25 +65,19 @@ _NO_REJECTION = bytes(4)
 _REJECTION = Struct("<III")
 """count: one; index: 0; code"""
 _NOT_OWNED_PARTITION = 2**32 - 1
+_REPEATED = "it was carried out before"
 
 
-class VsrIncoming(Incoming):
+class VsrIncoming(Incoming, eq=False):
     """A request, and what its reply repeats of it."""
 
-    __slots__ = ("checksum", "client", "content", "operation", "request")
-
-    def __init__(self, client: bytes, checksum: bytes, request: int, operation: int) -> None:
-        self.command = None
-        self.answer = None
-        self.reason = ""
-        self.closes = False
-        self.client = client
-        self.checksum = checksum
-        self.request = request
-        """Its number."""
-        self.operation = operation
-        self.content = b""
-        """What tells a send or a stored offset from others."""
+    client: bytes = NO_CLIENT
+    checksum: bytes = NO_CHECKSUM
+    request: int = 0
+    """Its number."""
+    operation: int = _NON_REPLICATED
+    content: bytes = b""
+    """What tells a send or a stored offset from others."""
 
 
 class _Refusal(Exception):
@@ -113,6 +107,10 @@ class VsrCodec:
     def frame_size(self, head: memoryview) -> int | None:
         """See ``Codec``. What no client sends ends the connection: where the next frame begins cannot be told."""
         length = len(head)
+        if length > headers.COMMAND_POSITION and not self._is_first:
+            size, command = headers.unpack_size_and_command(head)
+            if HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX and command == headers.COMMAND_REQUEST:
+                return size
         if self._is_first and any(head[: headers.SIZE_POSITION]):
             raise FrameRefused("the first frame does not begin with 48 zeros")
         if length < headers.SIZE_POSITION + 4:
@@ -137,9 +135,9 @@ class VsrCodec:
         """See ``Codec``."""
         self._is_first = False
         if len(frame) < HEADER_SIZE:
-            return _hang_up(VsrIncoming(NO_CLIENT, NO_CHECKSUM, 0, _NON_REPLICATED), "a frame without a whole header")
+            return _hang_up(VsrIncoming(None), "a frame without a whole header")
         size, command, client, checksum, request, operation, session, code = headers.unpack_request(frame)
-        incoming = VsrIncoming(client, checksum, request, operation)
+        incoming = VsrIncoming(None, None, "", False, client, checksum, request, operation)
         if command != headers.COMMAND_REQUEST or size != len(frame):
             return _hang_up(incoming, f"a frame of kind {command} that claims to have {size} bytes")
         self._client = client
@@ -150,12 +148,13 @@ class VsrCodec:
                 _check_read_is_allowed(incoming, code, is_logged_in=is_logged_in)
                 _check_body(incoming, body)
                 incoming.command = _read_non_replicated(incoming, code, body)
+            elif operation == _SEND_MESSAGES:
+                _check_change_is_allowed(incoming, session, is_logged_in=is_logged_in)
+                self._read_send(incoming, body)
             elif operation in _WRITES or operation in READERS_OF_OPERATIONS:
                 _check_change_is_allowed(incoming, session, is_logged_in=is_logged_in)
                 _check_body(incoming, body)
-                if operation == _SEND_MESSAGES:
-                    self._read_send(incoming, body)
-                elif operation in _WRITES:
+                if operation in _WRITES:
                     self._read_offset_change(incoming, body)
                 else:
                     self._read_change(incoming, body)
@@ -174,24 +173,25 @@ class VsrCodec:
         return (_status(incoming, code, write_reason(reason) if self._is_own else b""),)
 
     def _read_send(self, incoming: VsrIncoming, body: memoryview) -> None:
+        if incoming.checksum != NO_CHECKSUM:
+            _check_body(incoming, body)
         incoming.content = head = read_send_head(body)
-        self._answer_repeated_write(incoming)
+        answer = self._duplicates.recall_write(incoming.request, _SEND_MESSAGES, head)
+        if answer is not None:
+            raise _Refusal((answer,), _REPEATED)
         incoming.command = read_send(head, body, verify_frames=self._verify_frames)
 
     def _read_offset_change(self, incoming: VsrIncoming, body: memoryview) -> None:
         incoming.content = read_offset_content(body)
-        self._answer_repeated_write(incoming)
-        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
-
-    def _answer_repeated_write(self, incoming: VsrIncoming) -> None:
         answer = self._duplicates.recall_write(incoming.request, incoming.operation, incoming.content)
         if answer is not None:
-            raise _Refusal((answer,), "it was carried out before")
+            raise _Refusal((answer,), _REPEATED)
+        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
 
     def _read_change(self, incoming: VsrIncoming, body: memoryview) -> None:
         recalled = self._duplicates.recall_change(incoming.request, incoming.operation, incoming.checksum)
         if isinstance(recalled, bytes):
-            raise _Refusal((recalled,), "it was carried out before")
+            raise _Refusal((recalled,), _REPEATED)
         if recalled is Verdict.FORGOTTEN:
             answer = _result(incoming, ErrorCode.REQUEST_ALREADY_APPLIED)
             raise _Refusal((answer,), "its number is below one that was carried out, and no answer is known")
@@ -326,7 +326,8 @@ def _check_read_is_allowed(incoming: VsrIncoming, code: int, *, is_logged_in: bo
 
 
 def _check_change_is_allowed(incoming: VsrIncoming, session: int, *, is_logged_in: bool) -> None:
-    _check_client(incoming)
+    if incoming.client == NO_CLIENT:
+        _check_client(incoming)
     if not is_logged_in:
         answer = headers.eviction(incoming.client, Reason.NO_SESSION)
         raise _Refusal((answer,), f"operation {incoming.operation} before a login")

@@ -156,6 +156,9 @@ class Reason(IntEnum):
 unpack_request: Callable[[memoryview], tuple[int, int, bytes, bytes, int, int, int, int]] = _REQUEST.unpack_from
 """size, command, client, request_checksum, request, operation, session, code"""
 
+unpack_size_and_command: Callable[[memoryview], tuple[int, int]] = Struct("<48xI8xB").unpack_from
+"""The same of a head of at least 61 bytes, and no more of it."""
+
 # Plain numbers: looking up members of an enum costs more than the rest of a reply's header.
 _SEND_MESSAGES = int(Operation.SEND_MESSAGES)
 _NON_REPLICATED = int(Operation.NON_REPLICATED)

@@ -10,14 +10,15 @@ from courser.errors import ErrorCode, InvalidBatch
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import ByKey, Partitioning
-from courser.records import layout
 from courser.records.batch import parse_batch
+from courser.records.layout import EXTENSION_POSITION
 from courser.wire.reading import POLLING_KINDS, Malformed, Reader, consumer_at, identifier_at, partitioning_at
 from courser.wire.vsr_headers import Operation
 from courser.wire.vsr_options import read_no_options, read_topic_options
 
 Decoder: TypeAlias = Callable[[Reader], c.Command]
 _U32 = Struct("<I")
+_U32_SIZE = _U32.size
 _unpack_u32 = _U32.unpack_from
 _POLL_TAIL = Struct("<BIBQIB")
 """has_partition, partition_id, strategy kind, strategy value, count, auto_commit"""
@@ -81,12 +82,12 @@ def read_send_head(body: memoryview) -> bytes:
     Raises:
         Malformed: it is not all there.
     """
-    if len(body) < _U32.size:
+    if len(body) < _U32_SIZE:
         raise Malformed("a send is cut before its metadata")
-    size: int = _U32.size + _unpack_u32(body)[0]
-    if size > min(len(body), _SEND_HEAD_SIZE_MAX):
+    size: int = _U32_SIZE + _unpack_u32(body)[0]
+    if size > len(body) or size > _SEND_HEAD_SIZE_MAX:
         raise Malformed(f"a send of {len(body)} bytes has {size} bytes of metadata")
-    return bytes(body[: size + layout.EXTENSION_POSITION])
+    return bytes(body[: size + EXTENSION_POSITION])
 
 
 def read_send(head: bytes, body: memoryview, *, verify_frames: bool) -> c.SendMessages:
@@ -96,8 +97,8 @@ def read_send(head: bytes, body: memoryview, *, verify_frames: bool) -> c.SendMe
         Malformed: where it goes cannot be understood.
         InvalidBatch: the messages are not as they should be.
     """
-    batch_start = _U32.size + _unpack_u32(head)[0]
-    stream, topic, partitioning, count = _route_of_send(head[_U32.size : batch_start])
+    batch_start = _U32_SIZE + _unpack_u32(head)[0]
+    stream, topic, partitioning, count = _route_of_send(head[_U32_SIZE:batch_start])
     batch = parse_batch(body[batch_start:], verify_frames=verify_frames)
     if count != batch.count:
         raise InvalidBatch(
