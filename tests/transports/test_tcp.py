@@ -1,5 +1,6 @@
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -9,11 +10,15 @@ from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
+from courser.server.certificates import Certificate
+from courser.server.configuration.settings import TlsSettings
+from courser.storage.local_clock import SystemClock
 from courser.testing.clocks import ManualClock
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
+from courser.transports.tcp_connection import TcpConnection
 from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
 
 SECOND = 1_000_000
@@ -24,7 +29,9 @@ GRACE = 5.0
 class Server:
     """A listener whose clients get back what they say."""
 
-    def __init__(self, settings: ConnectionSettings, connection_count_max: int = 100) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, connection_count_max: int = 100, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.clock = ManualClock()
         self.sessions: list[Session] = []
         self.closed: list[Session] = []
@@ -46,6 +53,7 @@ class Server:
             open_session=self._open,
             close_session=self._close,
             connection_count_max=connection_count_max,
+            tls=tls,
         )
         self.port = 0
 
@@ -74,8 +82,8 @@ class Server:
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), GRACE)
 
-    async def connect(self) -> "Client":
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB)
+    async def connect(self, tls: ssl.SSLContext | None = None) -> "Client":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB, ssl=tls)
         self.clients.append(Client(reader, writer))
         return self.clients[-1]
 
@@ -108,8 +116,10 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(settings: ConnectionSettings | None = None, connection_count_max: int = 100) -> AsyncIterator[Server]:
-    server = Server(settings or ConnectionSettings(), connection_count_max)
+async def serving(
+    settings: ConnectionSettings | None = None, connection_count_max: int = 100, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
+    server = Server(settings or ConnectionSettings(), connection_count_max, tls)
     _, server.port = await server.listener.start()
     try:
         yield server
@@ -304,3 +314,27 @@ async def test_a_client_that_stops_sending_still_gets_its_answers() -> None:
             received += part
         assert received == b"<one><two>"
         connection.close()
+
+
+async def test_over_tls_a_reply_goes_out_while_nothing_more_can_be_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = Certificate(
+        TlsSettings(certificate_file=None, key_file=None, is_self_signed=True), "localhost", SystemClock()
+    )
+    trusting = ssl.create_default_context(cadata=certificate.pem.decode())
+    paused, pause = asyncio.Event(), TcpConnection.pause
+
+    def note_pause(connection: TcpConnection) -> None:
+        pause(connection)
+        paused.set()
+
+    monkeypatch.setattr(TcpConnection, "pause", note_pause)
+    async with serving(tls=certificate.context) as server:
+        client = await server.connect(trusting)
+        ahead = [b"%04d" % number + bytes(1000) for number in range(200)]
+        client.writer.write(frame(b"wait") + b"".join(map(frame, ahead)))
+        # The first request is in a task, and the requests behind it fill the buffer: the connection is not read from.
+        await asyncio.wait_for(paused.wait(), GRACE)
+        server.gate.set()
+        for text in (b"wait", *ahead):
+            answer = await asyncio.wait_for(client.reader.readexactly(len(text) + 2), GRACE)
+            assert answer == b"<" + text + b">"
