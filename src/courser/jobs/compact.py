@@ -1,0 +1,178 @@
+"""Compact: the latest message of each key, into a new topic or into Parquet.
+
+What is latest is decided by the time of the append, then by partition and offset: within a partition that is the order
+of the log. A key that was always sent to one partition, as clients do, has one history; if the number of partitions was
+changed in between, the time of the append decides.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from courser.errors import CourserError, NotFound
+from courser.jobs.ranges import open_topic
+from courser.jobs.tasks import run_in_tasks
+from courser.lake.whole_files import make_folders, sync_folder
+from courser.spark.connections import connection_to, patiently
+from courser.spark.options import Use, parse_options, required, target_of
+
+_ORDER = ("timestamp", "partition", "offset")
+_KEPT = ("id", "payload", "origin_timestamp", "headers")
+_WRITTEN = ("key", *_KEPT)
+
+
+class TargetInUse(CourserError):
+    """What is there already would not be the latest of each key any more."""
+
+    def __init__(self, target: str, holds: str) -> None:
+        super().__init__(target, holds)
+        self.target = target
+        self.holds = holds
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.holds}: a compaction begins with nothing; name another"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport:
+    """What a compaction did."""
+
+    read_count: int
+    """Messages of the source."""
+    key_count: int
+    """Messages that were written, one for each key."""
+    deleted_count: int
+    """Keys whose latest message was empty, and which were left out for that."""
+    keyless_count: int
+    """Messages without a key, which were left out."""
+    target: str
+    seconds: float
+
+
+def compact(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    *,
+    topic: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    empty_deletes: bool = False,
+) -> CompactReport:
+    """Write the latest message of each key.
+
+    Args:
+        spark: Where the tasks run.
+        source: Options of a read.
+        topic: Options of a write: a topic that is empty, or is made by ``createTopic``. Exactly once.
+        folder: In place of it a folder for Parquet files, which must not be there yet; it appears when it is complete.
+        empty_deletes: Whether an empty payload says that its key is gone.
+
+    Raises:
+        OptionRefused, ReadFailed, DataLost: as a read does.
+        TargetInUse: the target holds something already.
+    """
+    if (topic is None) == (folder is None):
+        raise ValueError("name either a topic or a folder to write to")
+    began = time.monotonic()
+    # The moment is fixed here: everything below reads up to the same offsets.
+    fixed = _at_this_moment(source)
+    target = _check_folder(folder) if folder is not None else _check_topic(topic or {})
+    latest = _latest(spark, fixed, empty_deletes=empty_deletes).persist()
+    try:
+        counts = _counts(latest)
+        rows = latest.where("is_written").select("latest.*")
+        if folder is not None:
+            _write_folder(spark, rows.select("key", *_ORDER, *_KEPT), folder.absolute())
+        else:
+            _write_topic(rows.select(*_WRITTEN), topic or {})
+    finally:
+        latest.unpersist()
+    return CompactReport(**counts, target=target, seconds=time.monotonic() - began)
+
+
+def _at_this_moment(source: Mapping[str, str]) -> dict[str, str]:
+    """The options with an end: what arrives meanwhile is for the next time."""
+    topic = open_topic(source)
+    offsets = {str(partition): end for partition, end in topic.ends.items()}
+    without_end = {
+        name: value for name, value in source.items() if name.lower() not in ("endingoffsets", "endingtimestamp")
+    }
+    return {**without_end, "endingOffsets": json.dumps({topic.options.topic: offsets}), "includeHeaders": "true"}
+
+
+def _latest(spark: SparkSession, source: Mapping[str, str], *, empty_deletes: bool) -> DataFrame:
+    """One row for each key, and one for all messages without a key: the latest message, and how many there were."""
+    rows = spark.read.format("courser").options(**source).load()
+    message = f.struct("key", *_ORDER, *_KEPT)
+    grouped = rows.groupBy("key").agg(f.max_by(message, f.struct(*_ORDER)).alias("latest"), f.count("*").alias("count"))
+    is_deleted = f.expr("key IS NOT NULL AND length(latest.payload) = 0") if empty_deletes else f.lit(False)
+    is_written = f.expr("key IS NOT NULL AND NOT is_deleted")
+    return grouped.withColumn("is_deleted", is_deleted).withColumn("is_written", is_written)
+
+
+def _counts(latest: DataFrame) -> dict[str, int]:
+    row = latest.agg(
+        f.coalesce(f.sum("count"), f.lit(0)).alias("read_count"),
+        f.count_if("is_written").alias("key_count"),
+        f.count_if("is_deleted").alias("deleted_count"),
+        f.coalesce(f.sum(f.expr("CASE WHEN key IS NULL THEN count END")), f.lit(0)).alias("keyless_count"),
+    ).first()
+    assert row is not None, "an aggregate has one row"
+    return {name: int(value) for name, value in row.asDict().items()}
+
+
+# --- topics -------------------------------------------------------------------------------------------
+
+
+def _check_topic(options: Mapping[str, str]) -> str:
+    values = parse_options(options, Use.WRITE)
+    stream, topic = required(values, "stream"), required(values, "topic")
+    client = connection_to(target_of(values)).sync
+    try:
+        bounds = patiently(lambda: client.get_partition_bounds(stream, topic), values["retries"])
+    except NotFound:
+        # The writer makes it, or says that it is not there.
+        return f"{stream}/{topic}"
+    count = sum(row.message_count for row in bounds.partitions)
+    if count:
+        raise TargetInUse(f"{stream}/{topic}", f"holds {count} messages")
+    return f"{stream}/{topic}"
+
+
+def _write_topic(rows: DataFrame, options: Mapping[str, str]) -> None:
+    options = {"jobId": f"compact {uuid4()}", **options, "partitioning": "key"}
+    rows.write.format("courser").options(**options).mode("append").save()
+
+
+# --- Parquet ------------------------------------------------------------------------------------------
+
+
+def _check_folder(folder: Path) -> str:
+    if folder.exists():
+        raise TargetInUse(str(folder), "is there already")
+    return str(folder)
+
+
+def _write_folder(spark: SparkSession, rows: DataFrame, folder: Path) -> None:
+    """Written beside its place, synced, and moved there in one step."""
+    beside = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    make_folders(folder.parent)
+    rows.write.parquet(str(beside))
+    files = sorted(beside.glob("*.parquet"))
+    run_in_tasks(spark, _sync, files, weight=lambda path: path.stat().st_size)
+    sync_folder(beside)
+    beside.rename(folder)
+    sync_folder(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
