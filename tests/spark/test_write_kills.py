@@ -1,0 +1,99 @@
+"""Writes whose drivers and executors are killed: what is in the source is in the sink, once."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from courser.client.sync import SyncClient
+from tests.servers import ROOT, RunningServer
+from tests.spark.test_write import everything, stream_from
+from tests.spark.topics import client_of, make_topic, numbered, options_of, send
+from tests.spark_fixtures import TEST_SETTINGS, Cluster
+
+PATIENCE = 120.0
+
+DRIVER = """
+import json, sys
+from courser.spark.session import spark_session
+from tests.spark.held_writer import started
+source, target, checkpoint, settings = json.loads(sys.argv[1])
+spark = spark_session("held", "local[2]", settings)
+started(spark, source, target, checkpoint).awaitTermination()
+"""
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[SyncClient]:
+    with client_of(server) as client:
+        yield client
+
+
+def wait_for(sign: Path, driver: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not sign.exists():
+        assert driver.poll() is None, "the driver ended by itself"
+        assert time.monotonic() < deadline, f"no sign of {sign.name}"
+        time.sleep(0.05)
+
+
+def killed_driver(server: RunningServer, place: Path, moment: str) -> None:
+    """Run a driver up to a moment of its commit, and kill it there."""
+    sign = place / moment
+    source = options_of(server, "kill source", startingOffsets="earliest", maxOffsetsPerTrigger=400)
+    target = options_of(server, "killed", holdAt=moment, sign=sign)
+    arguments = json.dumps([source, target, str(place / "checkpoint"), TEST_SETTINGS])
+    with (place / "driver.log").open("ab") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        wait_for(sign, driver)
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def test_drivers_killed_before_and_behind_the_publish(
+    spark: SparkSession, server: RunningServer, client: SyncClient, tmp_path: Path
+) -> None:
+    make_topic(client, "kill source", 2)
+    make_topic(client, "killed", 2)
+    send(client, "kill source", 0, numbered(300))
+    send(client, "kill source", 1, numbered(300, first=300))
+    # All tasks have staged, and nobody publishes.
+    killed_driver(server, tmp_path, "staged")
+    assert everything(client, "killed") == []
+    # It is published, and nobody notes it. The next driver runs the same batch with new tasks.
+    killed_driver(server, tmp_path, "published")
+    assert len(everything(client, "killed")) == 400
+    stream_from(spark, server, "kill source", "killed", tmp_path / "checkpoint")
+    assert Counter(everything(client, "killed")) == Counter(numbered(600))
+
+
+JOB = """
+from tests.spark.suicide import die_once
+target, marker = __import__("json").loads(sys.argv[1])
+rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
+deadly = rows.mapInArrow(lambda batches: die_once(batches, marker), "value string")
+deadly.write.format("courser").options(**target).mode("append").save()
+"""
+
+
+def test_an_executor_killed_in_the_middle_of_a_task(
+    cluster: Cluster, server: RunningServer, client: SyncClient, tmp_path: Path
+) -> None:
+    make_topic(client, "executor", 2)
+    marker = tmp_path / "died"
+    target = options_of(server, "executor", batchBytes=2000)
+    cluster.run(
+        JOB, json.dumps([target, str(marker)]), settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    )
+    assert marker.exists(), "nobody was killed"
+    assert Counter(everything(client, "executor")) == Counter(str(number).encode() for number in range(4000))
