@@ -209,12 +209,12 @@ def verify_command(path: Path, *, output: str) -> int:
         rows=findings,
         is_alarming=presentation.is_alarming,
         head=verification.head,
-        summary=lambda: _with_rate(verification.summary, seconds),
+        summary=lambda: with_rate(verification.summary, seconds),
         names=("directory", "findings"),
     )
     emit_report(path, report, output)
     summary = verification.summary
-    say(_verdict(summary, seconds))
+    say(verdict(summary, seconds))
     if summary.damage_count:
         return ExitCode.DAMAGE
     return ExitCode.FAILED if summary.unreadable_count else ExitCode.OK
@@ -230,7 +230,8 @@ def _progress(size: int) -> AbstractContextManager[Callable[[int], None] | None]
     return progress_bar("verifying", size)
 
 
-def _with_rate(summary: VerifySummary, seconds: float) -> dict[str, object]:
+def with_rate(summary: VerifySummary, seconds: float) -> dict[str, object]:
+    """The summary for programs."""
     return {**asdict(summary), "seconds": round(seconds, 3), "megabytes_per_second": _rate(summary, seconds)}
 
 
@@ -238,7 +239,8 @@ def _rate(summary: VerifySummary, seconds: float) -> float:
     return round(summary.size / 1e6 / max(seconds, 1e-6), 1)
 
 
-def _verdict(summary: VerifySummary, seconds: float) -> str:
+def verdict(summary: VerifySummary, seconds: float) -> str:
+    """The summary for people."""
     counts = (
         ("damage", summary.damage_count),
         ("unreadable", summary.unreadable_count),

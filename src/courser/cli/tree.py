@@ -15,7 +15,7 @@ _EXIT_CODES = """\b
 Exit codes:
   0    done
   1    failed: the last line on stderr says what to try
-  2    wrong usage; damage found (inspect verify)
+  2    wrong usage; damage found (inspect verify, audit)
   3    cannot connect to the server
   4    login refused, or not allowed
   5    not found
@@ -320,6 +320,8 @@ _MODULES = {
     "snapshot": "system_commands",
     "login": "login_commands",
     "logout": "login_commands",
+    **dict.fromkeys(("export", "replay", "compact", "backfill", "merge"), "job_commands"),
+    **dict.fromkeys(("audit", "usage"), "audit_commands"),
     "demo": "demo_commands",
     "doctor": "doctor_commands",
     "completion": "completion_commands",
@@ -364,6 +366,13 @@ root = LazyGroup(
         "inspect": _summary("inspect"),
         "bench": _summary("bench"),
         "pipeline": _summary("pipeline"),
+        "export": "Write a topic to a lake of Parquet files.",
+        "replay": "Send the messages of a topic, or of segment files, to another topic.",
+        "compact": "Write the latest message of each key to a topic or to Parquet.",
+        "backfill": "Send the rows of files to a topic.",
+        "merge": "Make few large files of a lake's many small ones.",
+        "audit": "Check every segment of a data directory, many at a time.",
+        "usage": "Show volumes, rates, sizes and when limits are reached.",
         "completion": "Print what a shell needs to complete names.",
         "demo": "Show a pipeline on Spark, from orders to a lake.",
         "demonstrate": "Show the log engine at work, in a temporary directory.",

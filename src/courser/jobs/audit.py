@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from courser.errors import CourserError
 from courser.inspect.findings import Finding, Severity, VerifySummary
 from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, check_segment
 from courser.inspect.verify import Verification, VerifyHead, is_clean
@@ -35,7 +36,7 @@ class AuditReport:
         return self.summary.damage_count > 0
 
 
-class NothingToAudit(ValueError):
+class NothingToAudit(CourserError):
     """No partition lies below the directory."""
 
     def __init__(self, directory: Path) -> None:

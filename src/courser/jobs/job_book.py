@@ -5,7 +5,7 @@ so that a run after a crash does the same steps again; which of them are done, t
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,3 +91,12 @@ def open_book(path: Path, subject: dict[str, Any]) -> JobBook:
         if known.get(name) != value:
             raise BookRefused(path, f"a job of this name is about {name} {known.get(name)}, not {value}")
     return book
+
+
+def default_books(environment: Mapping[str, str]) -> Path:
+    """Where the books of jobs lie if nobody says otherwise."""
+    if home := environment.get("COURSER_STATE_HOME"):
+        return Path(home) / "jobs"
+    if home := environment.get("XDG_STATE_HOME"):
+        return Path(home) / "courser" / "jobs"
+    return Path(environment.get("HOME") or Path.home()) / ".local" / "state" / "courser" / "jobs"

@@ -1,0 +1,227 @@
+"""What the commands for ready-made jobs share: where Spark runs, what is read and written, how a failure is told."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+
+from courser.cli.connecting import find_target
+from courser.cli.explaining import explain
+from courser.cli.failures import ExitCode, Failure
+from courser.cli.lazy import completed_by
+from courser.cli.output import output_parameter
+from courser.cli.server_options import examples, server_parameters
+from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
+from courser.client.contexts import Resolved
+from courser.client.targets import Target
+from courser.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    CourserError,
+    NotAllowed,
+    NotFound,
+    TargetRefused,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB_EXITS = (
+    "Exit codes: 0 done, 1 failed (the log that is named has the trace), 2 wrong usage, 3 cannot connect, 4 login or "
+    "permission missing, 5 not found."
+)
+_REFUSED = frozenset({"OptionRefused", "BackfillRefused", "ManifestRefused", "BookRefused", "TargetInUse"})
+"""Errors that say what was asked wrongly, by the names of their classes: the modules are not imported for help."""
+_MISSING = frozenset({"NoSuchTopic", "NotADataDirectory", "NothingToAudit"})
+_CONNECTION = (ConnectionFailed, AuthenticationFailed, NotAllowed, NotFound)
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def job_command(
+    name: str, *lines: str, exits: str = JOB_EXITS, needs_server: bool = True
+) -> Callable[[Callable[..., object]], click.Command]:
+    """A command that runs a job; ``lines`` are examples."""
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        command = click.command(name, epilog=examples(*lines, exits=exits))(function)
+        master = click.Option(
+            ("--master",),
+            default="local[*]",
+            show_default=True,
+            metavar="URL",
+            help="Where Spark runs; its workers must see the same files.",
+        )
+        command.params += [master, output_parameter()]
+        if needs_server:
+            command.params += server_parameters(hidden=True)
+        return command
+
+    return decorate
+
+
+def topic_argument(name: str = "topic", metavar: str = "STREAM/TOPIC") -> Callable[[_Function], _Function]:
+    """A topic by its names."""
+    return click.argument(name, metavar=metavar, callback=_two_names, shell_complete=completed_by("complete_place"))
+
+
+def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str] | None:
+    del param
+    if ctx.resilient_parsing:
+        return None
+    stream, _, topic = value.partition("/")
+    if not stream or not topic:
+        raise click.UsageError(f'"{value}" is no STREAM/TOPIC', ctx)
+    return stream, topic
+
+
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="Read segment files of this data directory, without a server.",
+)
+books_option = click.option(
+    "--books",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where is written down how far jobs got; else COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
+)
+loss_option = click.option(
+    "--allow-loss", is_flag=True, help="Go on where messages are gone or damaged, instead of stopping."
+)
+from_option = click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help='earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
+)
+to_option = click.option("--to", "end", metavar="WHERE", help="Where to end, exclusive; else at the newest message.")
+
+
+def read_options(
+    place: tuple[str, str], data: Path | None, *, start: str | None, end: str | None, allow_loss: bool
+) -> dict[str, str]:
+    """What a read of the data source is told."""
+    stream, topic = place
+    options = {"stream": stream, "topic": topic}
+    if data is not None:
+        options |= {"path": str(data.absolute()), "source": "segments"}
+    else:
+        options |= server_options_of()
+    for side, text in (("starting", start), ("ending", end)):
+        options |= _bound(side, text, topic)
+    if allow_loss:
+        options |= {"failOnDataLoss": "false", "onCorrupt": "skip"}
+    return options
+
+
+def _bound(side: str, text: str | None, topic: str) -> dict[str, str]:
+    if text is None:
+        return {}
+    if text.lstrip().startswith("{"):
+        return {f"{side}Offsets": f'{{"{topic}": {text}}}'}
+    return {f"{side}Offsets": text} if text in ("earliest", "latest") else {f"{side}Timestamp": text}
+
+
+def write_options(place: tuple[str, str], partitions: int | None) -> dict[str, str]:
+    """What a write of the data source is told."""
+    stream, topic = place
+    made = {} if partitions is None else {"createTopic": str(partitions)}
+    return {"stream": stream, "topic": topic, **made, **server_options_of()}
+
+
+def server_options_of() -> dict[str, str]:
+    """The server that the command line means. Spark hides options of this name where it shows plans."""
+    return {"url": _url(find_target().target)}
+
+
+def _url(target: Target) -> str:
+    if target.token is not None:
+        login = quote(target.token, safe="")
+    else:
+        login = f"{quote(target.username or '', safe='')}:{quote(target.password or '', safe='')}"
+    settings: dict[str, str] = {}
+    if target.tls:
+        settings = {"tls": "true", "tls_verify": str(target.tls_verify).lower()}
+        settings |= {
+            name: value
+            for name, value in (("tls_ca_file", target.tls_ca_file), ("tls_domain", target.tls_domain))
+            if value is not None
+        }
+    return f"iggy://{login}@{target.address}" + (f"?{urlencode(settings)}" if settings else "")
+
+
+@contextmanager
+def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
+    """A session for one job, and its failures in one line each.
+
+    Raises:
+        Failure: anything that goes wrong.
+    """
+    prepare_spark()
+    # Half a second, and only there once it is installed.
+    from courser.spark.session import spark_session  # noqa: PLC0415
+
+    log = spark_log()
+    with job_failures(), spark_failures(log):
+        spark = spark_session(f"courser {name}", master, log=log)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def job_failures() -> Iterator[None]:
+    """What jobs raise in the driver: sentences already, and each kind has its exit code."""
+    try:
+        yield
+    except Failure as failure:
+        cause = failure.__cause__
+        if isinstance(cause, CourserError):
+            raise _explained(cause, failure) from cause
+        raise
+    except FileNotFoundError as error:
+        raise Failure(str(error), "check the name", ExitCode.NOT_FOUND) from error
+    except OSError as error:
+        hint = "see whether the directory can be read and written, and whether the disk is full"
+        raise Failure(f"{error.filename or 'a file'}: {error.strerror or error}", hint) from error
+
+
+def _explained(cause: CourserError, failure: Failure) -> Failure:
+    name = type(cause).__name__
+    if isinstance(cause, _CONNECTION):
+        try:
+            return explain(cause, find_target())
+        except TargetRefused:
+            return explain(cause, Resolved(Target(), "nowhere"))
+    if name in _MISSING or "there is no " in str(cause):
+        return Failure(str(cause), "courser ls shows what a server has", ExitCode.NOT_FOUND)
+    if name in _REFUSED:
+        usage = f"{click.get_current_context().command_path} --help shows how it is used"
+        return Failure(str(cause), usage, ExitCode.USAGE)
+    return failure
+
+
+def books_of(books: Path | None) -> Path:
+    """Where jobs are written down."""
+    from courser.jobs.job_book import default_books  # noqa: PLC0415 -- Spark is installed by now
+
+    return books or default_books(os.environ)
+
+
+def record_of(report: Any) -> dict[str, Any]:
+    """A report as a record."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    return asdict(report)
+
+
+def rate_text(size: int, seconds: float) -> str:
+    """How fast it was."""
+    return f"{seconds:.1f} s ({size / 1e6 / max(seconds, 1e-6):.1f} MB/s)"
