@@ -43,6 +43,10 @@ run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS
 demonstrate: $(RUNTIME)  ## show the log engine at work: a kill, a flipped bit
 	$(BIN)/courser demonstrate
 
+.PHONY: demo
+demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspark, and a Java if there is none
+	$(BIN)/courser demo $(ARGS)
+
 .PHONY: test
 test: $(DEVELOPMENT)  ## the tests that take minutes at most (ARGS=... to choose)
 	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root" $(ARGS)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     # Loaded by every run of pytest: pyspark is not, unless a test asks for it.
     from pyspark.sql import SparkSession
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds that a start or a driver may take before the test gives up. Java on a busy machine is not quick."""
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

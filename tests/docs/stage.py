@@ -70,6 +70,8 @@ class Stage:
             "PATH": f"{_BINARIES}{os.pathsep}{os.environ['PATH']}",
             "COURSER_CONFIG_HOME": str(directory / "contexts"),
             "HOME": str(directory),
+            # Sessions of Spark live for seconds here: the best machine code would be ready when they end.
+            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "NO_COLOR": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TERM": "dumb",

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from courser.errors import ClientFailure
-from courser.spark.failures import keep_trace, one_line
+from courser.spark.failures import is_slow_start, keep_trace, one_line
 from courser.spark.java import JavaMissing
 
 SUGGESTION = "Did you mean one of the following? [`a`] (line 1, position 7)"
@@ -99,6 +99,11 @@ def test_our_own_errors_are_their_sentence() -> None:
 def test_other_errors_have_their_name() -> None:
     assert one_line(ValueError("no\nsuch   thing")) == "ValueError: no such thing"
     assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_a_process_that_was_not_up_in_time_is_worth_another_try() -> None:
+    assert is_slow_start(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."))
+    assert not is_slow_start(RuntimeError("Python worker exited unexpectedly (crashed)"))
 
 
 def test_a_line_has_an_end() -> None:

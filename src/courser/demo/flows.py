@@ -10,6 +10,8 @@ from courser.demo.orders import LATE_MAX, ORDER_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from courser.jobs.export import ExportReport
+
 STREAM = "shop"
 ORDERS = "orders"
 REVENUE = "revenue"
@@ -69,16 +71,16 @@ def aggregate(spark: "SparkSession", connection: Mapping[str, str], checkpoint: 
     return 0 if last is None else last.batchId + 1
 
 
-def export(spark: "SparkSession", connection: Mapping[str, str], lake: Path) -> int:
-    """All orders as columns, in Parquet files with a folder for each category. Returns the number of rows."""
-    orders = spark.read.format("courser").options(**connection).option("topic", ORDERS).load()
-    decoded(orders).repartition("category").write.partitionBy("category").parquet(str(lake))
-    return spark.read.parquet(str(lake)).count()
+def export_orders(spark: "SparkSession", connection: Mapping[str, str], lake: Path) -> "ExportReport":
+    """All orders to Parquet files, as ``courser export`` does it."""
+    from courser.jobs.export import export  # noqa: PLC0415 -- needs pyspark, which may not be installed yet
+
+    return export(spark, {**connection, "topic": ORDERS}, lake)
 
 
-def best_sellers(spark: "SparkSession", lake: Path, count: int) -> list[ProductSales]:
+def best_sellers(spark: "SparkSession", folder: Path, count: int) -> list[ProductSales]:
     """Asked of the files, without the server."""
-    spark.read.parquet(str(lake)).createOrReplaceTempView("lake_orders")
+    decoded(spark.read.parquet(str(folder))).createOrReplaceTempView("lake_orders")
     rows = spark.sql(
         "SELECT product, mode(city) AS city, count(*) AS orders, CAST(sum(total) AS STRING) AS revenue "
         "FROM lake_orders GROUP BY product ORDER BY sum(total) DESC, product LIMIT {count}",

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from courser.bench.private_server import PrivateServer, private_server
 from courser.client.sync import SyncClient, connect_sync
 from courser.demo import flows
 from courser.demo.flows import ORDERS, REVENUE, STREAM, ProductSales
 from courser.demo.orders import make_orders
+from courser.spark.failures import is_slow_start
 from courser.spark.session import spark_session
+
+Result = TypeVar("Result")
 
 ORDER_COUNT = 20_000
 """Enough for a curve, little enough for two seconds."""
@@ -21,6 +25,7 @@ SEED = 7
 
 _PARTITION_COUNT = 2
 _BEST_COUNT = 5
+_ATTEMPT_COUNT = 3
 _PASSWORD = "iggy"
 """Of a server whose data is kept: its data is made up, and it listens on loopback only."""
 
@@ -89,16 +94,17 @@ def run_demo(
         }
         say("Spark adds up the revenue of every ten minutes")
         with _timed(seconds, "aggregation"):
-            batch_count = flows.aggregate(spark, connection, place / "checkpoint", order_count)
+            batch_count = _patiently(lambda: flows.aggregate(spark, connection, place / "checkpoint", order_count))
         windows = _windows(client)
         say(f"the revenue is in the topic {STREAM}/{REVENUE}: {len(windows)} messages, exactly once; now the lake")
         with _timed(seconds, "export"):
-            lake_count = flows.export(spark, connection, place / "lake")
-        files = list((place / "lake").rglob("*.parquet"))
-        say(f"all orders are in the lake: {lake_count:,} rows in {len(files)} Parquet files")
+            lake = _patiently(lambda: flows.export_orders(spark, connection, place / "lake"))
+        say(f"all orders are in the lake: {lake.row_count:,} rows in {lake.file_count} Parquet files")
         with _timed(seconds, "question to the lake"):
-            best = flows.best_sellers(spark, place / "lake", _BEST_COUNT)
-        return Outcome(order_count, order_cents, windows, batch_count, lake_count, len(files), tuple(best), seconds)
+            best = flows.best_sellers(spark, lake.folder, _BEST_COUNT)
+        return Outcome(
+            order_count, order_cents, windows, batch_count, lake.row_count, lake.file_count, tuple(best), seconds
+        )
 
 
 @contextmanager
@@ -140,6 +146,17 @@ def _windows(client: SyncClient) -> tuple[WindowSales, ...]:
             cents = int(row["revenue"].replace(".", ""))
             found.append(WindowSales(row["start"], row["category"], row["orders"], cents))
     return tuple(sorted(found, key=lambda window: (window.start, window.category)))
+
+
+def _patiently(work: Callable[[], Result]) -> Result:
+    """Begin again if a machine was too busy to start a process in time. Nothing is written twice by that."""
+    for _ in range(_ATTEMPT_COUNT - 1):
+        try:
+            return work()
+        except Exception as error:
+            if not is_slow_start(error):
+                raise
+    return work()
 
 
 @contextmanager

@@ -39,6 +39,14 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
+def is_slow_start(error: BaseException) -> bool:
+    """Whether a Python process was not up within the ten seconds that Spark allows it: worth another try.
+
+    The limit is fixed in Spark. A cold disk or a machine with too much to do is enough to miss it.
+    """
+    return "worker failed to connect back" in _text(error)
+
+
 def keep_trace(error: BaseException, log: Path, moment: datetime) -> None:
     """Append everything that is known about a failure."""
     log.parent.mkdir(parents=True, exist_ok=True)
