@@ -19,18 +19,16 @@ def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alar
     _stdout().print(_table(columns, lines, alarms))
 
 
-def live_table(
-    columns: Sequence[Column],
-) -> tuple[
+def live_table() -> tuple[
     AbstractContextManager[object],
-    Callable[[Sequence[tuple[str, ...]], Sequence[bool]], None],
+    Callable[[Sequence[Column], Sequence[tuple[str, ...]], Sequence[bool]], None],
     Callable[[str], None],
 ]:
     """A table on stdout that is drawn again and again: its life, what draws it, and what prints above it."""
     console = _stdout()
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def draw(lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
+    def draw(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
         live.update(_table(columns, lines, alarms), refresh=True)
 
     return live, draw, console.print

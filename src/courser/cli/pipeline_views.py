@@ -1,6 +1,7 @@
 """How running pipelines look: a live table at a terminal, one JSON object a line everywhere else."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import Protocol, Self
 
 from courser.cli.cells import harmless
 from courser.cli.records import Field, Record, as_time
+from courser.cli.tables import fitting
 from courser.cli.terminal import flush, write
 from courser.pipelines.state_folder import Status
 
@@ -130,13 +132,16 @@ class LiveView:
 
         self._columns = tuple(field.column for field in _LIVE_FIELDS)
         self._table: AbstractContextManager[object]
-        self._table, self._draw, self._print = live_table(self._columns)
+        self._table, self._draw, self._print = live_table()
 
     def update(self, statuses: Sequence[Status]) -> None:
         """Draw all of them."""
         records = [record_of(status) for status in statuses]
         lines = [tuple(harmless(field.show(record)) for field in _LIVE_FIELDS) for record in records]
-        self._draw(lines, [status.state in ("failed", "restarting") for status in statuses])
+        width = shutil.get_terminal_size().columns
+        self._draw(
+            *fitting(self._columns, lines, width), [status.state in ("failed", "restarting") for status in statuses]
+        )
 
     def show_batch(self, name: str, batch: int, text: str) -> None:
         """Above the table."""

@@ -37,7 +37,7 @@ def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...
             from courser.cli.drawing import draw_table  # noqa: PLC0415
 
             try:
-                draw_table(*_fitting(columns, lines, width), [is_alarming for _, is_alarming in chunk])
+                draw_table(*fitting(columns, lines, width), [is_alarming for _, is_alarming in chunk])
             except BrokenPipeError as error:
                 raise OutputClosed from error
 
@@ -70,7 +70,7 @@ def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]
         yield cell.rjust(width) if column.is_number else cell.ljust(width)
 
 
-def _fitting(
+def fitting(
     columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
     """The columns that a terminal has room for. Empty ones go first, then those that matter least."""

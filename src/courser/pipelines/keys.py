@@ -1,8 +1,10 @@
 """Every key of a pipeline's file: its table, its grammar, its default, its meaning. The reference is made from it."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from courser.model.quantities import SECOND
@@ -245,3 +247,19 @@ def _default(key: Key) -> str:
     if key.is_required:
         return "required"
     return "-" if key.default in (None, ()) else f"`{key.kind.to_toml(key.default)}`"
+
+
+MARK = "<!-- keys: written by the code; python -m courser.pipelines.keys docs/spark/pipelines.md -->"
+
+
+def with_reference(document: str) -> str:
+    """A document with the reference of today behind the mark. Raises ``ValueError`` if there is no mark."""
+    head, mark, _ = document.partition(MARK)
+    if not mark:
+        raise ValueError(f"there is no line {MARK}")
+    return f"{head}{mark}\n\n{reference_markdown()}"
+
+
+if __name__ == "__main__":
+    _document = Path(sys.argv[1])
+    _document.write_text(with_reference(_document.read_text("utf-8")), "utf-8")
