@@ -22,7 +22,7 @@ from tests.servers import RunningServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds that a run may take before a test gives up."""
 STREAM = "shop"
 
