@@ -432,3 +432,39 @@ def test_appending_a_batch_leaves_it_as_it_was() -> None:
     engine.append(batch)
     assert bytes(batch.body) == before
     assert payloads(engine.read(0)) == [b"a", b"b", b"a", b"b"]
+
+
+# --- what a read expects to need -----------------------------------------------------------------------
+
+
+def batches_of_many_sizes(count: int) -> Engine:
+    engine = Engine(LARGE)
+    for number in range(count):
+        engine.append(numbered(10 * number, 10, size=20 + 37 * (number % 5)))
+    return engine
+
+
+def test_a_sequential_reader_reads_what_it_asks_for_and_the_next_header() -> None:
+    engine = batches_of_many_sizes(20)
+    first = engine.log.read(0, count=10, size_max=ALL)
+    read, offset = engine.log.reads.size, first.next_offset
+    while offset < engine.log.next_offset:
+        result = engine.log.read(offset, count=10, size_max=ALL)
+        assert result.message_count == 10
+        is_last = result.next_offset == engine.log.next_offset
+        if offset > 10:
+            assert engine.log.reads.size - read == result.size + (0 if is_last else 256)
+        read, offset = engine.log.reads.size, result.next_offset
+
+
+@pytest.mark.parametrize("position", [32, 34, 39, 48])
+def test_a_header_that_claims_nonsense_misleads_no_reader(position: int) -> None:
+    engine = batches_of_many_sizes(4)
+    sizes = [engine.log.read(10 * number, count=10, size_max=ALL).size for number in range(4)]
+    file = engine.log.segments[0].file
+    assert file is not None
+    file.write_at(sizes[0] + sizes[1] + position, [b"\xff"])
+    engine.log.read(0, count=10, size_max=1_000_000)
+    assert [message.offset for message in engine.read(10, count=10)] == list(range(10, 20))
+    # Of the damaged batch only the claims are known; the read passes over it.
+    assert [message.offset for message in engine.read(20, count=10)] == list(range(30, 40))

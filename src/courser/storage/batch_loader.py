@@ -1,10 +1,17 @@
 """Batches of a log file, each loaded whole and checked, several per call to the file where they are small."""
 
+import struct
+from collections.abc import Callable
+
 from courser.records.checksum import xxh3
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
 from courser.storage.files import File, read_into
 from courser.storage.read_result import ReadBuffer
+
+_unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
+"""batch_length and message_count of the header at a position."""
+_NO_CLAIMS = (0, 0)
 
 
 class BatchLoader:
@@ -14,6 +21,8 @@ class BatchLoader:
     _block = memoryview(b"")
     _position = 0
     size_read = 0
+    expected_size = 0
+    """Bytes that the reader knows it will need, if it does."""
 
     def __init__(self, file: File, identity: PartitionIdentity, limit: int, buffer: ReadBuffer, wait: bool) -> None:
         self._file = file
@@ -51,6 +60,13 @@ class BatchLoader:
             return self._block, at
         return self._fetch(position, guess), 0
 
+    def claims_at(self, position: int) -> tuple[int, int]:
+        """The size and the number of messages that a header at ``position`` claims, unchecked; 0 if it is not there."""
+        at = position - self._position
+        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
+            return _unpack_claims(self._block, at)
+        return _NO_CLAIMS
+
     def load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
         """The header of a batch that was checked before, with the bytes ``start`` to ``end`` of the log behind it."""
         block = self._buffer.take(BATCH_HEADER_SIZE + end - start)
@@ -63,7 +79,7 @@ class BatchLoader:
         left = self._limit - position
         if left < BATCH_HEADER_SIZE:
             raise BadBatch(f"{left} bytes are less than a batch header")
-        size = min(max(guess, BATCH_HEADER_SIZE), left) if guess < BATCH_HEADER_SIZE or guess > left else guess
+        size = guess if BATCH_HEADER_SIZE <= guess <= left else min(max(guess, BATCH_HEADER_SIZE), left)
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:

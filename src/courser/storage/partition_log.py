@@ -385,8 +385,7 @@ class PartitionLog:
             buffer = ReadBuffer()
         segments, marks = self.segments, self.marks
         # As ``visible_end``.
-        is_synced = self.settings.durability.level is Durability.SYNCED
-        end_offset = (marks.synced if is_synced else marks.written).offset
+        end_offset = (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
         if offset < self.start_offset:
             collector.skip(offset, self.start_offset, SkipReason.TRIMMED)
             offset = self.start_offset
@@ -396,10 +395,11 @@ class PartitionLog:
             number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
         while number < len(segments) and offset < end_offset and not collector.is_full:
             segment = segments[number]
-            if offset < segment.base_offset and not self._pass_gap(offset, segment.base_offset, collector):
-                break
-            offset = max(offset, segment.base_offset)
-            if offset < min(segment.end_offset, end_offset):
+            if offset < segment.base_offset:
+                if not self._pass_gap(offset, segment.base_offset, collector):
+                    break
+                offset = segment.base_offset
+            if offset < segment.end_offset and offset < end_offset:
                 try:
                     offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait=wait)
                 except BlockingIOError:

@@ -47,6 +47,10 @@ class ReadResult(NamedTuple):
     """In front of the first message, except for reserved offsets, which may lie anywhere."""
 
 
+_new_tuple = tuple.__new__
+"""``ReadResult(...)`` without its steps in between."""
+
+
 class ReadBuffer:
     """Memory that reads fill, to be used again once its last result was sent. One reader at a time."""
 
@@ -139,6 +143,5 @@ class Collector:
             self._pieces.append(self._block[self._start : self._end])
             self._block = None
         first_offset = next_offset if self.first_offset is None else self.first_offset
-        return ReadResult(
-            tuple(self._pieces), first_offset, next_offset, self.message_count, self.size, tuple(self.skipped)
-        )
+        facts = first_offset, next_offset, self.message_count, self.size
+        return _new_tuple(ReadResult, (tuple(self._pieces), *facts, tuple(self.skipped)))

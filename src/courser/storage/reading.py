@@ -44,7 +44,7 @@ _LARGE_BATCH_SIZE = 64 * 1024
 """Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index."""
 
 _NO_ENTRY = (-1, -1, None)
-_NO_CURSOR = (-1, 0)
+_NO_CURSOR = (-1, 0, 0, 0)
 _unpack_lengths = FRAME_LENGTHS.unpack_from
 
 
@@ -77,7 +77,8 @@ class SegmentReader:
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
         self._verified: dict[tuple[int, int], StoredHeader] = {}
-        self._cursors: dict[int, tuple[int, int]] = {}
+        self._cursors: dict[int, tuple[int, int, int, int]] = {}
+        """By offset: segment and position of the batch, and what its header claims of its size and its messages."""
         self._latest_entry: tuple[int, int, IndexEntry | None] = _NO_ENTRY
         """Segment, offset and what was found: a read inside a batch asks twice."""
         self.counters = ReadCounters()
@@ -92,10 +93,13 @@ class SegmentReader:
         """
         limit = segment.size
         loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait)
-        base_offset, position = self._cursors.get(offset, _NO_CURSOR)
+        base_offset, position, claimed_size, claimed_count = self._cursors.get(offset, _NO_CURSOR)
         anchor = offset
         if base_offset != segment.base_offset:
             position, anchor = self._position_of(segment, offset, wait=wait)
+        elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
+            # Just what is asked for, and the next header, so that the next read knows as much.
+            loader.expected_size = claimed_size + BATCH_HEADER_SIZE
         while position < limit and offset < end_offset and not collector.is_full:
             try:
                 if self._verified and self._wants_part(segment.base_offset, position, offset, collector):
@@ -125,7 +129,7 @@ class SegmentReader:
         self.counters.size += loader.size_read
         if len(self._cursors) >= _CURSOR_COUNT_MAX:
             self._cursors = {}
-        self._cursors[offset] = segment.base_offset, position
+        self._cursors[offset] = segment.base_offset, position, *loader.claims_at(position)
         return offset
 
     def _wants_part(self, base_offset: int, position: int, offset: int, collector: Collector) -> bool:
@@ -165,7 +169,7 @@ class SegmentReader:
         """
         count_left, size_left, identity = collector.count_left, collector.size_left, self._identity
         average_size = segment.size // segment.message_count + 1 if segment.message_count else 0
-        block, start = loader.block_at(position, min(size_left, count_left * average_size))
+        block, start = loader.block_at(position, loader.expected_size or min(size_left, count_left * average_size))
         first_offset, at, header_limit = offset, start, len(block) - BATCH_HEADER_SIZE
         try:
             while at <= header_limit and count_left > 0:
