@@ -158,22 +158,26 @@ def _url(target: Target) -> str:
 
 @contextmanager
 def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
-    """A session for one job, and its failures in one line each.
+    """A session for one job, and its failures in one line each. One that runs in this process already is left running.
 
     Raises:
         Failure: anything that goes wrong.
     """
     prepare_spark()
     # Half a second, and only there once it is installed.
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     from courser.spark.session import spark_session  # noqa: PLC0415
 
     log = spark_log()
+    is_ours = SparkSession.getActiveSession() is None
     with job_failures(), spark_failures(log):
         spark = spark_session(f"courser {name}", master, log=log)
         try:
             yield spark
         finally:
-            spark.stop()
+            if is_ours:
+                spark.stop()
 
 
 @contextmanager

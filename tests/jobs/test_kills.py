@@ -1,0 +1,105 @@
+"""Drivers that are really killed in the middle: the next run ends with every message once."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from courser.jobs.export import export
+from courser.jobs.replay import replay
+from courser.spark.session import prepare_environment
+from tests.jobs.topics import all_messages, connected, facts_of, fill_topic, make_topic, options_of
+from tests.lake.rows import ask_duckdb, offsets_by_polars
+from tests.servers import ROOT, RunningServer
+
+PATIENCE = 120.0
+COUNT = 6000
+SMALL = {"maxBytesPerPartition": "16 KiB"}
+
+DRIVER = """
+import sys
+from pathlib import Path
+from courser.jobs.export import export
+from courser.jobs.replay import replay
+from courser.spark.session import spark_session
+spark = spark_session("killed", "local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+"""
+
+
+@contextlib.contextmanager
+def driver(code: str, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of its own that runs a job; with all that it started, it is gone at the end."""
+    environment = dict(os.environ)
+    prepare_environment(environment, "local[2]")
+    with (directory / "driver.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER + code],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
+
+
+def kill_when(process: "subprocess.Popen[bytes]", moment: Callable[[], bool]) -> None:
+    """SIGKILL for the driver, its Java and its workers at once, as when a machine dies."""
+    deadline = time.monotonic() + PATIENCE
+    while not moment():
+        assert time.monotonic() < deadline, "the moment never came"
+        assert process.poll() is None, "the driver ended before it could be killed"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)
+
+
+def test_an_export_that_is_killed_between_files(spark: SparkSession, server: RunningServer, tmp_path: Path) -> None:
+    with connected(server) as client:
+        make_topic(client, "exported")
+        fill_topic(client, "exported", COUNT)
+    options = options_of(server, "exported", **SMALL)
+    marks = tmp_path / "lake" / "stream=shop" / "topic=exported" / "_courser" / "finished"
+    with driver(f"export(spark, {options!r}, Path({str(tmp_path / 'lake')!r}))", tmp_path) as process:
+        kill_when(process, lambda: marks.is_dir() and len(list(marks.glob("[0-9]*"))) >= 5)
+    before = len(list((tmp_path / "lake").rglob("*.parquet")))
+    report = export(spark, options, tmp_path / "lake")
+    assert 0 < report.resumed_count == report.range_count
+    assert before >= 5
+    rows = ask_duckdb(tmp_path / "lake", 'select "partition", "offset" from lake order by 1, 2')
+    assert rows == [(partition, offset) for partition in range(2) for offset in range(COUNT)]
+    assert len(offsets_by_polars(tmp_path / "lake")) == 2 * COUNT
+    assert not list((tmp_path / "lake").rglob("*.partial"))
+
+
+def test_a_replay_that_is_killed_between_steps(spark: SparkSession, server: RunningServer, tmp_path: Path) -> None:
+    with connected(server) as client:
+        make_topic(client, "replayed")
+        fill_topic(client, "replayed", COUNT)
+        make_topic(client, "copy")
+    read, write = options_of(server, "replayed", **SMALL), options_of(server, "copy")
+    settings = {"job": "killed", "step_size": 30_000}
+    call = f"replay(spark, {read!r}, {write!r}, books=Path({str(tmp_path)!r}), **{settings!r})"
+    with connected(server) as client:
+        with driver(call, tmp_path) as process:
+            kill_when(process, lambda: (client.get_sink("replay killed").batch or 0) >= 3)
+        published = sum(row.message_count for row in client.get_partition_bounds("shop", "copy").partitions)
+        assert 0 < published < 2 * COUNT
+        report = replay(spark, read, write, books=tmp_path, job="killed", step_size=30_000)
+        assert report.resumed_count == report.step_count > 0
+        for partition in range(2):
+            wanted = list(map(facts_of, all_messages(client, "replayed", partition)))
+            assert list(map(facts_of, all_messages(client, "copy", partition))) == wanted
