@@ -57,6 +57,15 @@ def connection_url(target: Target) -> str:
     return f"iggy://{login}{target.address}" + (f"?{urlencode(options)}" if options else "")
 
 
+def connection_options(target: Target) -> dict[str, str]:
+    """What reads and writes of Spark are told about the server."""
+    return {
+        "url": connection_url(target),
+        "connectTimeout": f"{target.connect_timeout:g}",
+        "requestTimeout": f"{target.request_timeout:g}",
+    }
+
+
 def read_source(spark: "SparkSession", definition: Definition, target: Target | None, start: Start) -> "DataFrame":
     """The rows as they come."""
     source = definition.source
@@ -69,7 +78,7 @@ def read_source(spark: "SparkSession", definition: Definition, target: Target | 
 def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str, str]:
     """The options of the data source."""
     options: dict[str, str | None] = {
-        "url": connection_url(target),
+        **connection_options(target),
         "stream": source.place.stream,
         "topic": source.place.topic,
         "consumer": source.consumer,

@@ -15,7 +15,7 @@ from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
 from courser.pipelines.definition import Sink, TopicPlace
 from courser.pipelines.publishing import clear, publish, staging_root
-from courser.pipelines.reading import FORMAT, connection_url
+from courser.pipelines.reading import FORMAT, connection_options
 from courser.pipelines.staging import REPORT_SCHEMA, StagedFile, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
 
@@ -172,7 +172,7 @@ def lake_writer(
 def topic_writer(rows: "DataFrame", place: TopicPlace, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
     """A query into a topic, exactly once."""
     messages = as_messages(rows, sink)
-    options = {"url": connection_url(target), "stream": place.stream, "topic": place.topic}
+    options = {**connection_options(target), "stream": place.stream, "topic": place.topic}
     if sink.partitioning is not None:
         options["partitioning"] = sink.partitioning
     return messages.writeStream.format(FORMAT).options(**options).option("checkpointLocation", str(path))
