@@ -6,6 +6,7 @@ payloads; there is no Python object per message. Spark is fastest with record ba
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -145,12 +146,18 @@ class _Frames:
 
     # --- fields ---------------------------------------------------------------------------------------
 
-    def field(self, position: int, dtype: str) -> NDArray[Any]:
-        """One field of every frame."""
-        width = np.dtype(dtype).itemsize
-        # Numbers that begin at every single byte, overlapping: picking from them reads any position.
-        every_byte: NDArray[Any] = np.ndarray((len(self.data) - width + 1,), dtype, self.records, 0, (1,))
-        return every_byte[self.starts + position]
+    @cached_property
+    def headers(self) -> NDArray[np.void]:
+        """The headers of all frames, behind one another."""
+        # Headers that begin at every single byte, overlapping: picking from them reads any position.
+        every_byte: NDArray[np.void] = np.ndarray(
+            (len(self.data) - _FRAME_HEADER.itemsize + 1,), f"V{_FRAME_HEADER.itemsize}", self.records, 0, (1,)
+        )
+        return every_byte[self.starts].view(_FRAME_HEADER)
+
+    def field(self, name: str) -> Positions:
+        """One number of every frame."""
+        return self.headers[name].astype(np.int64)
 
     def _of_batch(self, position: int) -> Positions:
         """One field of every frame's batch."""
@@ -160,8 +167,7 @@ class _Frames:
     @cached_property
     def offsets(self) -> Positions:
         """Of every message. Those with more than 63 bits are below 0."""
-        deltas = self.field(layout.FRAME_OFFSET_DELTA_POSITION, "<u4")
-        return self._of_batch(_BASE_OFFSET_POSITION) + deltas.astype(np.int64)
+        return self._of_batch(_BASE_OFFSET_POSITION) + self.field("offset_delta")
 
     @property
     def timestamps(self) -> Positions:
@@ -171,35 +177,44 @@ class _Frames:
     @property
     def origin_timestamps(self) -> Positions:
         """When every message was made."""
-        deltas = self.field(layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.int64)
-        return self._of_batch(_ORIGIN_POSITION) + deltas
+        return self._of_batch(_ORIGIN_POSITION) + self.field("timestamp_delta")
 
     @property
     def partitions(self) -> NDArray[np.int32]:
         """Of every message."""
         return self._of_batch(_PARTITION_POSITION).astype(np.int32)
 
-    @property
-    def ids(self) -> NDArray[np.uint64]:
-        """Two halves for every message."""
-        halves = np.empty((len(self.starts), 2), "<u8")
-        halves[:, 0] = self.field(layout.FRAME_ID_POSITION, "<u8")
-        halves[:, 1] = self.field(layout.FRAME_ID_POSITION + 8, "<u8")
-        return halves
-
     @cached_property
-    def payload_ends(self) -> Positions:
-        """Where every payload ends and the user headers begin."""
-        lengths = self.field(layout.FRAME_LENGTHS_POSITION + 4, "<u4").astype(np.int64)
-        return self.starts + layout.FRAME_HEADER_SIZE + lengths
+    def payload_lengths(self) -> Positions:
+        """Bytes of every payload."""
+        return self.field("payload_length")
+
+    @property
+    def payload_starts(self) -> Positions:
+        """Where every payload begins."""
+        return self.starts + layout.FRAME_HEADER_SIZE
 
     @cached_property
     def entries(self) -> Any:
         """All user headers."""
-        lengths = self.field(layout.FRAME_LENGTHS_POSITION, "<u4").astype(np.int64)
-        return find_entries(self.data, self.payload_ends, lengths)
+        return find_entries(self.data, self.payload_starts + self.payload_lengths, self.field("user_headers_length"))
 
 
+_FRAME_HEADER = np.dtype(
+    [
+        ("checksum", "<u8"),
+        ("id", "V16"),
+        ("offset_delta", "<u4"),
+        ("timestamp_delta", "<u4"),
+        ("user_headers_length", "<u4"),
+        ("payload_length", "<u4"),
+        ("reserved", "<u8"),
+    ]
+)
+"""As ``layout.FRAME_HEADER`` has it."""
+assert _FRAME_HEADER.itemsize == layout.FRAME_HEADER_SIZE
+_RUN_LENGTH_MIN = 16
+"""Frames of one size behind one another that are copied by one call: for shorter runs the calls cost more."""
 _PARTITION_POSITION, _BASE_OFFSET_POSITION, _TIMESTAMP_POSITION, _ORIGIN_POSITION = 0, 8, 16, 24
 
 
@@ -210,11 +225,30 @@ def _numbers(kind: Any, values: NDArray[Any]) -> Any:
 def _ids(frames: _Frames) -> Any:
     count = len(frames.starts)
     bounds = np.arange(0, 16 * count + 1, 16, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(frames.ids)])
+    ids = np.ascontiguousarray(frames.headers["id"])
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(ids)])
 
 
 def _payloads(frames: _Frames) -> Any:
-    return gather(frames.data, frames.starts + layout.FRAME_HEADER_SIZE, frames.payload_ends)
+    starts, lengths = frames.payload_starts, frames.payload_lengths
+    count, size = len(starts), int(lengths[0])
+    if size and bool((lengths == size).all()):
+        steps = np.diff(starts)
+        runs = np.flatnonzero(steps[1:] != steps[:-1]) + 2 if count > 2 else np.empty(0, np.int64)
+        if len(runs) * _RUN_LENGTH_MIN <= count:
+            return _equal_payloads(frames, starts, size, [0, *runs.tolist(), count])
+    return gather(frames.data, starts, starts + lengths)
+
+
+def _equal_payloads(frames: _Frames, starts: Positions, size: int, runs: list[int]) -> Any:
+    """Payloads of one size: each run of them, at equal distances, is one strided copy."""
+    count = len(starts)
+    payloads = np.empty((count, size), np.uint8)
+    for first, last in pairwise(runs):
+        step = int(starts[first + 1] - starts[first]) if last - first > 1 else size
+        payloads[first:last] = np.ndarray((last - first, size), np.uint8, frames.records, int(starts[first]), (step, 1))
+    bounds = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(payloads)])
 
 
 _COLUMNS: dict[str, Callable[[_Frames, Any], Any]] = {

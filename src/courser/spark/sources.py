@@ -26,7 +26,9 @@ def places_in(options: ReadOptions, source: TopicSource, facts: TopicFacts) -> P
     server: tuple[Place, ...] = ()
     if options.target is not None:
         server = (
-            ServerPlace(options.target, options.stream, options.topic, facts.uuid, options.batch_size, options.retries),
+            ServerPlace(
+                options.target, options.stream, options.topic, facts.uuid, 2 * options.batch_size, options.retries
+            ),
         )
     if options.path is None or options.source == "server":
         return lambda part: [(part, server)]

@@ -1,0 +1,33 @@
+"""The reference of options, as Markdown from the one table. ``python -m courser.spark.reference`` writes it anew."""
+
+from pathlib import Path
+
+from courser.spark.options import OPTIONS, Option, Use
+
+MARK = "<!-- From here on made by `python -m courser.spark.reference`. -->"
+
+
+def options_markdown() -> str:
+    """All options, those for everything first."""
+    lines = ["## Options", "", "| option | for | default | takes | |", "| --- | --- | --- | --- | --- |"]
+    lines += [_row(option) for option in OPTIONS]
+    return "\n".join(lines) + "\n"
+
+
+def _row(option: Option) -> str:
+    uses = "all" if option.uses == frozenset(Use) else ", ".join(sorted(use.value for use in option.uses))
+    default = "" if option.default is None else f"`{option.default}`"
+    return f"| `{option.name}` | {uses} | {default} | {option.kind.name} | {option.help} |"
+
+
+def with_reference(document: str) -> str:
+    """A document with the reference of today behind the mark. Raises ``ValueError`` if there is no mark."""
+    head, mark, _ = document.partition(MARK)
+    if not mark:
+        raise ValueError(f"there is no line {MARK}")
+    return f"{head}{mark}\n\n{options_markdown()}"
+
+
+if __name__ == "__main__":
+    _document = Path("docs/spark/reading.md")
+    _document.write_text(with_reference(_document.read_text("utf-8")), "utf-8")
