@@ -1,0 +1,62 @@
+"""Writing to a topic exactly once, beside the same job into an Arrow writer that drops its rows."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import Bench, Bound, Row, Target
+from benchmarks.samples import Shape
+from courser.bench.private_server import PrivateServer
+from courser.client.sync import connect_sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TASK_COUNT = 2
+
+
+def write_rows(
+    bench: Bench, server: PrivateServer, frame: "DataFrame", options: dict[str, str], size: int, shape: Shape
+) -> Iterator[Row]:
+    """``frame`` is read from Parquet; ``size`` is the bytes of its payloads."""
+    rows = frame.select("payload")
+    ours: list[float] = []
+    direct: list[float] = []
+    bare: list[float] = []
+    # The first round of each kind is left out: Java is slow then.
+    for number in range(bench.scale.rounds + 1):
+        seconds = [_seconds(lambda: rows.write.format("trivial").mode("append").save())]
+        for delivery in ("exactly-once", "at-least-once"):
+            name = f"written-{shape.name}-{delivery}-{number}"
+            with connect_sync(server.target) as client:
+                client.create_topic(options["stream"], name, TASK_COUNT)
+                target = {name: options[name] for name in ("url", "stream")} | {"topic": name, "delivery": delivery}
+                write = rows.write.format("courser").options(**target).mode("append")
+                seconds.append(_seconds(write.save))
+                # What was written must not slow the next round down.
+                client.delete_topic(options["stream"], name)
+        if number:
+            for speeds, time_taken in zip((bare, ours, direct), seconds, strict=True):
+                speeds.append(size / 1e6 / time_taken)
+    dropping = "an Arrow writer that drops its rows"
+    yield Row(
+        measure=f"write to a topic, exactly once, {shape.value}",
+        unit="MB/s",
+        engine=ours,
+        bare=bare,
+        bare_name=dropping,
+        target=Target(Bound.RATIO_AT_LEAST, 0.5),
+    )
+    yield Row(
+        measure=f"write to a topic, at least once, {shape.value}",
+        unit="MB/s",
+        engine=direct,
+        bare=bare,
+        bare_name=dropping,
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
