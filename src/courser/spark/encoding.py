@@ -49,11 +49,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.payloads)
 
-    @property
-    def size(self) -> int:
-        """Bytes of frames."""
-        blocks = 0 if self.blocks is None else data_size(self.blocks)
-        return len(self) * layout.FRAME_HEADER_SIZE + data_size(self.payloads) + blocks
+    def frame_ends(self) -> NDArray[np.int64]:
+        """Bytes of the frames up to each one, itself included."""
+        sizes = np.diff(_offsets(self.payloads)) + layout.FRAME_HEADER_SIZE
+        if self.blocks is not None:
+            sizes = sizes + np.diff(_offsets(self.blocks))
+        return np.cumsum(sizes)
 
     def take(self, numbers: NDArray[np.int64]) -> "Rows":
         """Some of them, in the order of the numbers."""
@@ -299,12 +300,6 @@ def _offsets(column: Array) -> NDArray[np.int64]:
         return np.zeros(1, np.int64)
     start = column.offset
     return np.frombuffer(buffer, np.int32)[start : start + len(column) + 1].astype(np.int64)
-
-
-def data_size(column: Array) -> int:
-    """Bytes of the values of a binary column."""
-    offsets = _offsets(column)
-    return int(offsets[-1] - offsets[0])
 
 
 def _data(column: Array) -> memoryview:

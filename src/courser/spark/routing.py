@@ -87,16 +87,24 @@ class Router:
             yield self._release(destination)
 
     def _collect(self, destination: Destination, rows: Rows) -> Iterator[Ready]:
-        limit = self._options.batch_size
-        collected = self._collected.setdefault(destination, _Collected())
-        if collected.size and collected.size + rows.size > limit:
-            yield self._release(destination)
+        """Add rows to those of a partition; give full batches, and keep what is left."""
+        start, ends = 0, rows.frame_ends()
+        while start < len(rows):
             collected = self._collected.setdefault(destination, _Collected())
-        collected.pieces.append(rows)
-        collected.size += rows.size
-        self._size += rows.size
-        if collected.size >= limit:
-            yield self._release(destination)
+            begin = int(ends[start - 1]) if start else 0
+            room = self._options.batch_size - collected.size
+            end = max(int(np.searchsorted(ends, begin + room, side="right")), start)
+            if end == start and not collected.size:
+                # A message that is larger than a batch should be.
+                end = start + 1
+            if end > start:
+                size = int(ends[end - 1]) - begin
+                collected.pieces.append(rows.slice(start, end))
+                collected.size += size
+                self._size += size
+                start = end
+            if start < len(rows) or collected.size >= self._options.batch_size:
+                yield self._release(destination)
 
     def _release(self, destination: Destination) -> Ready:
         collected = self._collected.pop(destination)

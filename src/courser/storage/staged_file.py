@@ -11,9 +11,11 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+import xxhash
+
 from courser.errors import DamagedData, StorageFailure
 from courser.model.buffers import Buffer
-from courser.records.batch import Batch, encode_batch
+from courser.records.batch import Batch, wire_header
 from courser.records.checksum import xxh3
 from courser.records.layout import BATCH_SIZE_MAX
 from courser.storage.durable_files import storage_failure, sync_file
@@ -145,9 +147,11 @@ class StagedFileWriter:
         Raises:
             StorageFailure: nothing of it was kept.
         """
-        contents = self.contents
-        data = encode_batch(batch)
-        body_hash = xxh3(data)
+        contents, size = self.contents, batch.size
+        header = wire_header(0, 0, 0, batch.origin_timestamp, size, batch.count, batch.checksums)
+        hasher = xxhash.xxh3_64(header)
+        hasher.update(batch.body)
+        body_hash = hasher.intdigest()
         fields = _RECORD.pack(
             _RECORD_MAGIC,
             _BATCH_KIND,
@@ -158,13 +162,13 @@ class StagedFileWriter:
             target.topic_uuid,
             target.incarnation,
             batch.count,
-            len(data),
+            size,
             body_hash,
         )
         checksum = xxh3(fields)
-        self._write([fields, _CHECKSUM.pack(checksum), data])
+        self._write([fields, _CHECKSUM.pack(checksum), header, batch.body])
         position = contents.file_size + RECORD_SIZE
-        record = StagedBatch(target, contents.chunk_count, batch.count, position, len(data), body_hash)
+        record = StagedBatch(target, contents.chunk_count, batch.count, position, size, body_hash)
         contents.add(record, checksum)
         if contents.file_size - self._writeback_size >= _WRITEBACK_SIZE:
             # A hint: if the kernel does not take it, the sync does it all.
