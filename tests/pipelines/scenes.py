@@ -84,9 +84,12 @@ class Scene:
     # --- pipelines ---
 
     def define(self, name: str, text: str) -> Path:
-        """Write a definition; ``[pipeline]`` and ``[server]`` are added."""
+        """Write a definition; ``[pipeline]`` and ``[server]`` are added.
+
+        On a machine that is very busy the Python processes of Spark are late, and a start fails: hence the restarts.
+        """
         path = self.folder / f"{name}.toml"
-        head = f'[pipeline]\nname = "{name}"\nmode = "once"\nrestart_delay = "10ms"\nrestarts = 2\n'
+        head = f'[pipeline]\nname = "{name}"\nmode = "once"\nrestart_delay = "50ms"\nrestarts = 20\n'
         path.write_text(f'{head}[server]\nurl = "{self.url}"\n{text}')
         return path
 

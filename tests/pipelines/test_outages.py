@@ -26,7 +26,7 @@ def test_the_server_goes_away_and_comes_back(scene: Scene) -> None:
     scene.make_topic("orders")
     scene.send_orders("orders", range(100))
     path = scene.define("lake", orders_source("orders") + '[sink]\ntype = "parquet"\npath = "lake"\n')
-    text = path.read_text().replace("restarts = 2", 'restarts = 1000\ntrigger = "100ms"\nrestart_delay_max = "200ms"')
+    text = path.read_text().replace("restarts = 20", 'restarts = 1000\ntrigger = "100ms"\nrestart_delay_max = "200ms"')
     path.write_text(text.replace(scene.url, f"{scene.url}?request_timeout=500ms&connect_timeout=500ms"))
     try:
         with scene.running(path, once=False) as runner:
@@ -55,6 +55,7 @@ def test_a_server_that_does_not_come_is_given_up(scene: Scene) -> None:
     scene.server.start()
     path = scene.define("lake", orders_source("orders") + '[sink]\ntype = "parquet"\npath = "lake"\n')
     scene.server.stop()
+    path.write_text(path.read_text().replace("restarts = 20", "restarts = 2"))
     (status,) = scene.run(path)
     assert (status.state, status.restarts) == ("failed", 2)
     assert status.error is not None

@@ -93,7 +93,8 @@ def test_messages_as_they_are_to_a_lake_a_table_and_a_topic(scene: Scene) -> Non
         scene.define("ice", source + '[sink]\ntype = "iceberg"\npath = "ice"\ntable = "shop.orders"\n'),
         scene.define("copy", source + '[sink]\ntype = "topic"\nstream = "shop"\ntopic = "copy"\n'),
     ]
-    assert [(status.state, status.error) for status in scene.run(*paths)] == [("finished", None)] * 4
+    statuses = scene.run(*paths)
+    assert [(status.state, status.error, status.rows) for status in statuses] == [("finished", None, 200)] * 4
     wanted = sorted(order(number) for number in range(200))
     assert scene.count("raw", "payload") == Counter(wanted)
     assert sorted(DeltaTable(scene.folder / "delta").to_pyarrow_table()["payload"].to_pylist()) == wanted

@@ -6,20 +6,24 @@ checkpoint of its own, so that both are exactly once for themselves.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
 from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource
-from courser.pipelines.reading import read_source
+from courser.pipelines.publishing import staging_root
+from courser.pipelines.reading import read_source, topic_options
 from courser.pipelines.sinks import (
     DECODED_NAMES,
     RAW_NAMES,
     ConsoleSink,
     RowNames,
     lake_writer,
+    staging_order,
     topic_writer,
+    with_folder_columns,
 )
 from courser.pipelines.transform import apply_transform
 
@@ -37,8 +41,8 @@ class Outlets:
 
     show: Callable[[int, str], None]
     """A batch as a table of text: the console sink."""
-    count: Callable[[int], None]
-    """Rows that were written."""
+    count: Callable[[int, int], None]
+    """A batch and its rows, where Spark counts something else."""
 
 
 def output_rows(
@@ -78,7 +82,11 @@ def start_queries(
     if isinstance(definition.source, TopicSource):
         start = checkpoint.start(definition.source.start)
     rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
-    writers = [(definition.name, _writer(definition, rows, names, checkpoint, target, outlets))]
+    if is_unchanged(definition):
+        writer = _staged_writer(spark, definition, rows, checkpoint, target, start, outlets)
+    else:
+        writer = _writer(definition, rows, names, checkpoint, target, outlets)
+    writers = [(definition.name, writer)]
     if bad is not None:
         quarantined = _without_consumer(definition)
         messages = read_source(spark, quarantined, target, start)
@@ -101,6 +109,40 @@ def start_queries(
     return started
 
 
+def is_unchanged(definition: Definition) -> bool:
+    """Whether messages go into a lake as they are, so that the tasks which read them can write them too."""
+    is_lake = definition.sink.type in ("parquet", "delta", "iceberg")
+    # Folders of a table are made from columns that only the table's own writer sees.
+    derives = definition.sink.type != "parquet" and bool(definition.sink.partition_by)
+    is_raw = isinstance(definition.source, TopicSource) and definition.decoding.format == "raw"
+    return is_lake and is_raw and definition.transform.sql is None and not derives
+
+
+def _staged_writer(
+    spark: "SparkSession",
+    definition: Definition,
+    rows: "DataFrame",
+    checkpoint: Checkpoint,
+    target: Target | None,
+    start: Start,
+    outlets: Outlets,
+) -> "DataStreamWriter":
+    from courser.pipelines import staging_source  # noqa: PLC0415 -- needs pyspark
+
+    assert isinstance(definition.source, TopicSource)
+    assert target is not None, "a topic has a server"
+    assert definition.sink.path is not None
+    with_folder_columns(rows, definition.sink, RAW_NAMES)
+    root = staging_root(Path(definition.sink.path), definition.name)
+    order = staging_order(definition.sink, RAW_NAMES, rows.columns, root)
+    spark.dataSource.register(staging_source.StagingSource)
+    options = topic_options(definition.source, target, start)
+    options[staging_source.ORDER] = staging_source.order_text(order)
+    reports = spark.readStream.format(staging_source.FORMAT).options(**options).load()
+    sink = definition.sink
+    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, outlets.count, is_staged=True)
+
+
 def _writer(
     definition: Definition,
     rows: "DataFrame",
@@ -118,7 +160,7 @@ def _writer(
         handler = ConsoleSink(sink.rows, outlets.show)
         writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
         return writer.option("checkpointLocation", str(checkpoint.spark))
-    return lake_writer(definition.name, rows, sink, names, checkpoint, outlets.count).outputMode(mode)
+    return lake_writer(definition.name, rows, sink, names, checkpoint, _nobody).outputMode(mode)
 
 
 def _shown(rows: "DataFrame", names: RowNames) -> "DataFrame":
@@ -145,8 +187,9 @@ def _quarantine_writer(
     return topic_writer(messages, decoding.quarantine_topic, Sink("topic"), target, checkpoint.quarantine)
 
 
-def _nobody(count: int) -> None:
-    del count
+def _nobody(batch: int, count: int) -> None:
+    """Spark counts the rows itself."""
+    del batch, count
 
 
 def _without_consumer(definition: Definition) -> Definition:

@@ -72,7 +72,12 @@ def read_source(spark: "SparkSession", definition: Definition, target: Target | 
     if isinstance(source, FileSource):
         return _read_files(spark, source)
     assert target is not None, "a topic has a server"
-    return spark.readStream.format(FORMAT).options(**topic_options(source, target, start)).load()
+    options = topic_options(source, target, start)
+    if definition.decoding.format != "raw":
+        # What is not read does not have to be brought to Java.
+        columns = ("partition", "offset", "timestamp", "key", "payload", *(("headers",) if source.with_headers else ()))
+        options["columns"] = ",".join(columns)
+    return spark.readStream.format(FORMAT).options(**options).load()
 
 
 def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str, str]:

@@ -59,6 +59,23 @@ def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "Data
     return rows
 
 
+def staging_order(sink: Sink, names: RowNames, columns: Sequence[str], root: Path) -> StageRows:
+    """What tasks do with rows that have these columns. Tables make their folders themselves."""
+    is_parquet = sink.type == "parquet"
+    by_offsets = is_parquet and names.partition is not None and names.partition in columns
+    folders = tuple(sink.partition_by) if is_parquet else ()
+    if by_offsets and names.partition is not None:
+        folders = (*folders, names.partition)
+    return StageRows(
+        root=str(root),
+        folder_columns=tuple(dict.fromkeys(folders)),
+        left_out=tuple(name for name in names.left_out if name not in folders),
+        partition_column=names.partition if by_offsets else None,
+        offset_column=names.offset if by_offsets else None,
+        compression=sink.compression,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LakeSink:
     """Handles the batches of one query, in the driver."""
@@ -68,8 +85,10 @@ class LakeSink:
     names: RowNames
     spark_checkpoint: Path
     lists: Path
-    count: Callable[[int], None]
-    """Told the rows that a batch has brought."""
+    count: Callable[[int, int], None]
+    """Told a batch and the rows that it has brought."""
+    is_staged: bool = False
+    """Whether the rows that come are reports of files that the tasks have written already."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         """Write one batch. Spark calls it again with the same rows if it does not know whether it was done."""
@@ -81,29 +100,20 @@ class LakeSink:
         query_id = self._query_id()
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
-        staged = self._stage(rows, root / str(batch))
+        if self.is_staged:
+            staged = [StagedFile(**row.asDict()) for row in rows.collect()]
+        else:
+            staged = self._stage(rows, root)
         if self.sink.type == "parquet":
             publish(lake, staged, query_id, batch, self.lists)
         elif staged:
             self._append(staged, query_id, batch)
         clear(root)
-        self.count(sum(file.rows for file in staged))
+        self.count(batch, sum(file.rows for file in staged))
 
     def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
         rows = with_folder_columns(rows, self.sink, self.names)
-        is_parquet = self.sink.type == "parquet"
-        by_offsets = is_parquet and self.names.partition is not None and self.names.partition in rows.columns
-        folders = tuple(self.sink.partition_by) if is_parquet else ()
-        if by_offsets and self.names.partition is not None:
-            folders = (*folders, self.names.partition)
-        order = StageRows(
-            root=str(root),
-            folder_columns=tuple(dict.fromkeys(folders)),
-            left_out=tuple(name for name in self.names.left_out if name not in folders),
-            partition_column=self.names.partition if by_offsets else None,
-            offset_column=self.names.offset if by_offsets else None,
-            compression=self.sink.compression,
-        )
+        order = staging_order(self.sink, self.names, rows.columns, root)
         return [StagedFile(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
 
     def _query_id(self) -> str:
@@ -157,15 +167,17 @@ def lake_writer(
     sink: Sink,
     names: RowNames,
     checkpoint: Checkpoint,
-    count: Callable[[int], None],
+    count: Callable[[int, int], None],
     *,
     is_quarantine: bool = False,
+    is_staged: bool = False,
 ) -> "DataStreamWriter":
     """A query into a folder or a table."""
-    with_folder_columns(rows, sink, names)
+    if not is_staged:
+        with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
     lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
-    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count)
+    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count, is_staged)
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 

@@ -5,7 +5,7 @@ Runs in a thread of its own. What others need to know about it is in ``status``,
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ LOOK_INTERVAL = 0.25
 """Seconds between two looks at a running query, and at whether somebody wants it to stop."""
 STOP_PATIENCE = 30.0
 """Seconds that a batch under way gets to end before it is interrupted; it is repeated at the next start."""
+BEGIN_PATIENCE = 30.0
+"""Seconds that one pipeline may keep the others of the process from starting."""
 _SECOND = 1_000_000
 
 
@@ -42,6 +44,8 @@ class Surroundings:
     environment: Mapping[str, str]
     show: Callable[[str, int, str], None]
     """Told name, batch and table of a console sink."""
+    starting: threading.Lock = field(default_factory=threading.Lock)
+    """Held while queries begin: each starts several Python processes, and Spark gives them ten seconds to report."""
 
 
 class Supervisor:
@@ -64,6 +68,8 @@ class Supervisor:
         self._stop = threading.Event()
         self._counted: dict[str, int] = {}
         """Batches whose figures are in the status, by run of a query."""
+        self._written: dict[int, int] = {}
+        """Rows by batch, where Spark counts files."""
         self._attempt_batches = 0
         me = this_process(definition.name)
         now = surroundings.clock.now()
@@ -140,8 +146,12 @@ class Supervisor:
             # Those of the whole process were given to it when it began, and cannot be set again.
             if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
                 spark.conf.set(name, value)
-        outlets = Outlets(lambda batch, text: self._surroundings.show(definition.name, batch, text), _ignore)
-        queries = start_queries(spark, definition, self._checkpoint, target, outlets, once=self._once)
+        outlets = Outlets(
+            lambda batch, text: self._surroundings.show(definition.name, batch, text), self._written.__setitem__
+        )
+        with self._surroundings.starting:
+            queries = start_queries(spark, definition, self._checkpoint, target, outlets, once=self._once)
+            self._await_beginning(queries)
         self._note(state="running")
         try:
             finished = self._watch(queries)
@@ -153,6 +163,15 @@ class Supervisor:
             # Spark says that a batch is done when it plans the next one: of the last one it never does.
             store_progress(target, definition.source, self._ends)
         return finished
+
+    def _await_beginning(self, queries: "list[StreamingQuery]") -> None:
+        """Wait until Spark has found its sources, or a query has ended; not for longer than the others can wait."""
+        waited = 0.0
+        while waited < BEGIN_PATIENCE and any(
+            query.isActive and query.status["message"].startswith("Initializing") for query in queries
+        ):
+            self._stop.wait(LOOK_INTERVAL)
+            waited += LOOK_INTERVAL
 
     def _watch(self, queries: "list[StreamingQuery]") -> bool:
         waited = 0.0
@@ -190,10 +209,14 @@ class Supervisor:
         if not is_batch:
             self._note(lag=progress.lag)
             return
+        rows, rate = progress.rows, progress.rows_per_second
+        if progress.batch in self._written:
+            rows = self._written.pop(progress.batch)
+            rate = rows * 1000 / max(1, progress.milliseconds)
         self._note(
             batch=progress.batch,
-            rows=self.status.rows + progress.rows,
-            rows_per_second=round(progress.rows_per_second, 1),
+            rows=self.status.rows + rows,
+            rows_per_second=round(rate, 1),
             batch_milliseconds=progress.milliseconds,
             milliseconds_by_part=progress.milliseconds_by_part,
             lag=progress.lag,
@@ -226,10 +249,6 @@ def _plain(record: object) -> Mapping[str, object]:
     if isinstance(record, dict):
         return record
     raise ClientFailure(f"Spark's progress is a {type(record).__name__}: this version of it is not known")
-
-
-def _ignore(count: int) -> None:
-    del count
 
 
 def _source_text(definition: Definition) -> str:

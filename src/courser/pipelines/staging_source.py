@@ -1,0 +1,95 @@
+"""A topic that writes itself: the task that reads messages also writes them to Parquet, and tells Spark of the files.
+
+For pipelines that change nothing about a message on its way into a lake. No payload passes through Java, which is
+where most of the time goes otherwise. To Spark it is a stream like any other, with the same offsets and checkpoints;
+its rows are those of ``staging.REPORT_SCHEMA``.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+from courser.pipelines.staging import StageRows
+from courser.spark.options import Use
+from courser.spark.read_options import ReadOptions, StreamOptions, read_options, stream_options
+from courser.spark.schema import default_schema
+from courser.spark.stream_reader import StreamReader
+
+FORMAT = "courser_staging"
+ORDER = "stagingOrder"
+"""The option that holds what the tasks do with the rows. All others are those of the format ``courser``."""
+
+_DERIVED = {"day": "%Y-%m-%d", "hour": "%H"}
+_REPORT = (
+    StructType()
+    .add("place", StringType())
+    .add("folder", StringType())
+    .add("task", IntegerType())
+    .add("part", IntegerType())
+    .add("first", LongType())
+    .add("last", LongType())
+    .add("rows", LongType())
+    .add("size", LongType())
+)
+
+
+def order_text(order: StageRows) -> str:
+    """An order, as the option has it."""
+    return json.dumps(asdict(order))
+
+
+def _order(text: str) -> StageRows:
+    values: dict[str, Any] = json.loads(text)
+    return StageRows(**values | {name: tuple(values[name]) for name in ("folder_columns", "left_out")})
+
+
+class StagingSource(DataSource):
+    """``spark.readStream.format("courser_staging")``. Has to be registered with the session."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """That of the reports."""
+        return _REPORT
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+        """A stream of reports. Raises ``OptionRefused``."""
+        del schema
+        given = {name: text for name, text in self.options.items() if name.lower() != ORDER.lower()}
+        (order,) = (text for name, text in self.options.items() if name.lower() == ORDER.lower())
+        options, values = read_options(given, Use.STREAM)
+        rows = default_schema(values["schemaStyle"], include_headers=values["includeHeaders"])
+        return StagingReader(options, stream_options(values), rows, _order(order))
+
+
+class StagingReader(StreamReader):
+    """Plans as any stream; its tasks write."""
+
+    def __init__(self, options: ReadOptions, streaming: StreamOptions, schema: StructType, order: StageRows) -> None:
+        super().__init__(options, streaming, schema)
+        self._order = order
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Write what the task reads, and report the files."""
+        return self._order(_with_folders(super().read(partition), self._order.folder_columns))
+
+
+def _with_folders(batches: Iterable[Any], folders: tuple[str, ...]) -> Iterator[Any]:
+    """Add the columns that folders are made from and that a message does not have."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
+    import pyarrow.compute as pc  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    for batch in batches:
+        for name in folders:
+            if name not in batch.schema.names:
+                # Without a zone: they are UTC, and nobody has to look for a table of zones.
+                times = batch.column("timestamp").cast(pa.timestamp("us"))
+                batch = batch.append_column(name, pc.strftime(times, _DERIVED[name]))
+        yield batch
