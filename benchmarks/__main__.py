@@ -18,6 +18,7 @@ from benchmarks import (
     reading,
     rolling,
     serving,
+    spark,
     starting,
     sustained,
     transcoding,
@@ -39,6 +40,7 @@ CASES = (
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
     Case("client", "our own client beside the load generator", client.run),
+    Case("spark", "Spark on topics beside Spark on Parquet", spark.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 

@@ -236,6 +236,54 @@ def _durations(progress: list[Any]) -> list[float]:
     return [one["durationMs"]["triggerExecution"] for one in progress[min(2, len(progress) - 1) :]]
 
 
+def _writes(bench: Bench, server: PrivateServer, frames: Reading, topic: Topic) -> Iterator[Row]:
+    """Rows of Parquet into a topic, and into a writer that drops them."""
+    target = server.target
+    rows = frames.parquet.select("partition", "payload")
+    dropped, written = [], []
+    for number in range(max(bench.scale.rounds // 2, 1) + 1):
+        name = f"written-{number}"
+        with connect_sync(target) as client:
+            client.create_topic(STREAM, name, TASK_COUNT)
+        options = {"url": _options(server, topic)["url"], "stream": STREAM, "topic": name}
+        bare = rows.write.format("trivial").mode("append")
+        dropped.append(topic.speed(_seconds(bare.save)))
+        ours = rows.write.format("courser").options(**options).mode("append")
+        written.append(topic.speed(_seconds(ours.save)))
+    # The first of each is left out.
+    yield Row(
+        measure="write to a topic, exactly once, 1,000 B",
+        unit="MB/s",
+        engine=written[1:],
+        bare=dropped[1:],
+        bare_name="an Arrow writer that drops its rows",
+        target=Target(Bound.RATIO_AT_LEAST, 0.5),
+    )
+
+
+def _exports(bench: Bench, spark: "SparkSession", server: PrivateServer, topic: Topic, path: Path) -> Iterator[Row]:
+    """Segment files into Parquet: in the tasks, and through Spark's writer."""
+    from courser.jobs.export import export  # noqa: PLC0415
+
+    options = _options(server, topic) | {"path": str(server.data), "source": "segments"}
+    frame = spark.read.format("courser").options(**options).load()
+    ours, bare = [], []
+    for number in range(max(bench.scale.rounds // 2, 1) + 1):
+        place = str(path / f"plain-{number}")
+        writer = frame.write.option("compression", "zstd").mode("overwrite")
+        bare.append(topic.speed(_seconds(lambda place=place, writer=writer: writer.parquet(place))))  # type: ignore[misc]
+        lake = path / f"lake-{number}"
+        ours.append(topic.speed(_seconds(lambda lake=lake: export(spark, options, lake))))  # type: ignore[misc]
+    yield Row(
+        measure="export to Parquet (zstd), 1,000 B",
+        unit="MB/s",
+        engine=ours[1:],
+        bare=bare[1:],
+        bare_name="Spark's own Parquet writer",
+        target=Target(Bound.RATIO_AT_LEAST, 1.5),
+    )
+
+
 def _decoding(bench: Bench, shape: Shape) -> Row:
     """Stored batches into record batches, on one core, without Spark."""
     from courser.spark.decoding import Decoder  # noqa: PLC0415
@@ -283,4 +331,6 @@ def run(bench: Bench) -> Iterator[Row]:
                 yield _decoding(bench, shape)
                 if shape is Shape.SAME:
                     yield _floor(bench, spark, server, path)
+                    yield from _exports(bench, spark, server, topic, path)
+                    yield from _writes(bench, server, frames, topic)
     yield _session_start()

@@ -19,7 +19,11 @@ def no_sync_of_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sync", lambda: None)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+WITHOUT_SPARK = [case for case in CASES if case.name != "spark"]
+"""The other one runs with the tests of Spark, in the process that has a session."""
+
+
+@pytest.mark.parametrize("case", WITHOUT_SPARK, ids=lambda case: case.name)
 def test_the_case_gives_figures_and_leaves_nothing_behind(case: Case, tmp_path: Path) -> None:
     rows = list(case.run(Bench(tmp_path, TINY)))
     assert rows
