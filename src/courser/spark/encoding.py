@@ -278,6 +278,14 @@ def _make_batch(rows: Rows) -> Batch:
 
 def _frames(heads: NDArray[np.void], rows: Rows) -> bytearray:
     """Headers, payloads and user headers of all messages, joined."""
+    count, size = len(rows), int(heads["payload_length"][0])
+    if rows.blocks is None and (heads["payload_length"] == size).all():
+        # All alike, as many are: two copies, and no loop.
+        body = bytearray(count * (layout.FRAME_HEADER_SIZE + size))
+        table = np.frombuffer(body, np.uint8).reshape(count, -1)
+        table[:, : layout.FRAME_HEADER_SIZE] = heads.view(np.uint8).reshape(count, -1)
+        table[:, layout.FRAME_HEADER_SIZE :] = np.frombuffer(_data(rows.payloads), np.uint8).reshape(count, size)
+        return body
     columns = [_fixed(heads, layout.FRAME_HEADER_SIZE), rows.payloads]
     if rows.blocks is not None:
         columns.append(rows.blocks)
