@@ -156,6 +156,7 @@ ELSEWHERE = {
     "login",
     "logout",
     "doctor",
+    "demo",
     "completion",
     "demonstrate",
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),

@@ -110,12 +110,10 @@ def backfill(
         client = connection_to(server).sync
         _note_published(book, job, lambda sink: patiently(lambda: client.get_sink(sink), values["retries"]))
         first = book.done_count
-        known = {name for step in book.steps for name, _, _ in step}
-        book.add_steps(_steps([file for file in found if str(file) not in known], step_size))
+        book.add_steps(_steps(_unknown(found, book), step_size))
         message_count = 0
         for number in range(first, len(book.steps)):
-            rows = reading.rows(_unchanged(book, number))
-            message_count += _send(rows, {**target, "jobId": _sink(job, number)})
+            message_count += _send(reading.rows(_unchanged(book, number)), {**target, "jobId": _sink(job, number)})
             book.done_count = number + 1
             book.save()
     sent = {name for step in book.steps[first:] for name, _, _ in step}
@@ -186,6 +184,12 @@ def _ending(path: Path) -> str:
     for compression in _COMPRESSIONS:
         name = name.removesuffix(compression)
     return Path(name).suffix
+
+
+def _unknown(files: Sequence[Path], book: JobBook) -> list[Path]:
+    """Files that no run has planned."""
+    known = {name for step in book.steps for name, _, _ in step}
+    return [file for file in files if str(file) not in known]
 
 
 def _steps(files: Sequence[Path], step_size: int) -> list[list[Any]]:

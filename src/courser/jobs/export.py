@@ -79,36 +79,20 @@ def export(
     with only_writer(folder / BOOKS):
         remove_partial_files(folder)
         wanted = Manifest(topic_uuid=topic.facts.uuid, folders=_folders(by), include_headers=include_headers)
-        manifest = _agreed(folder, load_manifest(folder), wanted)
-        resumed = manifest.unfinished
-        repeated = _repeated(folder, manifest, topic) if again else []
+        known = _agreed(folder, load_manifest(folder), wanted)
+        manifest = _planned(folder, known, topic, again=again)
         # Before the first file: after a crash these very ranges are written again.
-        manifest = manifest.with_ranges(topic.ranges(manifest.ends()))
-        manifest = replace(manifest, unfinished=manifest.unfinished | set(repeated))
         save_manifest(folder, manifest)
         forget_marks(folder)
-        parts = sorted(manifest.unfinished, key=lambda part: (part.partition, part.start))
-        work = [
-            RangeWork(
-                part=part,
-                spans=topic.spans_of(part),
-                options=topic.options,
-                folder=folder,
-                folders=manifest.folders,
-                compression=compression,
-                include_headers=include_headers,
-                size=topic.size_of(part),
-            )
-            for part in parts
-        ]
+        work = _work(folder, manifest, topic, compression)
         written = run_in_tasks(spark, export_range, work, weight=lambda item: item.size)
         manifest = manifest.without_unfinished()
         save_manifest(folder, manifest)
         forget_marks(folder)
     return ExportReport(
         folder=folder,
-        range_count=len(parts),
-        resumed_count=len(resumed),
+        range_count=len(work),
+        resumed_count=len(known.unfinished),
         file_count=sum(each.file_count for each in written),
         row_count=sum(each.row_count for each in written),
         size=sum(each.size for each in written),
@@ -137,6 +121,29 @@ def _agreed(folder: Path, known: Manifest | None, wanted: Manifest) -> Manifest:
         reason = f"its files have {'a' if known.include_headers else 'no'} column headers"
         raise ManifestRefused(folder, reason, elsewhere)
     return known
+
+
+def _planned(folder: Path, manifest: Manifest, topic: SourceTopic, *, again: bool) -> Manifest:
+    """What is known, with all that is to be written now as unfinished."""
+    repeated = _repeated(folder, manifest, topic) if again else []
+    manifest = manifest.with_ranges(topic.ranges(manifest.ends()))
+    return replace(manifest, unfinished=manifest.unfinished | set(repeated))
+
+
+def _work(folder: Path, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
+    return [
+        RangeWork(
+            part=part,
+            spans=topic.spans_of(part),
+            options=topic.options,
+            folder=folder,
+            folders=manifest.folders,
+            compression=compression,
+            include_headers=manifest.include_headers,
+            size=topic.size_of(part),
+        )
+        for part in sorted(manifest.unfinished, key=lambda part: (part.partition, part.start))
+    ]
 
 
 def _repeated(folder: Path, manifest: Manifest, topic: SourceTopic) -> list[Range]:
