@@ -19,7 +19,7 @@ WINDOW = "10 minutes"
 WATERMARK = f"{int(LATE_MAX.total_seconds())} seconds"
 """How long a window waits for orders that are late: as long as an order is late at most, so none is left out."""
 
-_TRIGGER_SHARE = 4
+_TRIGGER_SHARE = 2
 """The history is read in so many micro-batches: a query that runs all day would meet it in more."""
 
 
