@@ -178,3 +178,36 @@ def test_nothing_is_found_beside_a_server_that_writes(spark: SparkSession, tmp_p
         flip(log, 400)
         [damage] = damages(audit(spark, server.data).findings)
         assert damage.path == log
+
+
+def test_nothing_is_found_beside_a_server_that_purges_and_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    is_over, rounds = threading.Event(), threading.Semaphore(0)
+
+    def churn() -> None:
+        with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
+            client.create_stream("shop")
+            while not is_over.is_set():
+                client.create_topic("shop", "orders", 2)
+                for _ in range(2):
+                    for _ in range(8):
+                        client.send_messages("shop", "orders", 0, [b"x" * 1000] * 200)
+                    client.purge_topic("shop", "orders")
+                    client.send_messages("shop", "orders", 0, [b"x" * 1000] * 200)
+                client.delete_topic("shop", "orders")
+                rounds.release()
+
+    with RunningServer(tmp_path / "server", settings={"system.segment.size": SEGMENT_SIZE}) as server:
+        thread = threading.Thread(target=churn)
+        thread.start()
+        try:
+            reports = []
+            for _ in range(4):
+                assert rounds.acquire(timeout=60)
+                reports.append(audit(spark, server.data))
+        finally:
+            is_over.set()
+            thread.join(60)
+        assert [finding for report in reports for finding in damages(report.findings)] == []
+        assert not any(report.summary.unreadable_count for report in reports)
+        assert server.stop() == 0
+    assert damages(audit(spark, server.data).findings) == []

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from courser.jobs.export import export
@@ -17,6 +18,7 @@ from courser.spark.session import prepare_environment
 from tests.jobs.topics import all_messages, connected, facts_of, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb, offsets_by_polars
 from tests.servers import ROOT, RunningServer
+from tests.spark_fixtures import running_cluster
 
 PATIENCE = 120.0
 COUNT = 6000
@@ -85,6 +87,7 @@ def test_an_export_that_is_killed_between_files(spark: SparkSession, server: Run
     assert not list((tmp_path / "lake").rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_killed_between_steps(spark: SparkSession, server: RunningServer, tmp_path: Path) -> None:
     with connected(server) as client:
         make_topic(client, "replayed")
@@ -103,3 +106,50 @@ def test_a_replay_that_is_killed_between_steps(spark: SparkSession, server: Runn
         for partition in range(2):
             wanted = list(map(facts_of, all_messages(client, "replayed", partition)))
             assert list(map(facts_of, all_messages(client, "copy", partition))) == wanted
+
+
+CLUSTER_EXPORT = """
+from pathlib import Path
+from courser.jobs.export import export
+options = dict(item.split("=", 1) for item in sys.argv[2:])
+report = export(spark, options, Path(sys.argv[1]))
+print(report.range_count, report.row_count)
+"""
+
+
+@pytest.mark.slow
+def test_an_export_on_a_cluster_whose_executor_is_killed_in_mid_task(
+    server: RunningServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with connected(server) as client:
+        make_topic(client, "clustered")
+        fill_topic(client, "clustered", COUNT)
+    lake = tmp_path / "lake"
+    options = [f"{name}={value}" for name, value in options_of(server, "clustered", **SMALL).items()]
+    marks = lake / "stream=shop" / "topic=clustered" / "_courser" / "finished"
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        process = cluster.start_driver(CLUSTER_EXPORT, str(lake), *options)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (marks.is_dir() and len(list(marks.glob("[0-9]*"))) >= 3):
+                assert time.monotonic() < deadline, "no range was finished"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.002)
+                    raise AssertionError(f"the driver ended too early: {process.communicate()}")
+            executors = children_of(cluster.workers[0].pid)
+            assert executors, "a worker has an executor while it works"
+            for executor in executors:
+                os.kill(executor, signal.SIGKILL)
+            output, errors = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert int(output.split()[1]) == 2 * COUNT
+    rows = ask_duckdb(lake, 'select "partition", "offset" from lake order by 1, 2')
+    assert rows == [(partition, offset) for partition in range(2) for offset in range(COUNT)]
+
+
+def children_of(parent: int) -> list[int]:
+    """Processes that a process has started."""
+    found = Path(f"/proc/{parent}/task").glob("*/children")
+    return [int(number) for path in found for number in path.read_text().split()]
