@@ -111,9 +111,10 @@ def run_command(
     with _explained(), ExitStack() as stack:
         where = master or default_master(definitions, os.environ, os.cpu_count() or 1)
         runner = Runner(definitions, home=folder, clock=SystemClock(), master=where, once=once, show=view.show_batch)
-        stack.enter_context(runner)
+        # First what can be refused at once.
         if metrics_port is not None:
             stack.callback(_serve_metrics(metrics_port, runner).close)
+        stack.enter_context(runner)
         with _stopped_by_signals(runner), view:
             _watch(runner, view)
     if output in ("json", "csv"):
@@ -132,7 +133,6 @@ def _serve_metrics(port: int, runner: Runner) -> MetricsServer:
     try:
         server = MetricsServer(port, lambda: render(runner.statuses, clock.now()))
     except OSError as error:
-        runner.stop()
         reason = error.strerror or error
         raise Failure(f"cannot listen on {HOST}:{port}: {reason}", "--metrics-port takes another one") from error
     say(f"metrics: http://{HOST}:{server.port}/metrics")

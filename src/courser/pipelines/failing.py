@@ -30,13 +30,18 @@ def is_final(error: BaseException) -> bool:
     if isinstance(error, CourserError):
         return not isinstance(error, _PASSING)
     kind = type(error).__name__
-    if kind in _FINAL_SPARK or kind in _JAVA_IS_GONE:
+    if kind in _FINAL_SPARK or is_java_gone(error):
         return True
     text = _text(error)
     if any(word in text for word in _FINAL_WORDS):
         return True
     name = kind_of(error)
     return name != "" and name not in _PASSING_NAMES
+
+
+def is_java_gone(error: BaseException) -> bool:
+    """Whether Spark's Java process has ended: then every call of Spark fails, and this process cannot go on."""
+    return type(error).__name__ in _JAVA_IS_GONE
 
 
 def kind_of(error: BaseException) -> str:

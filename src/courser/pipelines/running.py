@@ -63,7 +63,8 @@ class Runner:
         self._session = session
         self._owns_session = session is None
         self._session_lock = threading.Lock()
-        self._surroundings = Surroundings(self._new_session, clock, environment, show)
+        self._java_log = StateFolder(home, definitions[0].name).spark_log_path
+        self._surroundings = Surroundings(self._new_session, clock, environment, show, self._java_log)
         self._locks: list[Lock] = []
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
@@ -157,8 +158,7 @@ class Runner:
         for definition in self._definitions:
             settings |= definition.spark
         name = "courser " + " ".join(definition.name for definition in self._definitions)
-        log = StateFolder(self._home, self._definitions[0].name).spark_log_path
-        session = spark_session(name, self._master, settings, log=log)
+        session = spark_session(name, self._master, settings, log=self._java_log)
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None:
             for lock in self._locks:

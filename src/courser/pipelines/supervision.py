@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.errors import ClientFailure
 from courser.model.clock import Clock
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.definition import Definition, FileSource, TopicSource
-from courser.pipelines.failing import is_final
+from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.locking import this_process
 from courser.pipelines.progress import Progress, parse_progress
 from courser.pipelines.queries import Outlets, start_queries
@@ -44,6 +45,8 @@ class Surroundings:
     environment: Mapping[str, str]
     show: Callable[[str, int, str], None]
     """Told name, batch and table of a console sink."""
+    java_log: Path
+    """What Java prints."""
     starting: threading.Lock = field(default_factory=threading.Lock)
     """Held while queries begin: each starts several Python processes, and Spark gives them ten seconds to report."""
 
@@ -119,6 +122,8 @@ class Supervisor:
         rules = self._definition.supervision
         keep_trace(error, self._folder.log_path, datetime.now(UTC))
         line = one_line(error)
+        if is_java_gone(error):
+            line = f"Spark's Java process has ended; {self._surroundings.java_log} may say why"
         if is_final(error) or failures > rules.restarts or self._wants_stop():
             gave_up = failures > rules.restarts and failures > 1
             self.failure = error
