@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.samples import ORIGIN, Shape, wire_batches
+from benchmarks.spark_writes import write_rows
 from courser.bench.private_server import PrivateServer, private_server
 from courser.bench.samples import make_sample
 from courser.bench.vsr_wire import VsrWire
@@ -236,31 +237,6 @@ def _durations(progress: list[Any]) -> list[float]:
     return [one["durationMs"]["triggerExecution"] for one in progress[min(2, len(progress) - 1) :]]
 
 
-def _writes(bench: Bench, server: PrivateServer, frames: Reading, topic: Topic) -> Iterator[Row]:
-    """Rows of Parquet into a topic, and into a writer that drops them."""
-    target = server.target
-    rows = frames.parquet.select("partition", "payload")
-    dropped, written = [], []
-    for number in range(max(bench.scale.rounds // 2, 1) + 1):
-        name = f"written-{number}"
-        with connect_sync(target) as client:
-            client.create_topic(STREAM, name, TASK_COUNT)
-        options = {"url": _options(server, topic)["url"], "stream": STREAM, "topic": name}
-        bare = rows.write.format("trivial").mode("append")
-        dropped.append(topic.speed(_seconds(bare.save)))
-        ours = rows.write.format("courser").options(**options).mode("append")
-        written.append(topic.speed(_seconds(ours.save)))
-    # The first of each is left out.
-    yield Row(
-        measure="write to a topic, exactly once, 1,000 B",
-        unit="MB/s",
-        engine=written[1:],
-        bare=dropped[1:],
-        bare_name="an Arrow writer that drops its rows",
-        target=Target(Bound.RATIO_AT_LEAST, 0.5),
-    )
-
-
 def _exports(bench: Bench, spark: "SparkSession", server: PrivateServer, topic: Topic, path: Path) -> Iterator[Row]:
     """Segment files into Parquet: in the tasks, and through Spark's writer."""
     from courser.jobs.export import export  # noqa: PLC0415
@@ -332,5 +308,5 @@ def run(bench: Bench) -> Iterator[Row]:
                 if shape is Shape.SAME:
                     yield _floor(bench, spark, server, path)
                     yield from _exports(bench, spark, server, topic, path)
-                    yield from _writes(bench, server, frames, topic)
+                yield from write_rows(bench, server, frames.parquet, _options(server, topic), topic.payload_size, shape)
     yield _session_start()
