@@ -26,7 +26,7 @@ class HeldSource(CourserSource):
 
 
 class HeldWriter(CourserStreamWriter):
-    """Says that the moment has come by making a file, and waits for ever."""
+    """Says that the moment has come by writing into a pipe, and waits for ever."""
 
     def __init__(self, options: WriteOptions, moment: str, sign: str) -> None:
         super().__init__(options)

@@ -1,9 +1,10 @@
 """Writes whose drivers and executors are killed: what is in the source is in the sink, once."""
 
 import json
+import os
+import select
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,17 +36,11 @@ def client(server: RunningServer) -> Iterator[SyncClient]:
         yield client
 
 
-def wait_for(sign: Path, driver: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not sign.exists():
-        assert driver.poll() is None, "the driver ended by itself"
-        assert time.monotonic() < deadline, f"no sign of {sign.name}"
-        time.sleep(0.05)
-
-
 def killed_driver(server: RunningServer, place: Path, moment: str) -> None:
     """Run a driver up to a moment of its commit, and kill it there."""
     sign = place / moment
+    os.mkfifo(sign)
+    pipe = os.open(sign, os.O_RDONLY | os.O_NONBLOCK)
     source = options_of(server, "kill source", startingOffsets="earliest", maxOffsetsPerTrigger=400)
     target = options_of(server, "killed", holdAt=moment, sign=sign)
     arguments = json.dumps([source, target, str(place / "checkpoint"), TEST_SETTINGS])
@@ -54,8 +49,9 @@ def killed_driver(server: RunningServer, place: Path, moment: str) -> None:
             [sys.executable, "-c", DRIVER, arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        wait_for(sign, driver)
+        assert select.select([pipe], [], [], PATIENCE)[0], f"no sign of {moment}"
     finally:
+        os.close(pipe)
         driver.kill()
         driver.wait()
 

@@ -1,12 +1,15 @@
 """Staged writes as a client sees them: nothing before the publish, everything after it, once."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
+from courser.client.connection import Connection
 from courser.client.messages import Partitioning, PollingStrategy, SendMessage
+from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, InvalidRequest, NotAllowed, NotFound, ServerFailure
 from courser.model.permissions import Permissions, StreamPermissions
 from courser.testing.broker import TestBroker
@@ -199,3 +202,62 @@ async def test_the_same_part_twice_is_refused() -> None:
         client = await prepared(broker)
         with pytest.raises(InvalidRequest, match="numbered from 0"):
             await client.publish_staged(SINK, 2**63, {})
+
+
+async def test_a_part_goes_on_after_a_restart_of_the_server() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "before")
+        await stage_part(client, 0, 1, 1, "finished")
+        await broker.restart()
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "before")
+        await client.stage(SINK, 0, 0, 1, 1, "s/t", None, 0, "behind")
+        await client.finish_stage(SINK, 0, 0, 1, 2)
+        await broker.restart()
+        await client.publish_staged(SINK, 0, {0: 1, 1: 1})
+        assert await read(client) == ["before", "behind", "finished"]
+        await broker.restart()
+        assert (await client.get_sink(SINK)).batch == 0
+        assert (await client.publish_staged(SINK, 0, {0: 1, 1: 1})).is_repeated
+
+
+async def test_a_publish_that_takes_longer_than_a_request_may_is_asked_for_again() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "a")
+        connections: list[Connection] = []
+        is_third = asyncio.Event()
+
+        async def dial(target: Target) -> Connection:
+            connections.append(await broker.dial(target))
+            if len(connections) == 3:
+                is_third.set()
+            return connections[-1]
+
+        async with Client(broker.target(request_timeout=0.05), dial) as hasty:
+            # Nothing is journaled meanwhile. Each time that is up ends a connection.
+            async with broker.broker.catalog._turn:
+                publishing = asyncio.create_task(hasty.publish_staged(SINK, 0, {0: 1}))
+                await is_third.wait()
+            await publishing
+        assert await read(client) == ["a"]
+
+
+async def test_two_publishes_of_one_batch_at_a_time_are_one() -> None:
+    async with TestBroker() as broker:
+        client, other = await prepared(broker), await broker.connect()
+        await stage_part(client, 0, 0, 1, "a")
+        await stage_part(client, 0, 0, 2, "b")
+        both = await asyncio.gather(client.publish_staged(SINK, 0, {0: 1}), other.publish_staged(SINK, 0, {0: 2}))
+        assert sorted(published.is_repeated for published in both) == [False, True]
+        assert len(await read(client)) == 1
+
+
+async def test_a_sink_of_a_job_is_forgotten_after_its_time() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "a")
+        await client.publish_staged(SINK, 0, {0: 1}, keep=0.000001)
+        assert (await client.get_sink(SINK)).batch == 0
+        await client.publish_staged("another", 0, {})
+        assert (await client.get_sink(SINK)).batch is None
