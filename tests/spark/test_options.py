@@ -14,7 +14,7 @@ PLACE = {"stream": "shop", "topic": "orders"}
 def test_names_are_taken_in_any_case_and_defaults_stand_for_what_is_not_said() -> None:
     values = parse_options({"MAXBYTESPERTRIGGER": "1 MiB", "includeheaders": "TRUE"}, Use.STREAM)
     assert (values["maxBytesPerTrigger"], values["includeHeaders"]) == (2**20, True)
-    assert (values["failOnDataLoss"], values["batchBytes"], values["connectTimeout"]) == (True, 2**21, 10.0)
+    assert (values["failOnDataLoss"], values["batchBytes"], values["connectTimeout"]) == (True, 2**21, None)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,13 @@ def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> Non
     assert options.target is not None
     assert (options.target.username, options.target.password) == ("spark", "hidden")
     assert "hidden" not in repr(options)
+
+
+def test_patience_is_said_by_options_or_by_the_url() -> None:
+    url = {"url": "iggy://a:b@c:1?request_timeout=3s&connect_timeout=2s"}
+    target = read_options(PLACE | url | {"connectTimeout": "1s", "retries": "2"}, Use.BATCH, {})[0].target
+    assert target is not None
+    assert (target.connect_timeout, target.request_timeout, target.reconnect_attempts) == (1.0, 3.0, 3)
 
 
 def test_the_password_is_in_no_message() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from courser.client.sync import SyncClient
@@ -31,6 +32,12 @@ def stream_of(server: RunningServer, topic: str, **options: object) -> StreamRea
     reader = source.streamReader(source.schema())
     assert isinstance(reader, StreamReader)
     return reader
+
+
+def task_of(source: CourserSource) -> InputPartition:
+    """The only task of a batch read."""
+    (task,) = source.reader(source.schema()).partitions()
+    return task
 
 
 LIMIT = ReadMaxBytes(2**28)
@@ -79,15 +86,14 @@ def test_a_server_that_goes_away_in_mid_stream_ends_the_task_and_a_restart_does_
         with client_of(running) as client:
             make_topic(client, "restarted")
             send(client, "restarted", 0, numbered(500, size=1000))
-        source = CourserSource(options_of(running, "restarted", retries=3, batchBytes=50_000))
-        reader = source.reader(source.schema())
-        (task,) = reader.partitions()
-        batches = reader.read(task)
+        source = CourserSource(options_of(running, "restarted", retries=9, batchBytes=50_000))
+        batches = source.reader(source.schema()).read(task_of(source))
         count = len(next(batches))
         running.kill()
         running.start()
         assert count + sum(map(len, batches)) == 500
-        batches = reader.read(task)
+        impatient = CourserSource(options_of(running, "restarted", retries=0, batchBytes=50_000))
+        batches = impatient.reader(impatient.schema()).read(task_of(impatient))
         next(batches)
         running.kill()
         with pytest.raises(ConnectionFailed):

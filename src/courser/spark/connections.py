@@ -17,13 +17,12 @@ from courser.client.client import Client
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed
+from courser.spark.options import RETRY_PAUSE
 
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_PAUSE = 0.2
-"""Seconds before the first repetition; doubled for each further one."""
 _PAUSE_MAX = 5.0
 
 
@@ -85,7 +84,7 @@ def patiently(work: Callable[[], Result], retries: int, pause: Callable[[float],
         except ConnectionFailed as error:
             if attempt >= retries:
                 raise
-            wait = min(_PAUSE * 2**attempt, _PAUSE_MAX) * random.uniform(0.5, 1.0)
+            wait = min(RETRY_PAUSE * 2**attempt, _PAUSE_MAX) * random.uniform(0.5, 1.0)
             attempt += 1
             _log.warning("%s: attempt %d of %d in %.1f s", error, attempt + 1, retries + 1, wait)
             pause(wait)

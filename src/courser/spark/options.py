@@ -23,6 +23,8 @@ from courser.model.quantities import parse_byte_size, parse_duration
 _SECOND = 1_000_000
 OFFSET_MAX = 2**63 - 1
 """What Spark's BIGINT holds. Offsets of the server have 64 bits without a sign; larger ones are refused."""
+RETRY_PAUSE = 0.5
+"""Seconds before the first attempt to reach a server that went away; doubled for each further one."""
 EARLIEST = -2
 LATEST = -1
 """In offsets by partition, as Kafka's source writes them."""
@@ -204,13 +206,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("tokenFile", TEXT, None, "A file of the driver with a personal access token.", EVERYTHING),
     Option("tls", FLAG, "false", "Whether the connection is encrypted.", EVERYTHING),
     Option("tlsCaFile", TEXT, None, "PEM file of the authority that signed the server's certificate.", EVERYTHING),
-    Option("connectTimeout", DURATION, "10s", "How long a connection may take to come about.", EVERYTHING),
-    Option("requestTimeout", DURATION, "30s", "How long an answer may take.", EVERYTHING),
+    Option(
+        "connectTimeout",
+        DURATION,
+        None,
+        "How long a connection may take to come about. Default: as `url` says, or 5 s.",
+        EVERYTHING,
+    ),
+    Option(
+        "requestTimeout", DURATION, None, "How long an answer may take. Default: as `url` says, or 30 s.", EVERYTHING
+    ),
     Option(
         "retries",
         NUMBER,
         "5",
-        "How often a request is repeated, with growing pauses, when the server is away.",
+        "How often to try again, with growing pauses from half a second to 5, when the server is away.",
         EVERYTHING,
     ),
     Option("stream", TEXT, None, "Name of the stream. Required.", EVERYTHING),
@@ -379,9 +389,13 @@ def target_of(values: Mapping[str, Any], environment: Mapping[str, str] = os.env
     if len(places) > 1:
         raise OptionRefused(f'options "{places[0]}" and "{places[1]}" both name the server: give one of them')
     options: dict[str, object] = {
-        "connect_timeout": values["connectTimeout"],
-        "request_timeout": values["requestTimeout"],
+        "reconnect_attempts": values["retries"] + 1,
+        "reconnect_interval": RETRY_PAUSE,
     }
+    for name, field in (("connectTimeout", "connect_timeout"), ("requestTimeout", "request_timeout")):
+        # What is not said here may be said in the url.
+        if values[name] is not None:
+            options[field] = values[name]
     if values["tls"]:
         options |= {"tls": True, "tls_ca_file": values["tlsCaFile"]}
     if values["username"]:
