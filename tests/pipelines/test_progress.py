@@ -56,11 +56,13 @@ def test_a_record_in_our_words() -> None:
     assert found.lag == {"0": 30, "1": 0, "2": 7}
     assert (found.lost, found.bad_rows) == (5, 3)
     assert found.milliseconds_by_part == {"addBatch": 1500}
+    assert found.is_batch
 
 
 def test_records_of_other_sources() -> None:
     found = parse_progress({"batchId": 0, "sources": [{"endOffset": {"logOffset": 0}, "latestOffset": None}]})
     assert (found.rows, found.lag, found.lost, found.bad_rows) == (0, {}, 0, 0)
+    assert not found.is_batch
     assert not offsets_of("not JSON")
     assert not offsets_of(None)
 

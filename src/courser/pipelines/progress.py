@@ -26,6 +26,11 @@ class Progress:
     moment: str = ""
     """When the batch began, as Spark writes it."""
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether something was done. While nothing is to do, records have the number of the batch to come."""
+        return bool(self.rows) or "addBatch" in self.milliseconds_by_part
+
 
 def parse_progress(record: Mapping[str, Any]) -> Progress:
     """Understand one record. Fields that a version of Spark does not have are taken for nothing."""

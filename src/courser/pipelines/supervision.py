@@ -103,7 +103,7 @@ class Supervisor:
     def run(self) -> None:
         """Run it to its end, and say in the status how it ended."""
         self._folder.clear_stop()
-        self._note(state="starting")
+        self._folder.write(self.status)
         failures = 0
         while True:
             self._attempt_batches = 0
@@ -198,22 +198,18 @@ class Supervisor:
     def _look(self, queries: "list[StreamingQuery]") -> None:
         """Take in what Spark has to say since the last look."""
         run = str(queries[0].runId)
-        last = self._counted.get(run, -1)
-        for record in queries[0].recentProgress:
-            progress = parse_progress(_plain(record))
-            # A record without rows repeats the number of the batch that is to come.
-            if progress.batch > last and (progress.rows or "addBatch" in progress.milliseconds_by_part):
-                last = self._counted[run] = progress.batch
+        records = [parse_progress(_plain(record)) for record in queries[0].recentProgress]
+        for progress in records:
+            if progress.is_batch and progress.batch > self._counted.get(run, -1):
+                self._counted[run] = progress.batch
                 self._attempt_batches += 1
-                self._take(progress, is_batch=True)
-            elif progress.lag != self.status.lag and progress.lag:
-                self._take(progress, is_batch=False)
+                self._take(progress)
+        # While nothing happens, only the last record is of today.
+        if records and not records[-1].is_batch and records[-1].lag:
+            self._note(lag=records[-1].lag)
 
-    def _take(self, progress: Progress, *, is_batch: bool) -> None:
+    def _take(self, progress: Progress) -> None:
         self._ends = progress.ends or self._ends
-        if not is_batch:
-            self._note(lag=progress.lag)
-            return
         rows, rate = progress.rows, progress.rows_per_second
         if progress.batch in self._written:
             rows = self._written.pop(progress.batch)
@@ -234,12 +230,10 @@ class Supervisor:
 
     def _note(self, **values: object) -> None:
         now = self._surroundings.clock.now()
-        changed = replace(self.status, updated_at=now, **values)  # type: ignore[arg-type]  # by the fields' names
-        if changed.state == self.status.state == "stopping":
-            changed = replace(changed, updated_at=self.status.updated_at)
+        changed = replace(self.status, **values)  # type: ignore[arg-type]  # by the fields' names
         if changed != self.status:
-            self.status = changed
-            self._folder.write(changed)
+            self.status = replace(changed, updated_at=now)
+            self._folder.write(self.status)
 
 
 def _have_ended(queries: "list[StreamingQuery]") -> bool:
