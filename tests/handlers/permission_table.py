@@ -125,7 +125,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.SendMessages: SEND,
     c.FlushMessages: SEND,
     c.WaitForMessages: POLL,
-    c.GetPartitionBounds: POLL,
+    c.GetPartitionBounds: POLL | SEND,
     c.GetSegments: GET_TOPIC,
     c.WaitForArrivals: POLL,
     c.StageMessages: SEND,

@@ -147,6 +147,8 @@ async def test_who_may_not_send_can_neither_stage_nor_publish() -> None:
         root = await prepared(broker)
         await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
         writer = await broker.connect(username="writer", password="secret-secret")
+        # To choose partitions by key, a writer has to know how many there are.
+        assert len((await writer.get_partition_bounds("s/t")).partitions) == 2
         await stage_part(writer, 0, 0, 1, "a")
         await root.update_permissions("writer", None)
         with pytest.raises(NotAllowed):

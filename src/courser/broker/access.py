@@ -4,7 +4,7 @@ The rules are one table, ``RULES``. They look at the catalog at every request, s
 once. Whether a thing exists is looked up before: these rules are asked with its ids.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from operator import attrgetter
@@ -136,6 +136,12 @@ class AccessControl:
         if user.user_id != ROOT_USER_ID and not self.allows(user.permissions, action, stream_id, topic_id):
             what = action.name.lower().replace("_", " ")
             raise CommandRejected(ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {what}")
+
+    def require_any(self, session: Session, actions: Sequence[Action], stream_id: int, topic_id: int) -> None:
+        """Let pass who may do one of these. Raises as ``require`` does, of the first."""
+        user = self.user(session)
+        if not any(self.allows(user.permissions, action, stream_id, topic_id) for action in actions):
+            self.require(session, actions[0], stream_id, topic_id)
 
     def allows(
         self,

@@ -33,7 +33,9 @@ async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitFor
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
     """What can be read now."""
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
-    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    # Writers that choose partitions by key themselves have to know how many there are.
+    actions = Action.POLL_MESSAGES, Action.SEND_MESSAGES
+    broker.access.require_any(session, actions, topic.stream_id, topic.topic_id)
     uuid = broker.catalog.state.streams[topic.stream_id].topics[topic.topic_id].uuid
     return r.TopicBounds(topic.stream_id, topic.topic_id, uuid, [_bounds(partition) for partition in topic.partitions])
 

@@ -84,8 +84,13 @@ def write_options(
     needed = {"key": "key", "column": "partition"}.get(partitioning)
     if needed is not None and needed not in names:
         raise OptionRefused(f'option "partitioning" is {partitioning}, but there is no column "{needed}"')
+    target = target_of(values, environment)
+    if target.encryption_key is not None:
+        raise OptionRefused(
+            "the target has an encryption key, and a write by Spark would not encrypt: encrypt the payloads"
+        )
     return WriteOptions(
-        target=target_of(values, environment),
+        target=target,
         stream=values["stream"],
         topic=values["topic"],
         partitioning=partitioning,
