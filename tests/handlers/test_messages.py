@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from courser.api import commands as c
+from courser.api import replies as r
 from courser.broker.message_keys import KEY_HEADER
 from courser.broker.settings import BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
@@ -98,6 +99,32 @@ async def test_several_batches_of_one_request_stay_in_order(scene: Scene) -> Non
     sent = await scene.ask(scene.root, c.SendMessages("s", "t", ToPartition(0), batches))
     assert getattr(sent, "base_offset", None) == 1
     assert await texts(scene, poll_command()) == ["zero", "a", "b", "c", "d"]
+
+
+async def test_a_send_that_waits_for_nothing_is_answered_at_once(scene: Scene) -> None:
+    await add_topic(scene)
+    # The first one has to wait for offsets.
+    assert (await send(scene, "one", "two")).base_offset == 0
+    begun = scene.dispatcher.begin(scene.root, send_command("three"))
+    assert isinstance(begun, r.Sent)
+    assert (begun.partition_id, begun.base_offset) == (0, 2)
+    arrival = partition_of(scene).next_arrival()
+    assert isinstance(scene.dispatcher.begin(scene.root, send_command("four")), r.Sent)
+    assert arrival.done()
+    assert await texts(scene, poll_command(PollingKind.OFFSET)) == ["one", "two", "three", "four"]
+    several = c.SendMessages("s", "t", ToPartition(0), send_command("five").batches + send_command("six").batches)
+    for command in (send_command("x", to=Balanced()), send_command("x", to=ByKey(b"key")), several):
+        begun = scene.dispatcher.begin(scene.root, command)
+        assert not isinstance(begun, r.Reply)
+        assert isinstance(await begun, r.Sent)
+
+
+async def test_a_send_to_a_persisted_topic_is_not_answered_at_once(scene: Scene) -> None:
+    await add_topic(scene, durability="persisted")
+    await send(scene, "one")
+    begun = scene.dispatcher.begin(scene.root, send_command("two"))
+    assert not isinstance(begun, r.Reply)
+    await begun
 
 
 async def test_an_acknowledged_send_of_a_persisted_topic_is_synced(scene: Scene) -> None:

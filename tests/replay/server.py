@@ -62,7 +62,7 @@ async def running_server(directory: Path, settings: BrokerSettings | None = None
     connections = ConnectionSettings()
     chooser = CodecChooser(connections, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
     services = Services(
-        dispatch=Dispatcher(broker).dispatch,
+        begin=Dispatcher(broker).begin,
         choose_codec=chooser.choose,
         reply_sent=broker.reply_sent,
         clock=clock,

@@ -93,7 +93,7 @@ class ServerOnFakeDisk:
             return
         connections = ConnectionSettings()
         services = Services(
-            dispatch=Dispatcher(broker).dispatch,
+            begin=Dispatcher(broker).begin,
             choose_codec=CodecChooser(connections, verify_frames=False, user_name=lambda _: None).choose,
             reply_sent=broker.reply_sent,
             clock=broker.clock,

@@ -137,7 +137,7 @@ class Peer:
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 0
         services = Services(
-            dispatch=self._dispatch,
+            begin=self._dispatch,
             choose_codec=self._choose,
             reply_sent=self._count_sent,
             clock=self.clock,

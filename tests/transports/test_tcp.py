@@ -39,7 +39,7 @@ class Server:
         self.gate = asyncio.Event()
         self.clients: list[Client] = []
         services = Services(
-            dispatch=self._dispatch,
+            begin=self._dispatch,
             choose_codec=lambda head: EchoCodec(),
             reply_sent=lambda session: None,
             clock=self.clock,

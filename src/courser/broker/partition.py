@@ -75,21 +75,23 @@ class Partition:
 
     # --- sends ---
 
-    def append_at_once(self, batch: Batch, timestamp: int = 0) -> Appended | None:
+    def append_at_once(self, batch: Batch) -> Appended | None:
         """``append`` where nothing has to be waited for, as is usual at `written`. None: nothing was done.
 
         Raises as ``append`` does.
         """
         log = self.log
+        marks = log.marks
         if (
             self._hold is not None
             or self._is_behind
             or log.settings.durability.level is not _WRITTEN
-            or log.needs_reservation(batch.count)
+            or marks.written[0] + batch.count > log.reserved_end
         ):
             return None
-        appended = log.append(batch, timestamp=timestamp)
-        self._note_written(log)
+        appended = log.append(batch)
+        if self._arrivals or marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
+            self._note_written(log)
         return appended
 
     async def append(

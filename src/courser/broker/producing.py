@@ -26,6 +26,23 @@ class Sends:
         self._delete_oldest_segments = delete_oldest_segments
         self._on_limit = on_limit
 
+    def append_at_once(self, topic: OpenTopic, command: SendMessages) -> Sent | None:
+        """``append`` of one batch where nothing has to be waited for, as is usual. None: nothing was done.
+
+        Raises:
+            CommandRejected, DiskFull, StorageFailure: as ``append`` does.
+        """
+        partitioning, batches = command.partitioning, command.batches
+        if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
+            return None
+        partition_id = partitioning.partition_id
+        try:
+            appended = topic.partition(partition_id).append_at_once(batches[0])
+        except PartitionReadOnly:
+            # Why, ``append`` says.
+            return None
+        return None if appended is None else Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+
     async def append(self, topic: OpenTopic, command: SendMessages) -> Sent:
         """Append all batches of a command to one partition, in order. Returns when they may be acknowledged.
 
@@ -43,11 +60,10 @@ class Sends:
         if topic.size_limit is not None:
             self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
         try:
-            first = partition.append_at_once(batches[0]) or await partition.append(batches[0])
-            if len(batches) > 1:
-                for batch in batches[1:]:
-                    # For the client they are one batch: they have one time.
-                    await partition.append(batch, timestamp=first.timestamp)
+            first = await partition.append(batches[0])
+            for batch in batches[1:]:
+                # For the client they are one batch: they have one time.
+                await partition.append(batch, timestamp=first.timestamp)
         except PartitionReadOnly:
             if partition.is_deleted:
                 reason = f"partition {partition_id} was deleted meanwhile"

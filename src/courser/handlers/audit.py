@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
 # The key of a table of handlers says which command each gets: a relation that a type cannot express.
-Handler: TypeAlias = Callable[[Broker, Session, Any], Answer]
+Handler: TypeAlias = Callable[[Broker, Session, Any], Answer | Reply]
 
 AUDITED: frozenset[type[c.Command]] = frozenset(
     {
@@ -62,7 +62,8 @@ def audited(handler: Handler) -> Handler:
         # Looked at before: afterwards it may be another user, or none.
         user_id = session.user_id
         try:
-            reply = await handler(broker, session, command)
+            begun = handler(broker, session, command)
+            reply = begun if isinstance(begun, Reply) else await begun
         except CourserError as error:
             _note(session, user_id, command, f"{error.code.value} {error.code.name}")
             raise

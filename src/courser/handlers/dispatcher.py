@@ -1,6 +1,7 @@
 """The dispatcher: from a command to its handler, past the one gate that every transport shares."""
 
 from courser.api import commands as c
+from courser.api.replies import Reply
 from courser.api.table import ENTRY_OF
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
@@ -81,8 +82,17 @@ class Dispatcher:
             for kind, handler in HANDLERS.items()
         }
 
-    def dispatch(self, session: Session, command: c.Command) -> Answer:
-        """Begin to carry out a command; what it is answered with comes from the coroutine.
+    async def dispatch(self, session: Session, command: c.Command) -> Reply | None:
+        """Carry out a command.
+
+        Raises:
+            CourserError: the answer that the client gets.
+        """
+        begun = self.begin(session, command)
+        return begun if isinstance(begun, Reply) else await begun
+
+    def begin(self, session: Session, command: c.Command) -> Answer | Reply:
+        """Begin to carry out a command. The reply, if there is one at once; else it comes from the coroutine.
 
         Raises:
             CourserError: here or in the coroutine, the answer that the client gets.

@@ -1,24 +1,22 @@
 """Messages: sent, polled, flushed. The path of every message: look-ups, one call, nothing else."""
 
-from collections.abc import Coroutine
-from typing import Any
-
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.lookup import find_open_topic
 from courser.broker.sessions import Session
+from courser.handlers.audit import Answer
 
 
-def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> Coroutine[Any, Any, r.Sent]:
-    """Acknowledged when the topic's durability allows it. No coroutine around another one: it is called so often."""
+def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> Answer | r.Sent:
+    """Acknowledged when the topic's durability allows it: most sends without a coroutine."""
     routes, stream, name = broker.routes, command.stream, command.topic
     topic = routes.known(session, Action.SEND_MESSAGES, stream, name)
     if topic is None:
         found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
         topic = routes.allow(session, Action.SEND_MESSAGES, stream, name, found)
-    return broker.sends.append(topic, command)
+    return broker.sends.append_at_once(topic, command) or broker.sends.append(topic, command)
 
 
 async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:

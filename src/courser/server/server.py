@@ -137,7 +137,7 @@ class Server:
             user_name=partial(_user_name, broker),
         )
         services = Services(
-            dispatch=Dispatcher(broker).dispatch,
+            begin=Dispatcher(broker).begin,
             choose_codec=chooser.choose,
             reply_sent=broker.reply_sent,
             clock=broker.clock,

@@ -231,12 +231,14 @@ class PartitionLog:
         timestamp = timestamp or self._clock.now()
         if timestamp < self._last_timestamp:
             timestamp = self._last_timestamp
-        segment = segments[-1] if segments else None
+        segment, settings = segments[-1] if segments else None, self.settings
         if (
             segment is None
             or segment.file is None
             or segment.state is not _OPEN
-            or self._is_due(segment, size, timestamp)
+            # As ``_is_due``, but for an empty segment.
+            or segment.size + size > settings.segment_size
+            or timestamp - segment.first_timestamp >= settings.segment_age_max
         ):
             segment = self._next_segment(size, timestamp)
         file, position = segment.file, segment.size

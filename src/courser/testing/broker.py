@@ -204,7 +204,7 @@ class TestBroker:
         connections = ConnectionSettings()
         dispatcher = Dispatcher(broker)
         self._services = Services(
-            dispatch=dispatcher.dispatch,
+            begin=dispatcher.begin,
             choose_codec=lambda _: VsrCodec(),
             reply_sent=broker.reply_sent,
             clock=broker.clock,

@@ -63,6 +63,11 @@ class FrameBuffer:
         self.size -= size
         return frame
 
+    def take_all(self) -> None:
+        """Consume what ``head`` gave."""
+        self._start = self._end
+        self.size = 0
+
     def fit(self, size: int) -> bool:
         """Make room for a frame of ``size`` bytes, the last one being done with. False: memory must be waited for."""
         if size <= len(self._buffer) - self._start:

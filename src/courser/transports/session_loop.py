@@ -61,7 +61,8 @@ class Link(Protocol):
 class Services:
     """What all connections share."""
 
-    dispatch: Callable[[Session, Command], Coroutine[Any, Any, Reply | None]]
+    begin: Callable[[Session, Command], Coroutine[Any, Any, Reply | None] | Reply]
+    """Begins to carry out a command: gives the reply, or the coroutine that it comes from."""
     choose_codec: Callable[[memoryview], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
     reply_sent: Callable[[Session], None]
@@ -90,7 +91,7 @@ class SessionLoop:
     def __init__(self, services: Services, session: Session, link: Link) -> None:
         self.session = session
         # By name: these are called for every request.
-        self._dispatch = services.dispatch
+        self._begin = services.begin
         self._reply_sent = services.reply_sent
         self._monotonic = services.clock.monotonic
         self._settings = services.settings
@@ -154,12 +155,18 @@ class SessionLoop:
                 if self._codec is None:
                     self._note_incomplete()
                     return None
-            size = self._codec.frame_size(buffer.head())
+            head = buffer.head()
+            size = self._codec.frame_size(head)
             if size is None:
                 self._note_incomplete()
                 return None
             if size > self._usual_size_max:
                 self._check_size(size)
+            if size == buffer.size:
+                # As usual: nothing but this frame is there.
+                self.frame_since = None
+                buffer.take_all()
+                return head
         if buffer.size < size:
             self._frame_size = size
             buffer.fit(size)
@@ -215,17 +222,20 @@ class SessionLoop:
         if command is None:
             self._send(incoming, incoming.answer or ())
             return
+        reply: Reply | None
         try:
-            work = self._dispatch(session, command)
-            waits_for = work.send(None)
+            begun = self._begin(session, command)
+            waits_for = None if isinstance(begun, Reply) else begun.send(None)
         except StopIteration as stop:
-            reply: Reply | None = stop.value
+            reply = stop.value
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             self._send(incoming, self._failure(codec, incoming, error))
             return
         else:
-            self._answer_later(codec, incoming, rest_of(work, waits_for))
-            return
+            if not isinstance(begun, Reply):
+                self._answer_later(codec, incoming, rest_of(begun, waits_for))
+                return
+            reply = begun
         if reply is not None and codec.encodes_slowly(reply):
             self._answer_later(codec, incoming, _ready(reply))
         else:
@@ -239,7 +249,7 @@ class SessionLoop:
         try:
             incoming = await self._do_elsewhere(partial(self._decode_slowly, codec, frame))
             if incoming.command is not None:
-                await self._wait_for(codec, incoming, self._begin(incoming.command))
+                await self._wait_for(codec, incoming, self._carry_out(incoming.command))
                 return
         except asyncio.CancelledError:
             self._task = None
@@ -249,8 +259,9 @@ class SessionLoop:
         if not self._is_busy:
             self._advance()
 
-    async def _begin(self, command: Command) -> Reply | None:
-        return await self._dispatch(self.session, command)
+    async def _carry_out(self, command: Command) -> Reply | None:
+        begun = self._begin(self.session, command)
+        return begun if isinstance(begun, Reply) else await begun
 
     async def _wait_for(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
         """What is left of a request that has to wait."""
