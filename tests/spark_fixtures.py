@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from courser.spark.session import prepare_environment, session_settings, spark_session
+from courser.spark.class_archive import archive_options, make_archive
+from courser.spark.session import end_java, prepare_environment, session_settings, spark_session
 from tests.servers import ROOT, RunningServer, free_port
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TEST_SETTINGS = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The session of this process: two tasks at a time."""
+    make_archive(os.environ, print)
     place = tmp_path_factory.mktemp("spark")
     settings = TEST_SETTINGS | {
         "spark.sql.warehouse.dir": str(place / "warehouse"),
@@ -49,21 +51,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     yield session
     session.stop()
     end_java()
-
-
-def end_java() -> None:
-    """End the Java of this process, which otherwise ends some time after it."""
-    from pyspark import SparkContext  # noqa: PLC0415
-
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        process: subprocess.Popen[bytes] = gateway.proc
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(PATIENCE)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +81,8 @@ class Cluster:
         self, code: str, *arguments: str, settings: dict[str, str] | None = None
     ) -> "subprocess.Popen[str]":
         """Run Python code as a driver of its own; ``spark`` is its session, ``arguments`` are in ``sys.argv[1:]``."""
-        chosen = session_settings("driver", self.master, TEST_SETTINGS | _EXECUTORS | (settings or {}))
+        executors = _EXECUTORS | {"spark.executor.extraJavaOptions": self.environment["SPARK_DAEMON_JAVA_OPTS"]}
+        chosen = session_settings("driver", self.master, TEST_SETTINGS | executors | (settings or {}))
         program = _DRIVER.format(settings=chosen) + textwrap.dedent(code)
         return subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
@@ -122,7 +110,6 @@ class Cluster:
 _EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
 }
 _DRIVER = """\
 import sys
@@ -143,7 +130,8 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
     }
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
-    prepare_environment(environment, master)
+    java = prepare_environment(environment, master)
+    environment["SPARK_DAEMON_JAVA_OPTS"] += f" {archive_options(java, environment)}"
     running = Cluster(directory, master, environment)
     processes: list[subprocess.Popen[bytes]] = []
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from courser.spark.session import session_settings
-from tests.spark_fixtures import PATIENCE, Cluster
+from tests.spark_fixtures import PATIENCE
 
 
 def test_times_are_utc_and_shuffles_small(spark: SparkSession) -> None:
@@ -31,18 +31,6 @@ def test_what_is_asked_for_wins_over_the_defaults() -> None:
 
 def test_a_driver_of_a_real_cluster_is_not_bound_to_loopback() -> None:
     assert "spark.driver.host" not in session_settings("mine", "spark://10.0.0.1:7077", {})
-
-
-def test_a_cluster_runs_tasks_in_processes_of_both_workers(cluster: Cluster) -> None:
-    code = """
-    import os
-
-    def parent(numbers):
-        return [os.getppid()]
-
-    print(len(set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(parent).collect())))
-    """
-    assert cluster.run(code).split() == ["2"]
 
 
 def test_a_java_that_does_not_start_is_said_with_the_reason_and_the_log(tmp_path: Path) -> None:

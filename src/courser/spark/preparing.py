@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.errors import CourserError
+from courser.spark.class_archive import make_archive
 from courser.spark.java import JavaMissing, find_java
 
 _DISTRIBUTION = "courser"
@@ -82,6 +83,9 @@ def prepare(
     (install or install_with_pip)([one.text for one in missing])
     importlib.invalidate_caches()
     find_java(environment)
+    # Whoever has waited for a download of that size has the time for it, and each start takes half as long from now on.
+    if install is None:
+        make_archive(environment, say)
 
 
 def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) -> list[Requirement]:

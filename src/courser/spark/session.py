@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.errors import CourserError
-from courser.spark.java import cache_directory, find_java
+from courser.spark.class_archive import archive_options
+from courser.spark.java import Java, cache_directory, find_java
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -37,6 +38,7 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What a session gets that was told nothing else."""
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOPBACK: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -95,9 +97,10 @@ def spark_session(
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     running = SparkSession.getActiveSession()
-    if running is None:
-        prepare_environment(os.environ, master)
     chosen = session_settings(app_name, master, settings or {})
+    if running is None:
+        java = prepare_environment(os.environ, master)
+        _use_archive(chosen, java)
     configuration = SparkConf().setAll(list(chosen.items()))
     if running is None and SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch(configuration, log or default_log(os.environ)))
@@ -138,13 +141,35 @@ def session_settings(app_name: str, master: str, settings: Mapping[str, str]) ->
     }
 
 
-def prepare_environment(environment: MutableMapping[str, str], master: str) -> None:
-    """Name the Java and the Python that Spark has to use, as far as nobody else has.
+def _use_archive(settings: dict[str, str], java: Java) -> None:
+    """Classes from the archive, if one was made and nobody says anything about archives."""
+    given = settings.get(_JAVA_OPTIONS, "")
+    if "Archive" not in given and (options := archive_options(java, os.environ)):
+        settings[_JAVA_OPTIONS] = f"{given} {options}".strip()
+
+
+def end_java() -> None:
+    """End the Java of this process and wait for it. By itself it ends some time after the process."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def prepare_environment(environment: MutableMapping[str, str], master: str) -> Java:
+    """Name the Java and the Python that Spark has to use, as far as nobody else has. Returns the Java.
 
     Raises:
         JavaMissing: There is no Java that runs Spark.
     """
-    find_java(environment).apply(environment)
+    java = find_java(environment)
+    java.apply(environment)
     if is_on_loopback(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     if is_local(master):
@@ -152,6 +177,7 @@ def prepare_environment(environment: MutableMapping[str, str], master: str) -> N
         environment["PYSPARK_PYTHON"] = sys.executable
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return java
 
 
 def is_local(master: str) -> bool:
