@@ -12,6 +12,7 @@ from courser.pipelines.definition import (
     Start,
     TopicPlace,
     TopicSource,
+    completed,
     load_definition,
     parse_definition,
     parse_start,
@@ -179,6 +180,11 @@ def test_starts() -> None:
     assert parse_start("latest") == Start("latest")
     assert parse_start("2026-11-01T00:00:00Z") == Start("earliest", "2026-11-01T00:00:00+00:00")
     assert json.loads(parse_start('{"10": 1, "2": -2}').offsets) == {"2": -2, "10": 1}
+
+
+def test_partitions_that_are_not_named_begin_at_their_beginning() -> None:
+    assert completed(Start("latest"), [0, 1]) == Start("latest")
+    assert completed(Start('{"1": 5}'), [0, 1, 2]) == Start('{"0": -2, "1": 5, "2": -2}')
 
 
 def test_what_cannot_run_together() -> None:

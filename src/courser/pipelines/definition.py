@@ -450,6 +450,17 @@ def parse_start(text: str) -> Start:
     return Start("earliest", moment.isoformat())
 
 
+def completed(start: Start, partitions: Sequence[int]) -> Start:
+    """The same start, with a place for every partition: those that offsets do not name begin at their beginning.
+
+    Spark's stream would begin them at their end, and nobody would notice what is missing.
+    """
+    if not start.offsets.startswith("{"):
+        return start
+    offsets = {str(partition): -2 for partition in partitions} | json.loads(start.offsets)
+    return Start(json.dumps(dict(sorted(offsets.items(), key=lambda item: int(item[0])))))
+
+
 def _is_offset(partition: str, offset: object) -> bool:
     is_number = isinstance(offset, int) and not isinstance(offset, bool)
     return bool(re.fullmatch(r"[0-9]{1,9}", partition)) and is_number and -2 <= int(str(offset)) < 2**63

@@ -143,7 +143,7 @@ def _source_keys() -> Iterator[Key]:
         kinds.TEXT,
         "earliest",
         "topic: where a new checkpoint begins: `earliest`, `latest`, a time such as `2026-11-01T00:00:00Z`, or offsets "
-        'by partition as JSON: `{"0": 1200}`',
+        'by partition as JSON: `{"0": 1200}`; those that are not named begin at their beginning',
     )
     yield key("max_messages_per_trigger", _COUNT, None, "topic: messages of one batch at most")
     yield key("max_bytes_per_trigger", kinds.size(1), None, "topic: bytes of one batch at most; default: 256 MB")

@@ -4,7 +4,7 @@ One query moves the rows. A second one puts bad rows aside, if that was asked fo
 checkpoint of its own, so that both are exactly once for themselves.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
-from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource
+from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource, completed
 from courser.pipelines.publishing import staging_root
 from courser.pipelines.reading import read_source, topic_options
 from courser.pipelines.sinks import (
@@ -76,11 +76,12 @@ def start_queries(
     outlets: Outlets,
     *,
     once: bool,
+    partitions: Sequence[int] = (),
 ) -> "list[StreamingQuery]":
     """Start what the definition asks for. The first query is the one that moves the rows."""
     start = Start()
     if isinstance(definition.source, TopicSource):
-        start = checkpoint.start(definition.source.start)
+        start = completed(checkpoint.start(definition.source.start), partitions)
     rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
     if is_unchanged(definition):
         writer = _staged_writer(spark, definition, rows, checkpoint, target, start, outlets)

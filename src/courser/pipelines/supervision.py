@@ -144,8 +144,7 @@ class Supervisor:
         """Run the queries once; True if they came to their end by themselves."""
         definition = self._definition
         target = target_of(definition.server, self._surroundings.environment) if needs_server(definition) else None
-        if target is not None:
-            check_topics(definition, target)
+        facts = check_topics(definition, target) if target is not None else []
         spark = self._surroundings.spark()
         for name, value in definition.spark.items():
             # Those of the whole process were given to it when it began, and cannot be set again.
@@ -155,7 +154,10 @@ class Supervisor:
             lambda batch, text: self._surroundings.show(definition.name, batch, text), self._written.__setitem__
         )
         with self._surroundings.starting:
-            queries = start_queries(spark, definition, self._checkpoint, target, outlets, once=self._once)
+            partitions = [fact.partition for fact in facts]
+            queries = start_queries(
+                spark, definition, self._checkpoint, target, outlets, once=self._once, partitions=partitions
+            )
             self._await_beginning(queries)
         self._note(state="running")
         try:
