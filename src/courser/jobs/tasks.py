@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-TASK_COUNT_MAX = 1000
-"""Tasks of one job: each costs Spark some 10 ms, so that many small items share one."""
+TASK_SIZE = 32 * 1024 * 1024
+"""Weight of a task, about, if there are enough of them: each costs Spark some 10 ms, so small items share one."""
+TASK_COUNT_MAX = 10_000
+"""Tasks of one job: Spark's driver keeps a record of each."""
+_TASKS_PER_CORE = 2
+"""So that a core that is done early finds more to do."""
+_CORE_COUNT_UNKNOWN = 4
+"""Where the session does not tell (Spark Connect)."""
 
 _RESULT = "number BIGINT, result BINARY"
 
@@ -28,11 +34,11 @@ def run_in_tasks(
 ) -> list[_Outcome]:
     """Call ``work`` with every item, on whatever machines there are; the outcomes in the order of the items.
 
-    ``work`` may run twice for an item: a task is tried again when its worker dies.
+    ``work`` may run twice for an item: a task is tried again when its worker dies. ``weight`` is in bytes.
     """
     if not items:
         return []
-    shares = _shares(items, weight)
+    shares = _shares([weight(item) for item in items], _core_count(spark))
     # The numbers of the items, by task; a closure, because Spark has no other way to a function.
     share_count = len(shares)
 
@@ -52,8 +58,14 @@ def run_in_tasks(
     return [found[number] for number in range(len(items))]
 
 
-def _shares(items: Sequence[_Item], weight: Callable[[_Item], int]) -> list[list[int]]:
+def _core_count(spark: SparkSession) -> int:
+    context = getattr(spark, "_sc", None)
+    return int(context.defaultParallelism) if context is not None else _CORE_COUNT_UNKNOWN
+
+
+def _shares(weights: Sequence[int], core_count: int) -> list[list[int]]:
     """Which items each task takes: the heaviest come first, so that none is begun last."""
-    order = sorted(range(len(items)), key=lambda number: -weight(items[number]))
-    count = min(len(items), TASK_COUNT_MAX)
+    wanted = max(sum(weights) // TASK_SIZE, _TASKS_PER_CORE * core_count)
+    count = min(len(weights), wanted, TASK_COUNT_MAX)
+    order = sorted(range(len(weights)), key=lambda number: -weights[number])
     return [order[task::count] for task in range(count)]

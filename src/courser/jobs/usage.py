@@ -22,6 +22,9 @@ from courser.storage.local_files import LocalFileSystem
 WINDOW_HOURS = 24
 """Hours over which rates are taken: a day has its quiet and its busy time in it."""
 
+_READ_SHARE = 10
+"""Of how many bytes one is read, about: some batches are read whole, of others only headers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeClass:
@@ -118,7 +121,7 @@ def usage(
         for partition in partitions
         for segment in partition.segments
     ]
-    found = run_in_tasks(spark, _measure, work, weight=lambda item: item.segment.size)
+    found = run_in_tasks(spark, _measure, work, weight=lambda item: item.segment.size // _READ_SHARE)
     by_path = {item.segment.path: figures for item, figures in zip(work, found, strict=True)}
     clock = time.time_ns() // 1000 if now is None else now
     grouped = groupby(partitions, key=lambda partition: (partition.stream, partition.topic))
