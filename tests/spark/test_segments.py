@@ -104,6 +104,20 @@ def test_auto_takes_closed_segments_from_files_and_the_rest_from_the_server(
     assert len(spans[-1].places) == 1
 
 
+def test_a_stream_that_catches_up_takes_closed_segments_from_files_too(
+    server: RunningServer, client: SyncClient
+) -> None:
+    fill(client, "stream")
+    source = CourserSource(local(server, "stream", startingOffsets="earliest", maxOffsetsPerTrigger=700))
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    tasks = reader.partitions(start, end)
+    places = [span.places[0] for task in tasks if isinstance(task, ReadTask) for span in task.spans]
+    assert any(isinstance(place, SegmentPlace) for place in places)
+    assert [row["offset"] for task in tasks for row in rows_of(reader, task)] == list(range(700))
+
+
 def test_a_range_begins_and_ends_inside_batches_and_segments(server: RunningServer, client: SyncClient) -> None:
     fill(client, "range")
     chosen = {"startingOffsets": '{"range": {"0": 333}}', "endingOffsets": '{"range": {"0": 777}}'}

@@ -21,6 +21,7 @@ from courser.spark.header_blocks import Positions, find_entries, gather, headers
 
 ROW_COUNT_MAX = 10_000
 """Rows of one record batch: Spark gets slower beyond."""
+_unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _LOG_APPEND_TIME = 1
 """``timestampType`` of Kafka's source: the time is that of the append."""
 
@@ -85,27 +86,41 @@ class _Repeated:
         return self._array.slice(0, count)
 
 
-def _survey(records: memoryview) -> "tuple[Positions, Positions, Positions]":
+def _survey(records: memoryview) -> tuple[Positions, Positions, Positions]:
     """Where every frame begins; where the batches begin, and how many frames each has."""
-    starts: list[Positions] = []
+    starts: list[Positions | list[int]] = []
+    singles: list[int] = []
     batches: list[int] = []
     counts: list[int] = []
+    unpack, header_size = layout.WIRE_HEADER.unpack_from, layout.BATCH_HEADER_SIZE
     position, size = 0, len(records)
     while position < size:
-        fields = layout.WIRE_HEADER.unpack_from(records, position)
-        length, count = fields[4], fields[6]
-        body = position + layout.BATCH_HEADER_SIZE
-        try:
-            found = survey_frames(records[body : position + length], count)[0]
-        except InvalidBatch as error:
-            raise ReadFailed(f"the batch at offset {fields[1]} cannot be read: {error.reason}") from error
-        starts.append(found.starts + body)
+        _, offset, _, _, length, _, count = unpack(records, position)
+        body, end = position + header_size, position + length
+        if count == 1 and _frame_end(records, body) == end:
+            # Whoever sends messages one by one makes many such batches: no array for a single number.
+            singles.append(body)
+        else:
+            starts += (singles, _starts_in(records[body:end], count, offset) + body)
+            singles = []
         batches.append(position)
         counts.append(count)
-        position += length
-    if len(starts) == 1:
-        return starts[0], np.array(batches), np.array(counts)
-    return np.concatenate(starts or [np.empty(0, np.int64)]), np.array(batches, np.int64), np.array(counts, np.int64)
+        position = end
+    found = np.concatenate([np.array(part, np.int64) for part in (*starts, singles)])
+    return found, np.array(batches, np.int64), np.array(counts, np.int64)
+
+
+def _frame_end(records: memoryview, start: int) -> int:
+    headers_length, payload_length = _unpack_lengths(records, start + layout.FRAME_LENGTHS_POSITION)
+    end: int = start + layout.FRAME_HEADER_SIZE + headers_length + payload_length
+    return end
+
+
+def _starts_in(body: memoryview, count: int, offset: int) -> Positions:
+    try:
+        return survey_frames(body, count)[0].starts
+    except InvalidBatch as error:
+        raise ReadFailed(f"the batch at offset {offset} cannot be read: {error.reason}") from error
 
 
 class _Frames:

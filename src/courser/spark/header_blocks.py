@@ -147,6 +147,8 @@ def key_column(data: NDArray[np.uint8], entries: Entries, count: int) -> Any:
 def headers_column(data: NDArray[np.uint8], entries: Entries, count: int, kind: Any) -> Any:
     """The headers of every message, without the key, as a map or as a list of structures; null where it has none."""
     headers = entries.chosen(~is_key(data, entries))
+    if not len(headers.rows):
+        return pa.nulls(count, kind)
     rows, counts = np.unique(headers.rows, return_counts=True)
     lengths = np.zeros(count, np.int32)
     lengths[rows] = counts
