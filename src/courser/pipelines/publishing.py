@@ -15,6 +15,7 @@ from pathlib import Path
 from courser.lake.naming import range_file_name
 from courser.lake.whole_files import make_folders, sync_folder
 from courser.pipelines.checkpoint import write_text
+from courser.pipelines.replacing import cut, hulls_of, is_within, older_files
 from courser.pipelines.staging import StagedFile
 
 
@@ -45,7 +46,15 @@ def file_name(file: StagedFile, query_id: str, batch: int) -> str:
     return f"{query_id}-{batch:020d}-{file.task:05d}.parquet"
 
 
-def publish(lake: Path, staged: Sequence[StagedFile], query_id: str, batch: int, lists: Path) -> Published:
+def publish(
+    lake: Path,
+    staged: Sequence[StagedFile],
+    query_id: str,
+    batch: int,
+    lists: Path,
+    *,
+    replaces: tuple[str, str] | None = None,
+) -> Published:
     """Make the files of a batch visible, and those of any earlier attempt at it invisible.
 
     Args:
@@ -54,15 +63,29 @@ def publish(lake: Path, staged: Sequence[StagedFile], query_id: str, batch: int,
         query_id: Spark's, which lives as long as the checkpoint.
         batch: Its number.
         lists: A folder of the checkpoint.
+        replaces: The columns of partition and offset, if an earlier generation may have written the same messages.
     """
     moves = {f"{file.folder}/{file_name(file, query_id, batch)}".lstrip("/"): Path(file.place) for file in staged}
     if len(moves) != len(staged):
         raise AssertionError(f"two of {len(staged)} files of batch {batch} have one name")
     path = lists / f"{batch}.json"
     earlier = _names(path)
+    cuts: list[tuple[Path, tuple[int, int]]] = []
+    if replaces is not None:
+        hulls = hulls_of(staged)
+        for old, part, span in older_files(lake, hulls, replaces[0]):
+            name = old.relative_to(lake).as_posix()
+            if name in moves:
+                continue
+            if is_within(span, hulls[part]):
+                earlier.add(name)
+            else:
+                cuts.append((old, hulls[part]))
     write_text(path, json.dumps(sorted({*moves, *earlier})))
     for name in sorted(earlier - moves.keys()):
         _remove(lake / name)
+    for old, hull in cuts:
+        cut(old, hull, replaces[1] if replaces is not None else "")
     for name, place in sorted(moves.items()):
         make_folders((lake / name).parent)
         place.replace(lake / name)

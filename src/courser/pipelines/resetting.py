@@ -45,6 +45,10 @@ def reset(definition: Definition, to: str) -> ResetReport:
     )
 
 
+def _reads_files(definition: Definition) -> bool:
+    return isinstance(definition.source, FileSource)
+
+
 def _start(definition: Definition, to: str) -> Start:
     if isinstance(definition.source, FileSource):
         if to != "earliest":
@@ -64,6 +68,9 @@ def _start(definition: Definition, to: str) -> Start:
 
 def _warning(definition: Definition, to: str) -> str | None:
     if to in (CURRENT, "latest") or definition.sink.type == "console":
+        return None
+    if definition.sink.type == "parquet" and definition.transform.sql is None and not _reads_files(definition):
+        # Their files are named after offsets: what is read again takes the place of what is there.
         return None
     where = definition.sink.place or definition.sink.path
     return f"rows that are read a second time are written a second time: empty {where} first, or name another sink"

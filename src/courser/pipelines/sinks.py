@@ -89,6 +89,8 @@ class LakeSink:
     """Told a batch and the rows that it has brought."""
     is_staged: bool = False
     """Whether the rows that come are reports of files that the tasks have written already."""
+    is_repetition: bool = False
+    """Whether an older generation of the checkpoint may have written the same messages."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         """Write one batch. Spark calls it again with the same rows if it does not know whether it was done."""
@@ -105,11 +107,17 @@ class LakeSink:
         else:
             staged = self._stage(rows, root)
         if self.sink.type == "parquet":
-            publish(lake, staged, query_id, batch, self.lists)
+            publish(lake, staged, query_id, batch, self.lists, replaces=self._replaces())
         elif staged:
             self._append(staged, query_id, batch)
         clear(root)
         self.count(batch, sum(file.rows for file in staged))
+
+    def _replaces(self) -> tuple[str, str] | None:
+        """The columns that tell messages apart, if these may have been written before a reset."""
+        if not self.is_repetition or self.names.partition is None or self.names.offset is None:
+            return None
+        return self.names.partition, self.names.offset
 
     def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
         rows = with_folder_columns(rows, self.sink, self.names)
@@ -177,7 +185,8 @@ def lake_writer(
         with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
     lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
-    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count, is_staged)
+    is_repetition = checkpoint.generation > 1
+    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count, is_staged, is_repetition)
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 
