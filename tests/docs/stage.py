@@ -70,7 +70,9 @@ class Stage:
             "PATH": f"{_BINARIES}{os.pathsep}{os.environ['PATH']}",
             "COURSER_CONFIG_HOME": str(directory / "contexts"),
             "HOME": str(directory),
-            # Sessions of Spark live for seconds here: the best machine code would be ready when they end.
+            # Sessions of Spark live for seconds here: classes come from the archive if there is one, and the best
+            # machine code would be ready when they end.
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "NO_COLOR": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
