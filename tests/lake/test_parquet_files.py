@@ -103,9 +103,17 @@ def test_every_compression_is_read_by_others(tmp_path: Path, compression: str) -
     assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(120))
 
 
-def test_too_many_folders_are_refused_and_leave_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TooManyFolders, match=f"more than {OPEN_FILES_MAX} folders"):
-        write(tmp_path, batch_of(0, OPEN_FILES_MAX + 1, step=timedelta(days=1)))
+def test_rows_in_the_order_of_their_folders_have_any_number_of_them(tmp_path: Path) -> None:
+    count = 3 * OPEN_FILES_MAX
+    written = write(tmp_path, batch_of(0, 5), batch_of(5, count, step=timedelta(days=1)))
+    assert len(written) == len(files_below(tmp_path)) >= count
+    assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(count + 5))
+
+
+def test_too_many_folders_back_and_forth_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    many = batch_of(0, OPEN_FILES_MAX + 1, step=timedelta(days=1))
+    with pytest.raises(TooManyFolders, match=f"more than {OPEN_FILES_MAX} folders at once, back and forth"):
+        write(tmp_path, many, many)
     assert files_below(tmp_path) == set()
 
 

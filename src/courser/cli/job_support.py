@@ -204,6 +204,9 @@ def _explained(cause: CourserError, failure: Failure) -> Failure:
             return explain(cause, find_target())
         except TargetRefused:
             return explain(cause, Resolved(Target(), "nowhere"))
+    if "createTopic" in str(cause):
+        reason = str(cause).partition(":")[0]
+        return Failure(reason, "--create PARTITIONS makes it", ExitCode.NOT_FOUND)
     if name in _MISSING or "there is no " in str(cause):
         return Failure(str(cause), "courser ls shows what a server has", ExitCode.NOT_FOUND)
     if name in _REFUSED:

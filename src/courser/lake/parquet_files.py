@@ -46,7 +46,7 @@ class WrittenFile:
 
 
 class TooManyFolders(ValueError):
-    """The rows of one stretch fall into more folders than files can be open."""
+    """The rows of one stretch go back and forth between more folders than files can be open."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__(columns)
@@ -54,7 +54,10 @@ class TooManyFolders(ValueError):
 
     def __str__(self) -> str:
         names = ", ".join(self.columns)
-        return f"the values of {names} lead to more than {OPEN_FILES_MAX} folders at once: choose coarser columns"
+        return (
+            f"the values of {names} lead to more than {OPEN_FILES_MAX} folders at once, back and forth: choose coarser "
+            "columns, or bring the rows in their order"
+        )
 
 
 class _OpenFile:
@@ -66,6 +69,8 @@ class _OpenFile:
         self._pending: list[Any] = []
         self._pending_size = 0
         self.row_count = 0
+        self.is_complete = False
+        """Whether nothing can be added any more; not visible for all that."""
         try:
             self._writer = _parquet_writer(self._whole.partial, schema, options)
         except BaseException:
@@ -85,9 +90,15 @@ class _OpenFile:
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
             self._pending, self._pending_size = [], 0
 
+    def complete(self) -> None:
+        """Write the end: neither memory nor a descriptor is needed from now on."""
+        if not self.is_complete:
+            self._write_pending()
+            self._writer.close()
+            self.is_complete = True
+
     def finish(self) -> WrittenFile:
-        self._write_pending()
-        self._writer.close()
+        self.complete()
         return WrittenFile(self._whole.path, self.row_count, self._whole.publish())
 
     def discard(self) -> None:
@@ -145,15 +156,24 @@ class ParquetFolder:
         self._files: dict[tuple[str | None, ...], _OpenFile] = {}
 
     def add(self, batch: Any) -> None:
-        """Take one record batch."""
+        """Take one record batch. Raises ``TooManyFolders``; rows in the order of their folders have no limit."""
         for values, part in _split(batch, self._folder_columns):
-            file = self._files.get(values)
-            if file is None:
-                if len(self._files) == OPEN_FILES_MAX:
-                    raise TooManyFolders(self._folder_columns)
-                folder = folder_path(self._root, self._folder_columns, values)
-                file = self._files[values] = _OpenFile(folder / self._file_name, self._schema, self._options)
-            file.add(part.select(self._kept) if self._folder_columns else part)
+            self._file(values).add(part.select(self._kept) if self._folder_columns else part)
+
+    def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
+        """The file of a folder. The one that was not used for the longest time is completed if too many are open."""
+        file = self._files.pop(values, None)
+        if file is None:
+            open_files = [other for other in self._files.values() if not other.is_complete]
+            if len(open_files) >= OPEN_FILES_MAX:
+                open_files[0].complete()
+            folder = folder_path(self._root, self._folder_columns, values)
+            file = _OpenFile(folder / self._file_name, self._schema, self._options)
+        # At the end of the dictionary: what is used comes behind what is not.
+        self._files[values] = file
+        if file.is_complete:
+            raise TooManyFolders(self._folder_columns)
+        return file
 
     def finish(self) -> list[WrittenFile]:
         """Publish every file, each one durable before the next."""
@@ -190,7 +210,7 @@ def write_parquet(
     """Write all batches as ``file_name`` below ``root``; without rows nothing is written.
 
     Raises:
-        TooManyFolders: the folder columns have too many values.
+        TooManyFolders: the folder columns have too many values, in no order.
     """
     with ParquetFolder(root, file_name, schema, folder_columns=folder_columns, options=options) as folder:
         for batch in batches:
