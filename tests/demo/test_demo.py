@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from courser.demo.flows import ProductSales
 from courser.demo.orders import LATE_MAX, Order, make_orders
 from courser.demo.running import SEED, Outcome, WindowSales
 from tests.cli.commands import courser as command
+from tests.cli.commands import start
 from tests.servers import RunningServer
 
 COUNT = 3000
@@ -88,6 +90,22 @@ def test_without_keep_nothing_stays(tmp_path: Path) -> None:
     assert sum(window["orders"] for window in outcome["windows"]) + outcome["open_count"] == 500
     left = [path.name for path in tmp_path.iterdir() if path.name != "cache"]
     assert left == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_it_without_a_trace_or_a_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with start("demo", "--orders", 500) as process:
+        assert process.stderr is not None
+        said: list[str] = []
+        while "adds up" not in (line := process.stderr.readline()):
+            assert line, f"it ended: {said}"
+            said.append(line)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert rest.strip() == "interrupted"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_programs_get_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

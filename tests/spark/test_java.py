@@ -96,14 +96,16 @@ def test_a_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     program = f"""
+import signal
 from courser.spark.session import spark_session
-spark = spark_session("hidden", "local[1]", {{"spark.driver.extraJavaOptions": "{JAVA_OPTIONS}"}})
+spark = spark_session("hidden", "local[1]", {{"spark.driver.extraJavaOptions": "{JAVA_OPTIONS}"}}, keep_interrupts=True)
 
 def double(batches):
     yield from batches
 
 print(spark.range(1000).mapInArrow(double, "id long").count())
 print(spark._jvm.java.lang.System.getProperty("java.home"))
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -115,6 +117,7 @@ print(spark._jvm.java.lang.System.getProperty("java.home"))
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    count, home = done.stdout.split()
+    count, home, has_its_interrupts = done.stdout.split()
     assert count == "1000"
+    assert has_its_interrupts == "True"
     assert Path(home).is_relative_to(Path(str(java.wheel_program())).parents[1])

@@ -172,7 +172,7 @@ def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
     log = spark_log()
     is_ours = SparkSession.getActiveSession() is None
     with job_failures(), spark_failures(log):
-        spark = spark_session(f"courser {name}", master, log=log)
+        spark = spark_session(f"courser {name}", master, log=log, keep_interrupts=True)
         try:
             yield spark
         finally:

@@ -1,5 +1,6 @@
 """What commands do before they run Spark: have its packages and a Java, and explain a failure in one line."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ def prepare_spark(*extras: str) -> None:
     Raises:
         Failure: It cannot be installed.
     """
+    # The bridge to Java logs the trace of every call that Ctrl-C ends, and makes a handler for it if there is none.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         prepare(os.environ, say, extras=("spark", *extras))
     except (InstallationFailed, JavaMissing, PackageMissing) as error:

@@ -84,7 +84,8 @@ def run_demo(
             order_cents = _send_orders(client, order_count, seed)
         say(f"{order_count:,} orders are in the topic {STREAM}/{ORDERS}; Spark starts, which takes some seconds")
         with _timed(seconds, "Spark's start"):
-            spark = spark_session("courser demo", "local[2]", _settings(place), log=place / "spark.log")
+            log = place / "spark.log"
+            spark = spark_session("courser demo", "local[2]", _settings(place), log=log, keep_interrupts=True)
         stack.callback(spark.stop)
         connection = {
             "address": f"{server.target.host}:{server.target.port}",

@@ -6,7 +6,9 @@ and workers read them there.
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +78,7 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     *,
     log: Path | None = None,
+    keep_interrupts: bool = False,
 ) -> "SparkSession":
     """Start Spark, or take the session that runs in this process already.
 
@@ -84,6 +87,8 @@ def spark_session(
         master: Where it runs: ``local[2]``, ``spark://host:7077``...
         settings: Of Spark, over the defaults.
         log: Where Java's output goes, appended; None: ``spark.log`` in the user's cache directory.
+        keep_interrupts: Leave Ctrl-C as it is. In a notebook it is good that pyspark cancels all jobs then; a command
+            that waits for one would get an error of the call to Java that this happens in.
 
     Raises:
         PackageMissing: pyspark or pyarrow.
@@ -104,7 +109,10 @@ def spark_session(
     configuration = SparkConf().setAll(list(chosen.items()))
     if running is None and SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch(configuration, log or default_log(os.environ)))
+    interrupts = signal.getsignal(signal.SIGINT)
     session: SparkSession = SparkSession.builder.config(conf=configuration).getOrCreate()
+    if keep_interrupts and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupts)
     # It prints each error as a page of JSON at the moment it is made, before anybody could have handled it.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
