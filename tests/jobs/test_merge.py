@@ -57,6 +57,19 @@ def test_a_second_merge_finds_nothing_to_do(spark: SparkSession, tmp_path: Path)
     assert merge(spark, tmp_path).file_count == 0
 
 
+def test_the_newest_files_of_a_writer_that_stands_still_are_never_merged(spark: SparkSession, tmp_path: Path) -> None:
+    small_files(tmp_path, 6)
+    # The last batch of a pipeline, two tasks' files, that stopped hours ago: it is repeated when the pipeline goes on.
+    last = [next(tmp_path.rglob(range_file_name(first, first + STEP - 1))) for first in (40, 50)]
+    written_at = last[1].stat().st_mtime
+    os.utime(last[0], (written_at, written_at))
+    for path in tmp_path.rglob("*.parquet"):
+        age(path)
+    assert merge(spark, tmp_path).file_count == 1
+    assert merge(spark, tmp_path).file_count == 0
+    assert all(path.exists() for path in last)
+
+
 def test_folders_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
     # The first hour's rows are of one day, all others of the next.
     small_files(tmp_path, 9)

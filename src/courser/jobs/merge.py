@@ -11,6 +11,7 @@ repeats its last batch after a crash.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -241,7 +242,10 @@ def _merge_anew(work: _Work) -> None:
     paths = [file.path for file in work.files]
     schema = pq.read_schema(paths[0]).remove_metadata()
     options = ParquetOptions(compression=work.compression)
-    write_parquet(paths[0].parent, _aside(work.name), _batches(paths, schema), schema, options=options)
+    [written] = write_parquet(paths[0].parent, _aside(work.name), _batches(paths, schema), schema, options=options)
+    # As old as its rows: else the next merge would take the newest files of a writer that stands still for settled.
+    written_at = max(file.written_at for file in work.files)
+    os.utime(written.path, (written_at, written_at))
     note = {
         "folder": str(paths[0].parent.relative_to(work.root)),
         "name": work.name,
