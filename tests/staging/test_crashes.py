@@ -5,6 +5,7 @@ the removal of the staged files; so does the start that finishes a publish. Then
 stages again if nobody told it that the batch is published, and publishes under the same number.
 """
 
+import asyncio
 import contextlib
 import errno
 import random
@@ -230,6 +231,25 @@ async def test_a_topic_that_is_deleted_after_the_decision_does_not_keep_the_publ
     await life.server.ask(c.DeleteTopic("s", "t"))
     assert (await life.publish(parts)).is_repeated
     assert life.staged_files() == []
+
+
+@pytest.mark.parametrize("number", range(8))
+async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(number: int, seed: int) -> None:
+    life = Life(seed + number, level="replicated")
+    await life.begin()
+    name = c.StagedPartName(SINK, 0, 0, 1)
+    batch = build_batch([NewMessage(b"a")])
+    await life.server.ask(c.StageMessages(name, 0, "s", "t", ToPartition(0), batch))
+    leaving = asyncio.ensure_future(life.server.ask(c.FinishStage(name, 1)))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await leaving
+    # It comes back, is told that the part is finished, and the power fails.
+    await life.server.ask(c.FinishStage(name, 1))
+    await life.server.restart(with_power_cut=True)
+    await life.publish({0: 1})
+    assert await life.seen() == Counter({(0, "a"): 1})
 
 
 # --- chance ---

@@ -163,7 +163,7 @@ class Broker:
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         await self.publishing.close()
-        self.staging.close()
+        await self.staging.close()
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean

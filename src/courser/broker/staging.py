@@ -7,11 +7,11 @@ publishes is removed: with the next publish of its sink, by its client, or when 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -92,6 +92,7 @@ class Staging:
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
         """Bytes of all files."""
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._naming = asyncio.Lock()
         self._failure: str | None = None
         """Why nothing more is staged until a restart: a failed sync of the directory."""
@@ -156,7 +157,7 @@ class Staging:
             if chunk:
                 raise _not_found(identity, f"{chunk} chunks of it were staged, and are gone: run the task again")
             self._check_room(batch.size)
-            part = await self._begin(identity)
+            part = await self._shielded(self._begin(identity))
         async with part.lock:
             self._add(part, chunk, target, batch)
 
@@ -217,7 +218,11 @@ class Staging:
             CommandRejected: it is not there, or not whole.
             StorageFailure: the disk refused. After a failed sync the part is gone: the task is to be run again.
         """
+        # A client that goes away must not leave a part that only looks finished.
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
+        return await self._shielded(self._finish_in_turn(identity, chunk_count))
+
+    async def _finish_in_turn(self, identity: PartIdentity, chunk_count: int) -> StagedPartReply:
         self._check_unpublished(identity)
         part = self._parts.get(identity)
         if part is None:
@@ -239,6 +244,7 @@ class Staging:
         except CourserError:
             # What a failed sync has lost is not known, and a second one may not tell.
             part.contents.is_finished = False
+            self.size += part.contents.file_size - before
             self._drop(part)
             raise
         part.writer = None
@@ -310,8 +316,10 @@ class Staging:
         except OSError as error:
             _log.warning("staged part not removed path=%s reason=%s", part.path, error)
 
-    def close(self) -> None:
-        """Let go of all files."""
+    async def close(self) -> None:
+        """Let what is under way come to its end, and let go of all files."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         for part in self._parts.values():
             if part.writer is not None:
                 part.writer.close()
@@ -352,6 +360,12 @@ class Staging:
                 f"{self._size_max}: raise system.staging.size_max, write smaller batches, or discard what is abandoned"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+
+    async def _shielded(self, work: Coroutine[Any, Any, Result]) -> Result:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
