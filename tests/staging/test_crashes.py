@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -16,11 +17,13 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker import staging
 from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
+from courser.storage.staged_file import StagedFileWriter
 from courser.testing.faults import CrashMoment
 from courser.testing.files import FaultPlan, SimulatedCrash
 from tests.broker.fake_disks import PATH, FakeServer
@@ -234,17 +237,32 @@ async def test_a_topic_that_is_deleted_after_the_decision_does_not_keep_the_publ
 
 
 @pytest.mark.parametrize("number", range(8))
-async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(number: int, seed: int) -> None:
+async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(
+    number: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    finish_file = staging._finish_file
+
+    def finish_slowly(writer: StagedFileWriter) -> None:
+        has_begun.set()
+        may_go_on.wait()
+        finish_file(writer)
+
+    monkeypatch.setattr(staging, "_finish_file", finish_slowly)
+    loop = asyncio.get_running_loop()
     life = Life(seed + number, level="replicated")
     await life.begin()
     name = c.StagedPartName(SINK, 0, 0, 1)
     batch = build_batch([NewMessage(b"a")])
     await life.server.ask(c.StageMessages(name, 0, "s", "t", ToPartition(0), batch))
     leaving = asyncio.ensure_future(life.server.ask(c.FinishStage(name, 1)))
-    await asyncio.sleep(0)
+    await loop.run_in_executor(None, has_begun.wait)
     leaving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await leaving
+    may_go_on.set()
+    # Behind the work of the one thread that there is.
+    await loop.run_in_executor(life.server.broker.pool, has_begun.is_set)
     # It comes back, is told that the part is finished, and the power fails.
     await life.server.ask(c.FinishStage(name, 1))
     await life.server.restart(with_power_cut=True)
