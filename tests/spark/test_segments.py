@@ -118,6 +118,20 @@ def test_a_stream_that_catches_up_takes_closed_segments_from_files_too(
     assert [row["offset"] for task in tasks for row in rows_of(reader, task)] == list(range(700))
 
 
+@pytest.mark.parametrize("size", [300, 5_000, 30_000, 100_000])
+def test_batches_of_all_sizes_are_read_whatever_is_read_at_a_time(
+    server: RunningServer, client: SyncClient, size: int
+) -> None:
+    topic = f"sizes-{size}"
+    make_topic(client, topic)
+    expected = []
+    for number in range(60):
+        payloads = numbered(1 + number * 7 % 40, size=10 + number * 31 % 900, first=number)
+        send(client, topic, 0, payloads)
+        expected += payloads
+    assert [row["payload"] for row in source_rows(offline(server, topic, batchBytes=size))] == expected
+
+
 def test_a_range_begins_and_ends_inside_batches_and_segments(server: RunningServer, client: SyncClient) -> None:
     fill(client, "range")
     chosen = {"startingOffsets": '{"range": {"0": 333}}', "endingOffsets": '{"range": {"0": 777}}'}

@@ -69,6 +69,10 @@ class _Walk:
         self._start = start
         self._end = end
         self._buffer = np.empty(place.read_size, np.uint8).data
+        self._batch_size = 0
+        """Bytes of the largest batch of the last look; 0: not known yet."""
+        self._wanted = 0
+        """Bytes that the last look asked for."""
         self._position, self._offset = self._begin()
 
     def _begin(self) -> tuple[int, int]:
@@ -110,7 +114,12 @@ class _Walk:
                 return
 
     def _fill(self) -> int:
-        wanted = min(len(self._buffer), self._place.size - self._position)
+        """Read about as much as is wanted at a time: whole batches, as far as one can guess, none of them twice."""
+        size = self._batch_size
+        guess = max(round(self._place.read_size / size), 1) * size if size else self._place.read_size
+        self._wanted = wanted = min(guess, self._place.size - self._position)
+        if wanted > len(self._buffer):
+            self._buffer = np.empty(wanted, np.uint8).data
         return read_into(self._file, self._position, self._buffer[:wanted])
 
     def _good_batches(self, filled: int) -> tuple[int, int, bool]:
@@ -118,7 +127,7 @@ class _Walk:
 
         Moves on behind them; grows the buffer instead if the first batch does not fit.
         """
-        at = first = 0
+        at = first = largest = 0
         while at + layout.BATCH_HEADER_SIZE <= filled:
             try:
                 header = self._header(at)
@@ -137,10 +146,12 @@ class _Walk:
                 return 0, 0, self._pass_over(error)
             at = behind
             first = first if is_wanted else at
+            largest = max(largest, header.stored_length)
             self._offset = header.end_offset
             self._position += header.stored_length
         if at == 0:
             return 0, 0, self._grow(filled)
+        self._batch_size = largest
         return first, at, self._offset >= self._end
 
     def _header(self, at: int) -> StoredHeader:
@@ -150,7 +161,7 @@ class _Walk:
         return header
 
     def _grow(self, filled: int) -> bool:
-        """Make room for a batch that is larger than the buffer. Returns whether the range ends here."""
+        """Ask for a batch that is larger than what was read. Returns whether the range ends here."""
         try:
             if filled < layout.BATCH_HEADER_SIZE:
                 raise BadBatch(f"{filled} bytes are less than a batch header")
@@ -159,9 +170,9 @@ class _Walk:
                 raise BadBatch("the file ends inside the batch")
         except BadBatch as error:
             return self._pass_over(error)
-        if size <= len(self._buffer):
+        if size <= self._wanted:
             return self._pass_over(BadBatch("the file ends inside the batch"))
-        self._buffer = np.empty(size, np.uint8).data
+        self._batch_size = size
         return False
 
     def _pass_over(self, error: BadBatch) -> bool:
