@@ -1,6 +1,6 @@
 """The data source ``courser`` beside Spark's own Parquet reader and writer, and beside Python sources that do nothing.
 
-Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first reading of each kind is left out:
+Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first readings of each kind are left out:
 Java translates its code to machine code meanwhile. All of it, server and Spark, shares this machine.
 """
 
@@ -32,6 +32,8 @@ MASTER = f"local[{TASK_COUNT}]"
 SEGMENT_SIZE = 64 * MIB
 DISTINCT_COUNT = 16
 """Different batches that are sent in turns: more than a dictionary of Parquet holds."""
+WARM_UP_COUNT = 4
+"""Readings of each kind that are left out: Java translates to machine code what was run often, and not all at once."""
 STREAM = "bench"
 _PATIENCE = 600
 _START = """
@@ -149,8 +151,9 @@ def _frames(spark: "SparkSession", server: PrivateServer, topic: Topic, path: Pa
 
 def _reads(bench: Bench, frames: Reading, topic: Topic, shape: Shape) -> Iterator[Row]:
     kinds = ("parquet", "files", "server", "trivial")
-    for kind in kinds:
-        _drop(getattr(frames, kind))
+    for _ in range(min(WARM_UP_COUNT, bench.scale.spark_batch_count)):
+        for kind in kinds:
+            _drop(getattr(frames, kind))
     speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(bench.scale.rounds):
         for kind in kinds:
