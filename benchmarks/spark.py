@@ -1,6 +1,6 @@
 """The data source ``courser`` beside Spark's own Parquet reader and writer, and beside Python sources that do nothing.
 
-Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first readings of each kind are left out:
+Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first readings do not count:
 Java translates its code to machine code meanwhile. All of it, server and Spark, shares this machine.
 """
 
