@@ -226,6 +226,27 @@ def test_damage_is_an_error_that_names_segment_position_and_offset(
     ]
 
 
+def test_damaged_bytes_can_be_kept(tmp_path: Path, server: RunningServer, client: SyncClient) -> None:
+    fill(client, "kept-aside")
+    path = logs_of(client, server, "kept-aside")[1]
+    flip(path, 300)
+    options = local(server, "kept-aside", onCorrupt="quarantine", quarantinePath=str(tmp_path / "aside"))
+    skipped = source_rows(local(server, "kept-aside", onCorrupt="skip"))
+    # Twice: a task may be tried again.
+    for _ in range(2):
+        assert source_rows(options) == skipped
+        (kept,) = (tmp_path / "aside").iterdir()
+        assert kept.name.endswith(f"-0-{path.stem}-0.damaged")
+        assert path.read_bytes().startswith(kept.read_bytes())
+        assert kept.stat().st_size > 300
+
+
+@pytest.mark.parametrize("given", [{"onCorrupt": "quarantine"}, {"quarantinePath": "/nowhere"}], ids=["path", "rule"])
+def test_a_quarantine_needs_its_folder(server: RunningServer, given: dict[str, str]) -> None:
+    with pytest.raises(OptionRefused, match="belong together"):
+        source_rows(local(server, "any", **given))
+
+
 def test_bodies_are_not_hashed_if_nobody_wants_it(server: RunningServer, client: SyncClient) -> None:
     fill(client, "unverified")
     flip(logs_of(client, server, "unverified")[0], 400)

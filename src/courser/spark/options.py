@@ -243,11 +243,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "onCorrupt",
-        _choice("fail", "skip"),
+        _choice("fail", "skip", "quarantine"),
         "fail",
-        "Damaged data: `fail` stops; `skip` passes over it and logs which offsets are missing.",
+        "Damaged data in a file: `fail` stops; `skip` passes over it and logs which offsets are missing; `quarantine` "
+        "does that too, and copies the damaged bytes to `quarantinePath`.",
         READS,
     ),
+    Option("quarantinePath", TEXT, None, "Folder for damaged bytes, as tasks see it: a file for each place.", READS),
     Option(
         "startingOffsets",
         OFFSETS,

@@ -22,6 +22,8 @@ class ReadOptions:
     verify: bool
     """Whether the bodies of stored batches are hashed too."""
     skip_corrupt: bool
+    quarantine: str | None
+    """Folder for damaged bytes that are skipped; None: they are left where they are."""
     starting: Offsets
     starting_time: int | None
     ending: Offsets
@@ -62,6 +64,8 @@ def read_options(
     source = values["source"]
     if source == "segments" and values["path"] is None:
         raise OptionRefused('option "source=segments" needs "path": the data directory of the server')
+    if (values["onCorrupt"] == "quarantine") != (values["quarantinePath"] is not None):
+        raise OptionRefused('options "onCorrupt=quarantine" and "quarantinePath" belong together: give both, or none')
     is_stream = use is Use.STREAM
     if is_stream and source == "segments":
         raise OptionRefused('a stream reads from the server: option "source" takes auto or server')
@@ -83,7 +87,8 @@ def read_options(
             source=source,
             path=values["path"],
             verify=values["verify"] == "full",
-            skip_corrupt=values["onCorrupt"] == "skip",
+            skip_corrupt=values["onCorrupt"] != "fail",
+            quarantine=values["quarantinePath"],
             starting=(LATEST if is_stream else EARLIEST) if starting is None else starting,
             starting_time=values["startingTimestamp"],
             ending=ending,

@@ -5,6 +5,7 @@ written to. An open segment may be read as well, up to the size that it had at p
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from courser.records import layout
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
 from courser.spark.errors import ReadFailed
 from courser.spark.places import NotHere, Piece
+from courser.storage.durable_files import copy_range
 from courser.storage.files import File, read_into
 from courser.storage.index_file import BLOCK_SIZE, BadIndex, IndexFile, segment_seed
 from courser.storage.local_files import LocalFileSystem
@@ -39,6 +41,8 @@ class SegmentPlace:
     verify: bool
     """Whether bodies are hashed as well as headers."""
     skip_corrupt: bool
+    quarantine: str | None
+    """Folder to which damaged bytes are copied before they are skipped."""
 
     @property
     def path(self) -> Path:
@@ -185,6 +189,7 @@ class _Walk:
                 f"{where}; `courser inspect verify` says what else is damaged, and the option onCorrupt=skip goes on"
             )
         found = find_batch(self._file, place.identity, start=self._position, end=place.size, offset=offset)
+        self._copy_aside(place.size if found is None else found[0])
         if found is None:
             _log.error("%s; offsets %d to %d are skipped", where, offset, self._end - 1)
             self._offset = self._end
@@ -194,3 +199,20 @@ class _Walk:
         _log.error("%s; offsets %d to %d are skipped", where, offset, header.base_offset - 1)
         self._offset = header.base_offset
         return False
+
+    def _copy_aside(self, end: int) -> None:
+        """Keep the damaged bytes, from the position on, under a name that says where they lay."""
+        place = self._place
+        if place.quarantine is None:
+            return
+        identity, files = place.identity, LocalFileSystem()
+        name = f"{identity.topic_uuid.hex()}-{identity.partition_id}-{place.base_offset:020d}-{self._position}.damaged"
+        folder = Path(place.quarantine)
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = folder / f".{name}-{os.getpid()}"
+        try:
+            copy_range(files, self._file, self._position, min(end, self._file.size()), aside)
+            # Over what an earlier try of the task kept: it is the same.
+            files.rename(aside, folder / name)
+        except OSError as error:
+            raise ReadFailed(f"{folder}: damaged bytes of {place.path} cannot be kept: {error}") from error

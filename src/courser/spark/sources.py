@@ -68,4 +68,5 @@ def _place(options: ReadOptions, uuid: bytes, partition: int, segment: Segment) 
         read_size=options.batch_size,
         verify=options.verify,
         skip_corrupt=options.skip_corrupt,
+        quarantine=options.quarantine,
     )
