@@ -1,5 +1,6 @@
 """Running ``courser`` in tests: in this process, as a child, or as a child at a terminal."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -14,8 +15,14 @@ COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
 COMMAND_AT_TERMINAL = [
     sys.executable,
     "-c",
-    # The terminal that Ctrl-C is pressed at.
-    "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from courser.cli.main import main; main()",
+    # The terminal that Ctrl-C is pressed at. The workers of xdist are deaf to it, and so would their children be.
+    """if True:
+    import fcntl, signal, termios
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from courser.cli.main import main
+    main()
+    """,
 ]
 _OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
 
@@ -59,6 +66,13 @@ class Terminal:
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self._ours, text.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C until it ends: just before Python waits for a key, the first one is noticed with the second."""
+        while self.process.poll() is None:
+            self.type("\x03")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
 
     def end(self) -> int:
         """Read the rest; return the exit code."""

@@ -18,6 +18,7 @@ from courser.storage.snapshot import Snapshot, encode_snapshot
 from tests.inspect.catalogs import (
     CANARIES,
     EVERY_COMMAND,
+    EVERY_COMMAND_OF_A_SINK,
     HASH,
     PASSWORD_HASH,
     SALT,
@@ -98,7 +99,7 @@ def test_journal_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
 
 
 def test_every_command_is_shown_with_all_its_fields(courser: Run, tmp_path: Path) -> None:
-    every = [*EVERY_COMMAND, c.ForgetDeleted(("streams/7",))]
+    every = [*EVERY_COMMAND, c.ForgetDeleted(("streams/7",)), *EVERY_COMMAND_OF_A_SINK]
     assert {type(command) for command in every} == set(get_args(c.AnyCommand))
     path = planted(tmp_path / "any name", *(data for _, data in chain_of(every)))
     rows = document(courser, "journal", path)["rows"]
@@ -396,8 +397,17 @@ def test_what_is_shown_of_a_password(stored: str | None, shown: str) -> None:
 
 
 NO_SECRETS = {
-    "command": {"name", "uuid", "paths"},
-    "entity": {"name", "uuid", "path", "durability", "consumer_offset_durability", "tokens"},
+    "command": {"name", "nonce", "paths", "sink", "uuid"},
+    "entity": {
+        "consumer_offset_durability",
+        "durability",
+        "name",
+        "nonce",
+        "path",
+        "tokens",
+        "topic_uuid",
+        "uuid",
+    },
 }
 """Fields of text or bytes that anybody may see. Whoever adds one decides here, or masks it."""
 

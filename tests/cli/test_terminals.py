@@ -96,11 +96,16 @@ def test_typing_messages(names: dict[str, str]) -> None:
     assert terminal.end() == 0
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x03", 130)])
+@pytest.mark.parametrize(
+    ("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 130)], ids=["yes", "no", "enter", "ctrl-c"]
+)
 def test_who_deletes_is_asked_at_a_terminal(answer: str, code: int, names: dict[str, str], cli: Cli) -> None:
     terminal = at_terminal(["topic", "delete", names["t"]])
     terminal.read_until("[y/N]")
-    terminal.type(answer)
+    if answer:
+        terminal.type(answer)
+    else:
+        terminal.interrupt()
     assert terminal.end() == code
     assert cli("topic", "get", names["t"]).code == (5 if code == 0 else 0)
 

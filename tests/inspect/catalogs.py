@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 from courser.catalog import commands as c
+from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.opening import open_catalog
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.model.permissions import TopicPermissions as TopicRights
@@ -55,6 +56,15 @@ EVERY_COMMAND: tuple[c.AnyCommand, ...] = (
     c.UpdateUser(1, "carol", True),
 )
 """One of each kind at least, as they can follow one another; ``ForgetDeleted`` comes by itself."""
+
+EVERY_COMMAND_OF_A_SINK: tuple[c.AnyCommand, ...] = (
+    c.BeginPublish(
+        "hourly", 1, 7, b"N" * 8, (PublishedPart(0, 3, 4096, 99),), (PublishTarget(0, 0, b"T" * 16, 1, 3, 42),), 60
+    ),
+    c.EndPublish("hourly", 1),
+    c.ForgetSink("hourly"),
+)
+"""What a publish of staged messages leaves in the journal."""
 
 
 class Catalog:

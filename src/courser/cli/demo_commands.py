@@ -10,7 +10,8 @@ import click
 
 from courser.cli.cells import Column
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.output import to_json
+from courser.cli.output import output_option, to_json
+from courser.cli.records import Field, emit_list
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.cli.tables import write_table
 from courser.cli.terminal import flush, say, write
@@ -18,6 +19,7 @@ from courser.demo.running import ORDER_COUNT, SEED, Outcome, WindowSales, run_de
 
 _ORDER_COUNT_MAX = 1_000_000
 """More takes longer than anybody watches."""
+_WINDOW_FIELDS = tuple(Field(field.name) for field in dataclasses.fields(WindowSales))
 
 
 @click.command(
@@ -44,14 +46,7 @@ _ORDER_COUNT_MAX = 1_000_000
     type=click.Path(path_type=Path),
     help="Leave the data of the server, the lake and the checkpoint there. Otherwise nothing stays.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="Tables and a chart for people, one JSON document for programs.",
-)
+@output_option
 def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str) -> None:
     """Run a small data pipeline: a server, orders, a windowed aggregation on Spark, and a lake.
 
@@ -68,6 +63,9 @@ def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str)
     if output == "json":
         document = {**dataclasses.asdict(outcome), "open_count": outcome.open_count}
         write(json.dumps(to_json(document)) + "\n")
+        return
+    if output != "table":
+        emit_list(_WINDOW_FIELDS, map(dataclasses.asdict, outcome.windows), output)
         return
     _show(outcome)
     flush()

@@ -49,7 +49,7 @@ _partitions_option = click.option(
     "courser export shop/orders lake",
     "courser export shop/orders lake --by hour --headers",
     "courser export shop/orders lake --data local_data",
-    "duckdb -c \"select count(*) from read_parquet('lake/**/*.parquet', hive_partitioning=true)\"",
+    "duckdb -c \"select count(*) from read_parquet('lake/**/*.parquet')\"",
 )
 @topic_argument()
 @click.argument("lake", type=click.Path(path_type=Path, file_okay=False))
@@ -133,8 +133,8 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
 @job_command(
     "replay",
     "courser replay shop/orders shop/orders-copy --create 3",
-    "courser replay shop/orders shop/orders --data backup/local_data --job restore",
-    "courser replay shop/orders test/orders --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z",
+    "courser replay shop/orders shop/orders --data backup --job restore",
+    "courser replay shop/orders test/orders --from 2026-11-01 --to 2026-11-02",
 )
 @topic_argument("source", "SOURCE")
 @topic_argument("target", "TARGET")
@@ -237,7 +237,7 @@ def compact_command(
 @job_command(
     "backfill",
     "courser backfill shop/orders orders/*.parquet --key customer --create 3",
-    "courser backfill shop/orders export.csv --schema 'id INT, customer STRING, at TIMESTAMP' --time at",
+    "courser backfill shop/orders old.csv --schema 'id INT, at DATE' --time at",
     exits=JOB_EXITS,
 )
 @topic_argument()
