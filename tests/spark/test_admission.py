@@ -111,7 +111,7 @@ class Known:
 def reader_of(known: Known, monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
     texts = {name: str(value) for name, value in given.items()}
     options, values = read_options({"stream": "shop", "topic": "orders"} | texts, Use.STREAM, {})
-    monkeypatch.setattr("courser.spark.stream_reader.source_of", lambda _: known)
+    monkeypatch.setattr("courser.spark.stream_reader.server_topic", lambda _: known)
     schema = default_schema("native", include_headers=False)
     return StreamReader(options, stream_options(values), schema, lambda: known.now)
 

@@ -4,7 +4,7 @@ Names lead to directories through the descriptors. What the ledger knows of seal
 the headers are walked. The server may be running: its files are only read, and what is not whole yet does not count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, read_descriptor
@@ -60,10 +60,6 @@ class FilesTopic:
         """See ``TopicSource``: the ledger knows."""
         gaps = self._ledger(*self._find(), partition).gaps
         return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
-
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
-        """See ``TopicSource``: streams do not read files alone."""
-        raise NotImplementedError
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
         """See ``TopicSource``. Walks the headers of the one segment that it is in. Raises ``ReadFailed``."""

@@ -18,6 +18,12 @@ def source_of(options: ReadOptions) -> TopicSource:
     if options.target is None:
         assert options.path is not None, "read_options has seen to it"
         return FilesTopic(options.path, options.stream, options.topic)
+    return server_topic(options)
+
+
+def server_topic(options: ReadOptions) -> ServerTopic:
+    """The same for streams, which always ask the server."""
+    assert options.target is not None, "read_options has seen to it"
     return ServerTopic(options.target, options.stream, options.topic, options.retries)
 
 

@@ -28,8 +28,8 @@ from courser.spark.offsets import Progress, check_identity, parse_progress
 from courser.spark.options import LATEST
 from courser.spark.planning import Range, plan_tasks, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
-from courser.spark.sources import places_in, source_of
-from courser.spark.topics import TopicFacts, TopicSource
+from courser.spark.sources import places_in, server_topic
+from courser.spark.topics import ServerTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream_options = stream_options
         self._schema = schema
         self._clock = clock
-        self._source: TopicSource | None = None
+        self._source: ServerTopic | None = None
         self._facts: tuple[float, TopicFacts] | None = None
         self._target: TopicFacts | None = None
         """Where a run with ``availableNow`` ends."""
@@ -64,9 +64,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what is there --------------------------------------------------------------------------------
 
-    def _topic(self) -> TopicSource:
+    def _topic(self) -> ServerTopic:
         if self._source is None:
-            self._source = source_of(self._options)
+            self._source = server_topic(self._options)
         return self._source
 
     def _ask(self) -> TopicFacts:

@@ -69,10 +69,6 @@ class TopicSource(Protocol):
         """Whether no message ever had these offsets: they were skipped after a power cut."""
         ...
 
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
-        """Wait until a partition has a message at the offset that follows, but not for long. Whether one has."""
-        ...
-
     def offset_at_time(self, partition: int, moment: int) -> int | None:
         """The first offset that was appended at ``moment`` (microseconds) or later; None if there is none yet."""
         ...
@@ -118,7 +114,7 @@ class ServerTopic:
         return False
 
     def wait(self, following: Mapping[int, int], seconds: float) -> bool:
-        """See ``TopicSource``."""
+        """Wait until a partition has a message at the offset that follows, but not for long. Whether one has."""
         if not following or len(following) > _WAIT_COUNT_MAX:
             time.sleep(seconds)
             return True

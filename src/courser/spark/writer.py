@@ -150,12 +150,14 @@ class CourserStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         batch = None if context is None else context.getLocalProperty(_BATCH_ID)
-        if context is None or query is None or batch is None:
+        if self._options.is_exactly_once and (query is None or batch is None):
             raise WriteFailed(
                 "this version of Spark does not tell a task which query and batch it belongs to, so nothing can be "
                 "written exactly once: set the option delivery=at-least-once"
             )
-        return write_task(self._options, query, int(batch), context.partitionId(), iterator)
+        part = 0 if context is None else context.partitionId()
+        # Sends that are visible at once have no use for either.
+        return write_task(self._options, query or "", int(batch or 0), part, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """In the driver, when all tasks of a batch are done."""
