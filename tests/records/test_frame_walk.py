@@ -177,15 +177,15 @@ def test_a_batch_over_the_limit_is_not_taken(walk: ModuleType) -> None:
 @given(
     header=st.binary(min_size=256, max_size=256),
     checksums=st.binary(max_size=200),
-    body_hash=st.integers(0, 2**64 - 1),
+    body=st.binary(max_size=600),
 )
-def test_the_hashes_of_a_header(walk: ModuleType, header: bytes, checksums: bytes, body_hash: int) -> None:
+def test_the_hashes_of_a_header(walk: ModuleType, header: bytes, checksums: bytes, body: bytes) -> None:
     ours, theirs = bytearray(header), bytearray(header)
-    walk.seal_header(checksums, ours, body_hash)
-    frame_walk_pure.seal_header(checksums, theirs, body_hash)
+    walk.seal_header(checksums, body, ours)
+    frame_walk_pure.seal_header(checksums, body, theirs)
     assert ours == theirs
     assert int.from_bytes(ours[40:48], "little") == xxh3(header[:40] + header[48:52] + checksums)
-    assert int.from_bytes(ours[240:248], "little") == body_hash
+    assert int.from_bytes(ours[240:248], "little") == xxh3(body)
     assert int.from_bytes(ours[248:], "little") == xxh3(bytes(ours[:248]))
 
 
@@ -199,13 +199,13 @@ def test_every_length_is_hashed_as_the_package_does_it(walk: ModuleType) -> None
     for length in lengths:
         start = source.randrange(len(data) - length + 1)
         piece = data[start : start + length]
-        assert walk.xxh3(piece) == (xxh3(piece), xxh3(piece)), length
+        assert set(walk.xxh3(piece)) == {xxh3(piece)}, length
 
 
 @given(data=st.binary(max_size=2000))
 def test_any_bytes_are_hashed_as_the_package_does_it(walk: ModuleType, data: bytes) -> None:
     if walk is not frame_walk_pure:
-        assert walk.xxh3(data) == (xxh3(data), xxh3(data))
+        assert set(walk.xxh3(data)) == {xxh3(data)}
 
 
 def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:

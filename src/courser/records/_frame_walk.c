@@ -28,6 +28,7 @@ enum {
     HEADER_CHECKSUM_POSITION = 248,
     CHECKSUMMED_SIZE = 44, /* of the header: all before the extension but the checksum itself */
     FRAME_HEADER_SIZE = 48,
+    CHECKSUM_SIZE = 8, /* at the beginning of a frame, of all that follows */
     OFFSET_DELTA_POSITION = 24,
     LENGTHS_POSITION = 32,
     RESERVED_POSITION = 40,
@@ -284,16 +285,15 @@ static PyObject *
 seal_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
-    Py_buffer views[2];
-    uint64_t body_hash;
-    if (!are_so_many(argument_count, 3, "seal_header(checksums, header, body_hash)") ||
-        !take_numbers(arguments + 2, 1, &body_hash) || !take_buffers(arguments, 2, views))
+    Py_buffer views[3];
+    if (!are_so_many(argument_count, 3, "seal_header(checksums, body, header)") ||
+        !take_buffers(arguments, 3, views))
         return NULL;
     PyObject *result = NULL;
     uint8_t one_covered[CHECKSUMMED_SIZE + 8];
-    uint8_t *const header = views[1].buf, *covered = one_covered;
+    uint8_t *const header = views[2].buf, *covered = one_covered;
     const size_t size = (size_t)views[0].len;
-    if (views[1].len != BATCH_HEADER_SIZE) {
+    if (views[2].len != BATCH_HEADER_SIZE) {
         PyErr_SetString(PyExc_ValueError, "no header of a batch");
         goto done;
     }
@@ -306,6 +306,7 @@ seal_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_co
     memcpy(covered + CHECKSUMMED_SIZE, views[0].buf, size);
     const uint64_t batch_checksum = xxh3_64(covered, CHECKSUMMED_SIZE + size);
     memcpy(header + BATCH_CHECKSUM_POSITION, &batch_checksum, sizeof batch_checksum);
+    const uint64_t body_hash = xxh3_64(views[1].buf, (uint64_t)views[1].len);
     memcpy(header + BODY_HASH_POSITION, &body_hash, sizeof body_hash);
     const uint64_t header_checksum = xxh3_64(header, HEADER_CHECKSUM_POSITION);
     memcpy(header + HEADER_CHECKSUM_POSITION, &header_checksum, sizeof header_checksum);
@@ -313,11 +314,11 @@ seal_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_co
 done:
     if (covered != one_covered)
         PyMem_Free(covered);
-    release_buffers(views, 2);
+    release_buffers(views, 3);
     return result;
 }
 
-/* For tests: the hash as it is used here, and as it is on processors without AVX2. */
+/* For tests: the hash in every way that this processor has. */
 static PyObject *
 xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
@@ -325,13 +326,20 @@ xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
     Py_buffer data;
     if (!are_so_many(argument_count, 1, "xxh3(data)") || PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0)
         return NULL;
-    const uint64_t size = (uint64_t)data.len, hash = xxh3_64(data.buf, size);
-    const uint64_t plain_hash = size > 240 ? xxh3_long(data.buf, size, accumulate) : hash;
+    const uint64_t size = (uint64_t)data.len;
+    Accumulate *ways[XXH3_WAYS_MAX];
+    const int count = list_ways(ways);
+    PyObject *const hashes = PyTuple_New(count);
+    for (int i = 0; hashes != NULL && i < count; i++) {
+        const uint64_t hash = size > 240 ? xxh3_long(data.buf, size, ways[i]) : xxh3_64(data.buf, size);
+        PyTuple_SetItem(hashes, i, PyLong_FromUnsignedLongLong(hash));
+    }
     PyBuffer_Release(&data);
-    return Py_BuildValue("KK", (unsigned long long)hash, (unsigned long long)plain_hash);
+    return hashes;
 }
 
 #include "_classic_frames.h"
+#include "_frame_writing.h"
 
 static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, NULL},
@@ -341,6 +349,9 @@ static PyMethodDef methods[] = {
     {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
     {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
     {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},
+    {"write_frames", (PyCFunction)(void (*)(void))write_frames, METH_FASTCALL, NULL},
+    {"fill_checksums", (PyCFunction)(void (*)(void))fill_checksums, METH_FASTCALL, NULL},
+    {"cut_frames", (PyCFunction)(void (*)(void))cut_frames, METH_FASTCALL, NULL},
     {"xxh3", (PyCFunction)(void (*)(void))xxh3, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -354,6 +365,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__frame_walk(void)
 {
-    chosen_accumulate = best_accumulate();
+    choose_way();
     return PyModuleDef_Init(&definition);
 }

@@ -1,7 +1,8 @@
-/* XXH3, 64 bits, seed 0, default secret: written from its specification, for messages that are hashed one by one.
+/* XXH3, 64 bits, seed 0, default secret: written from its specification.
  *
- * The package xxhash gives the same numbers, and tests/records/test_frame_walk.py holds both against each other; but
- * a call from Python costs more than the hash of a message.
+ * The package xxhash gives the same numbers, and tests/records/test_frame_walk.py holds both against each other. But
+ * for messages that are hashed one by one a call from Python costs more than the hash; and for a large body the package
+ * lets go of the interpreter's lock, which another thread then takes for longer than the hash needs.
  */
 
 #ifndef COURSER_XXH3_H
@@ -20,8 +21,8 @@ enum {
     XXH3_SECRET_SIZE = 192,
     XXH3_SECRET_STEP = 8,
     XXH3_LANE_COUNT = 8,
-    XXH3_STRIPES_PER_BLOCK = (XXH3_SECRET_SIZE - XXH3_STRIPE_SIZE) / XXH3_SECRET_STEP,
-    XXH3_BLOCK_SIZE = XXH3_STRIPES_PER_BLOCK * XXH3_STRIPE_SIZE,
+    XXH3_LAST_SECRET_POSITION = XXH3_SECRET_SIZE - XXH3_STRIPE_SIZE,
+    XXH3_WAYS_MAX = 2,
 };
 
 static const uint32_t PRIME32_1 = 0x9E3779B1U, PRIME32_2 = 0x85EBCA77U, PRIME32_3 = 0xC2B2AE3DU;
@@ -147,28 +148,54 @@ xxh3_up_to_240(const uint8_t *data, uint64_t size)
     return avalanche(hash + mix16(data + size - 16, secret + 136 - 17));
 }
 
-/* The inner loop of long inputs: stripes of 64 bytes, each with the secret eight bytes further on. */
-typedef void Accumulate(uint64_t *lanes, const uint8_t *data, const uint8_t *secret, uint64_t stripe_count);
+/* Long inputs: stripes of 64 bytes, each with the secret eight bytes further on. Where the secret ends, so does a block:
+ * the lanes are scrambled, and the secret begins anew. */
+typedef void Accumulate(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count);
 
 static void
-accumulate(uint64_t *lanes, const uint8_t *data, const uint8_t *secret, uint64_t stripe_count)
+add_stripe(uint64_t *lanes, const uint8_t *data, const uint8_t *secret)
 {
-    for (; stripe_count; stripe_count--, data += XXH3_STRIPE_SIZE, secret += XXH3_SECRET_STEP)
-        for (int i = 0; i < XXH3_LANE_COUNT; i++) {
-            const uint64_t value = load64(data + 8 * i), key = value ^ load64(secret + 8 * i);
-            lanes[i ^ 1] += value;
-            lanes[i] += (key & UINT32_MAX) * (key >> 32);
+    for (int i = 0; i < XXH3_LANE_COUNT; i++) {
+        const uint64_t value = load64(data + 8 * i), key = value ^ load64(secret + 8 * i);
+        lanes[i ^ 1] += value;
+        lanes[i] += (key & UINT32_MAX) * (key >> 32);
+    }
+}
+
+static void
+accumulate(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count)
+{
+    const uint8_t *secret = xxh3_secret, *const last_secret = xxh3_secret + XXH3_LAST_SECRET_POSITION;
+    for (; stripe_count; stripe_count--, data += XXH3_STRIPE_SIZE) {
+        add_stripe(lanes, data, secret);
+        secret += XXH3_SECRET_STEP;
+        if (secret == last_secret) {
+            for (int i = 0; i < XXH3_LANE_COUNT; i++)
+                lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ load64(last_secret + 8 * i)) * PRIME32_1;
+            secret = xxh3_secret;
         }
+    }
 }
 
 #ifdef COURSER_X86
 
+__attribute__((target("avx2"))) static inline __m256i
+scrambled_avx2(__m256i sums, const uint8_t *secret)
+{
+    const __m256i prime = _mm256_set1_epi64x(PRIME32_1);
+    sums = _mm256_xor_si256(sums, _mm256_srli_epi64(sums, 47));
+    sums = _mm256_xor_si256(sums, _mm256_loadu_si256((const __m256i *)secret));
+    const __m256i above = _mm256_mul_epu32(_mm256_srli_epi64(sums, 32), prime);
+    return _mm256_add_epi64(_mm256_mul_epu32(sums, prime), _mm256_slli_epi64(above, 32));
+}
+
 __attribute__((target("avx2"))) static void
-accumulate_avx2(uint64_t *lanes, const uint8_t *data, const uint8_t *secret, uint64_t stripe_count)
+accumulate_avx2(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count)
 {
     __m256i low = _mm256_loadu_si256((const __m256i *)lanes);
     __m256i high = _mm256_loadu_si256((const __m256i *)lanes + 1);
-    for (; stripe_count; stripe_count--, data += XXH3_STRIPE_SIZE, secret += XXH3_SECRET_STEP) {
+    const uint8_t *secret = xxh3_secret, *const last_secret = xxh3_secret + XXH3_LAST_SECRET_POSITION;
+    for (; stripe_count; stripe_count--, data += XXH3_STRIPE_SIZE) {
         const __m256i first = _mm256_loadu_si256((const __m256i *)data);
         const __m256i second = _mm256_loadu_si256((const __m256i *)data + 1);
         const __m256i key = _mm256_xor_si256(first, _mm256_loadu_si256((const __m256i *)secret));
@@ -177,42 +204,41 @@ accumulate_avx2(uint64_t *lanes, const uint8_t *data, const uint8_t *secret, uin
         high = _mm256_add_epi64(high, _mm256_shuffle_epi32(second, _MM_SHUFFLE(1, 0, 3, 2)));
         low = _mm256_add_epi64(low, _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32)));
         high = _mm256_add_epi64(high, _mm256_mul_epu32(next_key, _mm256_srli_epi64(next_key, 32)));
+        secret += XXH3_SECRET_STEP;
+        if (secret == last_secret) {
+            low = scrambled_avx2(low, last_secret);
+            high = scrambled_avx2(high, last_secret + 32);
+            secret = xxh3_secret;
+        }
     }
     _mm256_storeu_si256((__m256i *)lanes, low);
     _mm256_storeu_si256((__m256i *)lanes + 1, high);
 }
 
-static Accumulate *
-best_accumulate(void)
-{
-    return __builtin_cpu_supports("avx2") ? accumulate_avx2 : accumulate;
-}
-
-#else
-
-static Accumulate *
-best_accumulate(void)
-{
-    return accumulate;
-}
-
 #endif
+
+/* The ways this processor has, the best one last. */
+static int
+list_ways(Accumulate **ways)
+{
+    int count = 0;
+    ways[count++] = accumulate;
+#ifdef COURSER_X86
+    if (__builtin_cpu_supports("avx2"))
+        ways[count++] = accumulate_avx2;
+#endif
+    return count;
+}
 
 static uint64_t
 xxh3_long(const uint8_t *data, uint64_t size, Accumulate *accumulate_stripes)
 {
-    const uint8_t *const secret = xxh3_secret, *const last_secret = secret + XXH3_SECRET_SIZE - XXH3_STRIPE_SIZE;
+    const uint8_t *const secret = xxh3_secret;
     uint64_t lanes[XXH3_LANE_COUNT] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3,
                                        PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-    const uint64_t block_count = (size - 1) / XXH3_BLOCK_SIZE;
-    for (uint64_t block = 0; block < block_count; block++) {
-        accumulate_stripes(lanes, data + block * XXH3_BLOCK_SIZE, secret, XXH3_STRIPES_PER_BLOCK);
-        for (int i = 0; i < XXH3_LANE_COUNT; i++)
-            lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ load64(last_secret + 8 * i)) * PRIME32_1;
-    }
-    const uint64_t done = block_count * XXH3_BLOCK_SIZE;
-    accumulate_stripes(lanes, data + done, secret, (size - 1 - done) / XXH3_STRIPE_SIZE);
-    accumulate_stripes(lanes, data + size - XXH3_STRIPE_SIZE, last_secret - 7, 1);
+    accumulate_stripes(lanes, data, (size - 1) / XXH3_STRIPE_SIZE);
+    /* The last 64 bytes once more, whole, wherever the stripes end. */
+    add_stripe(lanes, data + size - XXH3_STRIPE_SIZE, secret + XXH3_LAST_SECRET_POSITION - 7);
     uint64_t hash = size * PRIME64_1;
     for (int i = 0; i < XXH3_LANE_COUNT; i += 2)
         hash += folded_product(lanes[i] ^ load64(secret + 11 + 8 * i), lanes[i + 1] ^ load64(secret + 19 + 8 * i));
@@ -221,6 +247,13 @@ xxh3_long(const uint8_t *data, uint64_t size, Accumulate *accumulate_stripes)
 
 /* Chosen once, when the module is loaded. */
 static Accumulate *chosen_accumulate = accumulate;
+
+static void
+choose_way(void)
+{
+    Accumulate *ways[XXH3_WAYS_MAX];
+    chosen_accumulate = ways[list_ways(ways) - 1];
+}
 
 static inline uint64_t
 xxh3_64(const void *data, uint64_t size)

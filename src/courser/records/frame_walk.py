@@ -15,10 +15,13 @@ from courser.records import frame_walk_pure
 Survey: TypeAlias = Callable[[Buffer, int], tuple[int, bytes, bytes, bool, bool] | None]
 FirstInCells: TypeAlias = Callable[[Buffer, int, int, int, int, int, int], tuple[bytes, bytes, int]]
 CheckBatch: TypeAlias = Callable[[Buffer], tuple[int, int, int, bytes, bytes] | None]
-SealHeader: TypeAlias = Callable[[Buffer, bytearray, int], None]
+SealHeader: TypeAlias = Callable[[Buffer, Buffer, bytearray], None]
 SurveyClassic: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int] | None]
 FramesFromClassic: TypeAlias = Callable[[Buffer, Buffer, memoryview, int, int, int], tuple[int, bytes, bytes] | None]
 ClassicFromFrames: TypeAlias = Callable[[Buffer, memoryview, int, int, int, int, int, int], int | None]
+WriteFrames: TypeAlias = Callable[[list[Buffer], list[Buffer] | None, Buffer, memoryview], None]
+FillChecksums: TypeAlias = Callable[[Buffer, int], None]
+CutFrames: TypeAlias = Callable[[Buffer, int, int, int], tuple[int, int, int]]
 
 
 def _choose() -> ModuleType:
@@ -41,3 +44,6 @@ seal_header: SealHeader = _chosen.seal_header
 survey_classic: SurveyClassic = _chosen.survey_classic
 frames_from_classic: FramesFromClassic = _chosen.frames_from_classic
 classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames
+write_frames: WriteFrames = _chosen.write_frames
+fill_checksums: FillChecksums = _chosen.fill_checksums
+cut_frames: CutFrames = _chosen.cut_frames

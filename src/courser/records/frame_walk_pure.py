@@ -22,6 +22,21 @@ _pack = struct.Struct("<I").pack
 _pack_hash = struct.Struct("<Q").pack_into
 _ZERO = np.zeros(1, np.uint32)
 
+FRAME_FIELDS = np.dtype(
+    [
+        ("checksum", "<u8"),
+        ("id_low", "<u8"),
+        ("id_high", "<u8"),
+        ("offset_delta", "<u4"),
+        ("timestamp_delta", "<u4"),
+        ("user_headers_length", "<u4"),
+        ("payload_length", "<u4"),
+        ("reserved", "<u8"),
+    ]
+)
+"""``layout.FRAME_HEADER`` as columns."""
+assert FRAME_FIELDS.itemsize == layout.FRAME_HEADER_SIZE
+
 
 def survey(body: Buffer, count: int) -> tuple[int, bytes, bytes, bool, bool] | None:
     """Walk over the frames of a body once; None unless exactly ``count`` frames fill it.
@@ -164,10 +179,10 @@ def check_batch(data: Buffer) -> tuple[int, int, int, bytes, bytes] | None:
     return origin_timestamp, count, frame_size, starts, checksums
 
 
-def seal_header(checksums: Buffer, header: bytearray, body_hash: int) -> None:
+def seal_header(checksums: Buffer, body: Buffer, header: bytearray) -> None:
     """Put the three hashes into the header of a stored batch in which all else is written."""
     _pack_hash(header, layout.BATCH_CHECKSUM_POSITION, batch_checksum(header, checksums))
-    _pack_hash(header, layout.BODY_HASH_POSITION, body_hash)
+    _pack_hash(header, layout.BODY_HASH_POSITION, xxh3(body))
     _pack_hash(header, layout.HEADER_CHECKSUM_POSITION, xxh3(header[: layout.HEADER_CHECKSUM_POSITION]))
 
 
@@ -176,6 +191,73 @@ def batch_checksum(header: Buffer, checksums: Buffer) -> int:
     head = header[: layout.BATCH_CHECKSUM_POSITION]
     count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
     return xxh3(b"".join((head, count, checksums)))
+
+
+# --- frames that a client writes, frames that a poll takes ---
+
+
+def write_frames(payloads: list[Buffer], blocks: list[Buffer] | None, heads: Buffer, into: memoryview) -> None:
+    """Make frames of payloads and blocks of user headers, in memory of just their size.
+
+    ``heads`` are the headers of the frames behind one another; their lengths and checksums are filled in here.
+
+    Raises:
+        ValueError: the sizes, or how many there are of each, contradict each other.
+    """
+    count, size = len(payloads), layout.FRAME_HEADER_SIZE
+    if not count or len(heads) != count * size or (blocks is not None and len(blocks) != count):
+        raise ValueError("not as many of each")
+    rows = np.frombuffer(heads, FRAME_FIELDS).copy()
+    rows["payload_length"] = np.fromiter(map(len, payloads), np.uint32, count)
+    rows["user_headers_length"] = 0 if blocks is None else np.fromiter(map(len, blocks), np.uint32, count)
+    width = 2 if blocks is None else 3
+    pieces: list[Buffer] = [b""] * (width * count)
+    pieces[0::width] = rows.view(f"V{size}").tolist()
+    pieces[1::width] = payloads
+    if blocks is not None:
+        pieces[2::width] = blocks
+    # One call for all of them: nothing of the size of a message is allocated for each.
+    into[:] = b"".join(pieces)
+    fill_checksums(into, count)
+
+
+def fill_checksums(body: Buffer, count: int) -> None:
+    """Put the checksum of every frame into its header.
+
+    Raises:
+        ValueError: not exactly ``count`` frames fill the body.
+    """
+    view = memoryview(body)
+    found = survey(view, count)
+    if found is None:
+        raise ValueError("the frames do not fill the body")
+    frame_size, packed_starts, *_ = found
+    starts = np.arange(0, len(view), frame_size) if frame_size else np.frombuffer(packed_starts, np.int64)
+    ends = [*starts[1:].tolist(), len(view)]
+    parts = map(slice, (starts + layout.FRAME_ID_POSITION).tolist(), ends)
+    checksums = np.fromiter(map(xxh3, map(view.__getitem__, parts)), "<u8", count)
+    fields = starts[:, None] + np.arange(layout.FRAME_ID_POSITION)
+    np.frombuffer(view, np.uint8)[fields] = checksums.view(np.uint8).reshape(count, -1)
+
+
+def cut_frames(body: Buffer, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
+    """Where ``count`` frames behind the first ``skip`` lie, as many as are wholly there and fit into ``size_max``.
+
+    Returns where the first begins, where the last ends, and how many there are.
+    """
+    unpack, last_start, body_size = _unpack_leading_lengths, len(body) - layout.FRAME_HEADER_SIZE, len(body)
+    position = start = 0
+    chosen = -skip
+    while chosen < count and position <= last_start:
+        user_headers_length, payload_length = unpack(body, position)
+        end = position + layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
+        if end > body_size or (chosen >= 0 and end - start > size_max):
+            break
+        position = end
+        chosen += 1
+        if chosen == 0:
+            start = position
+    return start, position, max(chosen, 0)
 
 
 # --- classic messages: only the compiled functions know a shorter way than ``records.classic`` ---
