@@ -1,4 +1,4 @@
-"""What tests of single commands find on the server: a stream, a topic, messages, a group, a user, a token."""
+"""What tests of single commands find on the server: a stream, a topic, messages, a group, a user, a token, a sink."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,6 +28,7 @@ class Scene:
             "g": "readers",
             "u": f"user{self.number}",
             "p": f"token{self.number}",
+            "k": f"sink{self.number}",
             "new": f"new{self.number}",
         }
 
@@ -57,6 +58,19 @@ def make_user(address: str, name: str) -> None:
     async def make() -> None:
         async with connect(f"iggy://iggy:iggy@{address}") as client:
             await client.create_user(name, "secret")
+
+    asyncio.run(make())
+
+
+def make_sink(address: str, name: str, topic: str) -> None:
+    """Batch 0 is published, a part of batch 1 is staged."""
+
+    async def make() -> None:
+        async with connect(f"iggy://iggy:iggy@{address}") as client:
+            for batch in (0, 1):
+                await client.stage(name, batch, 0, 1, 0, topic, None, 0, f"of batch {batch}")
+                await client.finish_stage(name, batch, 0, 1, 1)
+            await client.publish_staged(name, 0, {0: 1})
 
     asyncio.run(make())
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.cli.commands import courser
 from tests.cli.conftest import Cli
+from tests.cli.scenes import make_sink
 from tests.servers import RunningServer
 
 
@@ -23,7 +24,7 @@ def test_commands_and_options() -> None:
     assert complete("courser ls -o j") == ["json", "jsonl"]
 
 
-def test_names_from_the_server(stream: str) -> None:
+def test_names_from_the_server(stream: str, server: RunningServer) -> None:
     assert complete(f"courser stream get {stream[:8]}") == [stream]
     assert complete(f"courser tail {stream[:8]}") == [f"{stream}/orders"]
     assert complete(f"courser tail {stream}/o") == [f"{stream}/orders"]
@@ -31,6 +32,8 @@ def test_names_from_the_server(stream: str) -> None:
     assert complete(f"courser topic get {stream} orders ") == []
     assert complete(f"courser ls {stream}/") == [f"{stream}/orders"]
     assert complete("courser user get ig") == ["iggy"]
+    make_sink(server.address, f"{stream}-sink", f"{stream}/orders")
+    assert complete(f"courser sink get {stream}") == [f"{stream}-sink"]
 
 
 def test_contexts(cli: Cli) -> None:

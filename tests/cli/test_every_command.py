@@ -11,7 +11,7 @@ import pytest
 
 from courser.cli.reference import commands
 from tests.cli.conftest import Cli
-from tests.cli.scenes import make_scene, make_user, token
+from tests.cli.scenes import make_scene, make_sink, make_user, token
 from tests.servers import RunningServer
 
 
@@ -79,6 +79,10 @@ CASES = [
     Case("pat create {new} 1 day", "", "token", 'created token "{new}"'),
     deed("pat delete {p} --yes", 'deleted token "{p}"', "deleted"),
     Case("client list", "tcp", "address"),
+    Case("sink list", "{k}", "staged_size"),
+    Case("sink get {k}", "ATTEMPT", "parts"),
+    deed("sink discard {k} --batch 1 --yes", 'discarded what was staged for batch 1 of sink "{k}"', "discarded"),
+    deed("sink delete {k} --yes", 'deleted sink "{k}"', "deleted"),
     Case("me", "tcp", "groups"),
     Case("ping", "MILLISECONDS", "milliseconds"),
     Case("stats", "messages", "message_count"),
@@ -139,6 +143,13 @@ FAILURES = [
     ("pat delete {p}x --yes", 5, 'did you mean "{p}"?', ""),
     ("client list --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
     ("client get 1", 5, "client 1 not found", "courser client list"),
+    ("sink list --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
+    ("sink get {k}x", 5, 'sink "{k}x" not found', 'did you mean "{k}"?'),
+    ("sink get nothing-like-it", 5, "not found", "courser sink list"),
+    ("sink discard {k}x --yes", 5, "did you mean", "{k}"),
+    ("sink discard {k}", 2, "--yes", "no terminal"),
+    ("sink delete {k}x --yes", 5, "did you mean", "{k}"),
+    ("sink delete {k}", 2, "--yes", "no terminal"),
     ("me --url iggy://x.invalid:1", 4, "no user is named", "COURSER_USERNAME"),
     ("me --url iggy://a:b@x.invalid:1", 3, "hint", "check the address"),
     ("ping --url http://127.0.0.1:1", 2, "TCP only", "context show"),
@@ -175,6 +186,8 @@ def names(server: RunningServer) -> dict[str, str]:
 def call(cli: Cli, server: RunningServer, line: str, names: dict[str, str], *more: str) -> tuple[int, str, str]:
     if "{u}" in line:
         make_user(server.address, names["u"])
+    if "{k}" in line or line == "sink list":
+        make_sink(server.address, names["k"], names["t"])
     with token(server.address, names["p"]) if "{p}" in line or line == "pat list" else nullcontext():
         result = cli(*shlex.split(line.format_map(names)), *more)
     return result.code, result.out, result.err
@@ -207,7 +220,7 @@ def test_for_programs(case: Case, output: str, cli: Cli, server: RunningServer, 
             rows = list(csv.DictReader(io.StringIO(out)))
             assert rows
             # What belongs to a thing is in its JSON only.
-            assert case.key in rows[0] or case.key in ("topics", "partitions", "groups", "permissions")
+            assert case.key in rows[0] or case.key in ("topics", "partitions", "groups", "permissions", "parts")
 
 
 @pytest.mark.parametrize(("line", "code", "first", "second"), FAILURES, ids=[failure[0] for failure in FAILURES])

@@ -72,4 +72,6 @@ SAMPLES: tuple[c.Command, ...] = (
     c.PublishStaged("sink", 0, ((5, 1),), 0),
     c.DiscardStaged("sink", None, False),
     c.GetSink("sink"),
+    c.GetSinks(),
+    c.GetStagedParts("sink"),
 )

@@ -11,7 +11,7 @@ from courser.client.connection import Connection
 from courser.client.messages import Partitioning, PollingStrategy, SendMessage
 from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, InvalidRequest, NotAllowed, NotFound, ServerFailure
-from courser.model.permissions import Permissions, StreamPermissions
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.testing.broker import TestBroker
 
 SINK = "a query"
@@ -263,3 +263,42 @@ async def test_a_sink_of_a_job_is_forgotten_after_its_time() -> None:
         assert (await client.get_sink(SINK)).batch == 0
         await client.publish_staged("another", 0, {})
         assert (await client.get_sink(SINK)).batch is None
+
+
+async def test_sinks_are_listed_whether_they_have_published_or_only_staged() -> None:
+    async with TestBroker() as broker:
+        client = await prepared(broker)
+        assert await client.get_sinks() == []
+        await stage_part(client, 0, 0, 10, "a", "b")
+        await client.publish_staged(SINK, 0, {0: 10}, keep=60)
+        await stage_part(client, 1, 0, 11, "c")
+        await client.stage(SINK, 1, 1, 12, 0, "s/t", None, 0, "d")
+        await client.stage("another", 7, 0, 1, 0, "s/t", None, 0, "e")
+        published, staged = await client.get_sinks()
+        assert (staged.name, staged.batch, staged.published_at, staged.part_count) == ("another", None, 0, 1)
+        assert (published.name, published.batch, published.is_open, published.part_count) == (SINK, 0, False, 2)
+        assert published.expires_at == published.published_at + 60_000_000
+        finished, unfinished = await client.get_staged_parts(SINK)
+        assert (finished.batch, finished.part, finished.attempt, finished.message_count) == (1, 0, 11, 1)
+        assert (finished.is_finished, unfinished.is_finished, unfinished.part) == (True, False, 1)
+        assert finished.size + unfinished.size == published.staged_size
+        assert await client.get_staged_parts("nobody's") == []
+
+
+async def test_sinks_of_others_are_seen_by_those_who_may_read_the_server() -> None:
+    async with TestBroker() as broker:
+        root = await prepared(broker)
+        await root.create_user("writer", "password", permissions=MAY_SEND)
+        everywhere = GlobalPermissions(read_servers=True)
+        await root.create_user("watcher", "password", permissions=Permissions(everywhere))
+        await stage_part(root, 0, 0, 10, "root's")
+        await root.publish_staged(SINK, 0, {0: 10})
+        await stage_part(root, 1, 0, 10, "root's")
+        writer = await broker.connect(username="writer", password="password")
+        await writer.stage("own", 0, 0, 1, 0, "s/t", None, 0, "own")
+        watcher = await broker.connect(username="watcher", password="password")
+        assert [sink.name for sink in await writer.get_sinks()] == ["own"]
+        assert [sink.name for sink in await watcher.get_sinks()] == [SINK, "own"]
+        assert [sink.name for sink in await root.get_sinks()] == [SINK, "own"]
+        assert await writer.get_staged_parts(SINK) == []
+        assert [part.user_id for part in await watcher.get_staged_parts(SINK)] == [0]

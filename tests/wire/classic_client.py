@@ -180,7 +180,7 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
         case c.DiscardStaged():
             is_one, batch = command.batch is not None, command.batch or 0
             return w.text8(command.sink) + struct.pack("<BQB", is_one, batch, command.forget)
-        case c.GetSink():
+        case c.GetSink() | c.GetStagedParts():
             return w.text8(command.sink)
         case c.StoreConsumerOffset():
             return place(command) + struct.pack("<Q", command.offset)
@@ -407,6 +407,16 @@ def _sink_info(cursor: Cursor) -> r.SinkInfo:
     return r.SinkInfo(batch if has_published else None, *rest)
 
 
+def _sink_summary(cursor: Cursor) -> r.SinkSummary:
+    name = cursor.text8()
+    user_id, has_published, batch, *rest = cursor.unpack("I?Q?QQIQ")
+    return r.SinkSummary(name, user_id, batch if has_published else None, *rest)
+
+
+def _staged_part(cursor: Cursor) -> r.StagedPartInfo:
+    return r.StagedPartInfo(*cursor.unpack("IQIQIQQ?Q"))
+
+
 def _arrivals(cursor: Cursor) -> r.Arrivals:
     generation, count = cursor.unpack("QI")
     return r.Arrivals(generation, tuple(cursor.number("I") for _ in range(count)))
@@ -451,6 +461,8 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,
+    r.SinkList: lambda cursor: r.SinkList([_sink_summary(cursor) for _ in range(cursor.number("I"))]),
+    r.StagedPartList: lambda cursor: r.StagedPartList([_staged_part(cursor) for _ in range(cursor.number("I"))]),
 }
 
 

@@ -105,6 +105,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.DiscardStaged("sink", 5, True),
     c.DiscardStaged("sink", None, False),
     c.GetSink("sink"),
+    c.GetSinks(),
+    c.GetStagedParts("sink"),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (
@@ -208,5 +210,25 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(True, 0, 0)),
     (c.GetSink("sink"), r.SinkInfo(0, False, 10, 0, 0)),
     (c.GetSink("sink"), r.SinkInfo(None, True, 0, 3, 4096)),
+    (c.GetSinks(), r.SinkList([])),
+    (
+        c.GetSinks(),
+        r.SinkList(
+            [
+                r.SinkSummary("staged", 2**32 - 1, None, False, 0, 0, 3, 2**40),
+                r.SinkSummary("s" * 255, 0, 2**63 - 1, True, 10, 20, 0, 0),
+            ]
+        ),
+    ),
+    (c.GetStagedParts("sink"), r.StagedPartList([])),
+    (
+        c.GetStagedParts("sink"),
+        r.StagedPartList(
+            [
+                r.StagedPartInfo(1, 2, 3, 4, 5, 6, 7, True, 8),
+                r.StagedPartInfo(0, 2**63 - 1, 2**32 - 1, 2**64 - 1, 0, 2**33, 2**40, False, 0),
+            ]
+        ),
+    ),
 )
 """Commands with what may answer them; polls are tested apart."""

@@ -92,6 +92,8 @@ def test_replies_of_every_kind_were_recorded() -> None:
         r.StagedPart,
         r.Published,
         r.SinkInfo,
+        r.SinkList,
+        r.StagedPartList,
     }
     assert seen | later | {r.Sent, None} == {entry.reply for entry in ENTRY_OF.values()}
 

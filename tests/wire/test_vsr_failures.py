@@ -78,6 +78,8 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.PublishStaged: read(60007, text8("sink") + bytes(20)),
     c.DiscardStaged: read(60008, text8("sink") + bytes(10)),
     c.GetSink: read(60009, text8("sink")),
+    c.GetSinks: read(60010),
+    c.GetStagedParts: read(60011, text8("sink")),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

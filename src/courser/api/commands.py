@@ -490,3 +490,13 @@ class GetSink(Command, frozen=True):
     """What a sink has published, and what is staged for it."""
 
     sink: str
+
+
+class GetSinks(Command, frozen=True):
+    """All sinks and what is staged: one's own, or everybody's for those who may read the server."""
+
+
+class GetStagedParts(Command, frozen=True):
+    """The parts of a sink that are staged and not published; of whom, as for ``GetSinks``."""
+
+    sink: str

@@ -394,3 +394,47 @@ class SinkInfo(Reply, frozen=True):
     """Staged parts that are not published."""
     staged_size: int
     """Bytes of their files."""
+
+
+class SinkSummary(Reply, frozen=True):
+    """A sink of a user, in a list: it has published something, or something is staged for it, or both."""
+
+    name: str
+    user_id: int
+    batch: int | None
+    """As in ``SinkInfo``, and so are those below."""
+    is_open: bool
+    published_at: int
+    expires_at: int
+    """When it is forgotten, in microseconds; 0 is never."""
+    part_count: int
+    staged_size: int
+
+
+class SinkList(Reply, frozen=True):
+    """By name and user."""
+
+    sinks: list[SinkSummary]
+
+
+class StagedPartInfo(Reply, frozen=True):
+    """One attempt at one part."""
+
+    user_id: int
+    batch: int
+    part: int
+    attempt: int
+    chunk_count: int
+    message_count: int
+    size: int
+    """Bytes of its file."""
+    is_finished: bool
+    """Whether it is durable, and can be published."""
+    touched_at: int
+    """When something was added to it, or when the server found it at its start: it expires by this."""
+
+
+class StagedPartList(Reply, frozen=True):
+    """By user, batch, part and attempt."""
+
+    parts: list[StagedPartInfo]

@@ -80,6 +80,8 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(60007, c.PublishStaged, r.Published),
     CommandEntry(60008, c.DiscardStaged),
     CommandEntry(60009, c.GetSink, r.SinkInfo),
+    CommandEntry(60010, c.GetSinks, r.SinkList),
+    CommandEntry(60011, c.GetStagedParts, r.StagedPartList),
 )
 
 PRIVATE_CODE_MIN = 60_000

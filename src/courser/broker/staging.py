@@ -7,7 +7,7 @@ publishes is removed: with the next publish of its sink, by its client, or when 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -326,6 +326,10 @@ class Staging:
                 part.writer = None
 
     # --- facts ---
+
+    def parts(self) -> Collection[StagedPart]:
+        """All that are staged, of all users."""
+        return self._parts.values()
 
     def figures(self, user_id: int, sink: str) -> tuple[int, int]:
         """How many parts of a sink are staged, and the bytes of their files."""

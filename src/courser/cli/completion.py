@@ -47,6 +47,16 @@ def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return _matching(_names(users), incomplete)
 
 
+def complete_sink(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of sinks."""
+    del ctx, param
+
+    async def sinks(client: Client) -> list[str]:
+        return list(dict.fromkeys(sink.name for sink in await client.get_sinks()))
+
+    return _matching(_names(sinks), incomplete)
+
+
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of contexts."""
     del ctx, param

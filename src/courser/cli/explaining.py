@@ -34,6 +34,14 @@ _HINTS = {
     ErrorCode.DAMAGED_DATA: "courser inspect verify, on the server's machine, shows what is damaged",
     ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "send it in parts, or store it elsewhere and send where",
     ErrorCode.SERVER_BUSY: "try again in a moment",
+    ErrorCode.SINK_NOT_FOUND: "courser sink list shows them",
+    ErrorCode.TOO_MANY_SINKS: "courser sink delete forgets one whose job is over",
+    ErrorCode.STAGED_PART_NOT_FOUND: "run the job again: it stages its parts anew",
+    ErrorCode.STAGED_PART_INCOMPLETE: "run the job again: it stages its parts anew",
+    ErrorCode.STAGED_TARGET_GONE: "create the topic or its partitions, and run the job again: it stages its parts anew",
+    ErrorCode.STAGING_FULL: "courser sink list shows whose it is, courser sink discard makes room",
+    ErrorCode.BATCH_ALREADY_PUBLISHED: "its messages are in their topics: go on with the next batch",
+    ErrorCode.PUBLISH_UNFINISHED: "publish the same batch again: it goes on where it stopped",
 }
 """What to do about some failures of the server."""
 
@@ -56,7 +64,7 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             hint = "somebody who may manage users can grant it: courser user permissions"
             return Failure(f"not allowed: {text}", hint, ExitCode.NOT_ALLOWED)
         case NotFound():
-            return Failure(text, "courser ls shows what is there", ExitCode.NOT_FOUND)
+            return Failure(text, _HINTS.get(error.code, "courser ls shows what is there"), ExitCode.NOT_FOUND)
         case AlreadyExists():
             return Failure(text, "choose another name, or use the one that is there")
         case OffsetsUnavailable():
@@ -93,7 +101,8 @@ async def explain_missing(
     # Who may not list things gets the server's own words.
     with suppress(CourserError):
         found = await _missing_place(client, place) or await _missing_name(client, place, names)
-    return found or Failure(harmless(str(error)), "courser ls shows what is there", ExitCode.NOT_FOUND)
+    hint = _HINTS.get(error.code, "courser ls shows what is there")
+    return found or Failure(harmless(str(error)), hint, ExitCode.NOT_FOUND)
 
 
 async def _missing_place(client: Client, place: Place | None) -> Failure | None:
@@ -130,6 +139,9 @@ async def _missing_name(client: Client, place: Place | None, names: Mapping[str,
             case "token":
                 there = {token.name: number for number, token in enumerate(await client.get_personal_access_tokens())}
                 where, remedy = "", "courser pat list shows them"
+            case "sink":
+                there = {sink.name: sink.user_id for sink in await client.get_sinks()}
+                where, remedy = "", "courser sink list shows them"
             case "client":
                 return Failure(f"client {name} not found", "courser client list shows them", ExitCode.NOT_FOUND)
             case "consumer":

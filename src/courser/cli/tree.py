@@ -186,6 +186,19 @@ _CLIENT = _noun(
     },
     "courser client list",
 )
+_SINK = _noun(
+    "sink",
+    "sink_commands",
+    "Sinks: writers that publish batches once, and what they staged.",
+    {
+        "list": "List the sinks: what they published, what is staged.",
+        "get": "Show one sink and its staged parts.",
+        "discard": "Remove what is staged for a sink and not published.",
+        "delete": "Forget a sink and which batches it has published.",
+    },
+    "courser sink list",
+    "courser sink get nightly-backfill",
+)
 _CONTEXT = _noun(
     "context",
     "context_commands",
@@ -300,6 +313,7 @@ _GROUPS = {
     "user": _USER,
     "pat": _TOKEN,
     "client": _CLIENT,
+    "sink": _SINK,
     "context": _CONTEXT,
     "config": _CONFIG,
     "inspect": _INSPECT,
@@ -352,6 +366,7 @@ root = LazyGroup(
         "user": _summary("user"),
         "pat": _summary("pat"),
         "client": _summary("client"),
+        "sink": _summary("sink"),
         "context": _summary("context"),
         "login": "Log in once: save a token in place of a password.",
         "logout": "Delete the token that login made.",

@@ -92,3 +92,11 @@ class StagingCommands(Asking):
     async def get_sink(self, sink: str) -> r.SinkInfo:
         """What a sink has published, and what is staged for it."""
         return await self._ask(c.GetSink(sink), r.SinkInfo)
+
+    async def get_sinks(self) -> list[r.SinkSummary]:
+        """All sinks: one's own, or everybody's for a user who may read the server."""
+        return (await self._ask(c.GetSinks(), r.SinkList)).sinks
+
+    async def get_staged_parts(self, sink: str) -> list[r.StagedPartInfo]:
+        """What is staged for a sink and not published: one's own parts, or everybody's as in ``get_sinks``."""
+        return (await self._ask(c.GetStagedParts(sink), r.StagedPartList)).parts

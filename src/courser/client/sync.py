@@ -179,6 +179,8 @@ class SyncClient:
     publish_staged = blocking(Client.publish_staged)
     discard_staged = blocking(Client.discard_staged)
     get_sink = blocking(Client.get_sink)
+    get_sinks = blocking(Client.get_sinks)
+    get_staged_parts = blocking(Client.get_staged_parts)
 
 
 def connect_sync(

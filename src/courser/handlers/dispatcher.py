@@ -67,6 +67,8 @@ HANDLERS: dict[type[c.Command], Handler] = {
     c.PublishStaged: staging.publish_staged,
     c.DiscardStaged: staging.discard_staged,
     c.GetSink: staging.get_sink,
+    c.GetSinks: staging.get_sinks,
+    c.GetStagedParts: staging.get_staged_parts,
 }
 
 

@@ -1,5 +1,8 @@
 """Staged writes: messages put aside by the tasks of a job, and published together. Permissions are those of sends."""
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access import Action
@@ -8,6 +11,8 @@ from courser.broker.lookup import find_open_topic
 from courser.broker.message_keys import with_key
 from courser.broker.producing import choose_partition
 from courser.broker.sessions import Session
+from courser.broker.staging import StagedPart
+from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import ByKey
@@ -63,6 +68,60 @@ async def get_sink(broker: Broker, session: Session, command: c.GetSink) -> r.Si
     if sink is None:
         return r.SinkInfo(None, False, 0, part_count, size)
     return r.SinkInfo(sink.batch, sink.open is not None, sink.published_at, part_count, size)
+
+
+async def get_sinks(broker: Broker, session: Session, command: c.GetSinks) -> r.SinkList:
+    """Sinks that have published, and names for which something is staged."""
+    del command
+    wanted = _seen_by(broker, session)
+    figures: dict[tuple[str, int], tuple[int, int]] = {}
+    for part in broker.staging.parts():
+        if wanted(part.identity.user_id):
+            key = part.identity.sink, part.identity.user_id
+            count, size = figures.get(key, (0, 0))
+            figures[key] = count + 1, size + part.contents.file_size
+    published = {(sink.name, sink.user_id): sink for sink in broker.catalog.state.sinks.values()}
+    keys = sorted(figures.keys() | {key for key in published if wanted(key[1])})
+    return r.SinkList([_summary(*key, published.get(key), *figures.get(key, (0, 0))) for key in keys])
+
+
+def _summary(name: str, user_id: int, sink: Sink | None, part_count: int, staged_size: int) -> r.SinkSummary:
+    if sink is None:
+        return r.SinkSummary(name, user_id, None, False, 0, 0, part_count, staged_size)
+    is_open, times = sink.open is not None, (sink.published_at, sink.expires_at)
+    return r.SinkSummary(name, user_id, sink.batch, is_open, *times, part_count, staged_size)
+
+
+async def get_staged_parts(broker: Broker, session: Session, command: c.GetStagedParts) -> r.StagedPartList:
+    """None is no error."""
+    wanted = _seen_by(broker, session)
+    found = [
+        part for part in broker.staging.parts() if part.identity.sink == command.sink and wanted(part.identity.user_id)
+    ]
+    return r.StagedPartList(sorted(map(_part_info, found), key=attrgetter("user_id", "batch", "part", "attempt")))
+
+
+def _part_info(part: StagedPart) -> r.StagedPartInfo:
+    identity, contents = part.identity, part.contents
+    return r.StagedPartInfo(
+        identity.user_id,
+        identity.batch,
+        identity.part,
+        identity.attempt,
+        contents.chunk_count,
+        contents.message_count,
+        contents.file_size,
+        contents.is_finished,
+        part.touched_at,
+    )
+
+
+def _seen_by(broker: Broker, session: Session) -> Callable[[int], bool]:
+    """Whose sinks this user may look at: all, who may read the server; else those of the user itself."""
+    user = broker.access.user(session)
+    if user.user_id == ROOT_USER_ID or broker.access.allows(user.permissions, Action.READ_SERVER):
+        return lambda _: True
+    return lambda user_id: user_id == user.user_id
 
 
 def _owner(broker: Broker, session: Session, name: str, batch: int) -> int:

@@ -101,6 +101,8 @@ REPLY_ENCODERS: dict[type[r.Reply], Callable[[Any, int], bytes]] = {
     r.StagedPart: lambda reply, _: private_commands.staged_part(reply),
     r.Published: lambda reply, _: private_commands.published(reply),
     r.SinkInfo: lambda reply, _: private_commands.sink_info(reply),
+    r.SinkList: lambda reply, _: private_commands.sinks(reply),
+    r.StagedPartList: lambda reply, _: private_commands.staged_parts(reply),
 }
 """By the type of the reply: its payload."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
+from msgspec.structs import astuple
+
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import InvalidBatch
@@ -47,6 +49,10 @@ _PUBLISHED = Struct("<?QQ")
 """is_repeated, messages_count, size"""
 _SINK = Struct("<?Q?QIQ")
 """has_published, batch, is_open, published_at, parts_count, staged_size"""
+_SINK_ROW = Struct("<I?Q?QQIQ")
+"""user_id, has_published, batch, is_open, published_at, expires_at, parts_count, staged_size"""
+_STAGED_ROW = Struct("<IQIQIQQ?Q")
+"""user_id, batch, part, attempt, chunks_count, messages_count, size, is_finished, touched_at"""
 _POSITION_COUNT_MAX = 1000
 """A topic has no more partitions."""
 
@@ -115,6 +121,15 @@ def _get_sink(reader: Reader) -> c.GetSink:
     return c.GetSink(reader.name())
 
 
+def _get_sinks(reader: Reader) -> c.GetSinks:
+    del reader
+    return c.GetSinks()
+
+
+def _get_staged_parts(reader: Reader) -> c.GetStagedParts:
+    return c.GetStagedParts(reader.name())
+
+
 PRIVATE_DECODERS: dict[int, Callable[[Reader], c.Command]] = {
     60001: _wait_for_messages,
     60002: _get_partition_bounds,
@@ -125,6 +140,8 @@ PRIVATE_DECODERS: dict[int, Callable[[Reader], c.Command]] = {
     60007: _publish_staged,
     60008: _discard_staged,
     60009: _get_sink,
+    60010: _get_sinks,
+    60011: _get_staged_parts,
 }
 """By command code."""
 
@@ -184,6 +201,24 @@ def sink_info(reply: r.SinkInfo) -> bytes:
     return _SINK.pack(has_published, batch, reply.is_open, reply.published_at, reply.part_count, reply.staged_size)
 
 
+def sinks(reply: r.SinkList) -> bytes:
+    """All sinks."""
+    return _U32.pack(len(reply.sinks)) + b"".join(map(_sink_row, reply.sinks))
+
+
+def _sink_row(row: r.SinkSummary) -> bytes:
+    has_published, batch = row.batch is not None, row.batch or 0
+    times = row.published_at, row.expires_at
+    return text8(row.name) + _SINK_ROW.pack(
+        row.user_id, has_published, batch, row.is_open, *times, row.part_count, row.staged_size
+    )
+
+
+def staged_parts(reply: r.StagedPartList) -> bytes:
+    """The staged parts of a sink."""
+    return _U32.pack(len(reply.parts)) + b"".join(_STAGED_ROW.pack(*astuple(row)) for row in reply.parts)
+
+
 # --- the client's side --------------------------------------------------------------------------------
 
 
@@ -241,7 +276,7 @@ def _write_discard(command: c.DiscardStaged) -> bytes:
     return text8(command.sink) + _DISCARD.pack(command.batch is not None, command.batch or 0, command.forget)
 
 
-def _write_get_sink(command: c.GetSink) -> bytes:
+def _write_sink_name(command: c.GetSink | c.GetStagedParts) -> bytes:
     return text8(command.sink)
 
 
@@ -254,7 +289,9 @@ PRIVATE_WRITERS: dict[type[c.Command], Callable[[Any], bytes]] = {
     c.FinishStage: _write_finish,
     c.PublishStaged: _write_publish,
     c.DiscardStaged: _write_discard,
-    c.GetSink: _write_get_sink,
+    c.GetSink: _write_sink_name,
+    c.GetSinks: lambda _: b"",
+    c.GetStagedParts: _write_sink_name,
 }
 
 
@@ -295,3 +332,20 @@ def read_sink_info(reader: Reader) -> r.SinkInfo:
     """The way back of ``sink_info``."""
     has_published, batch, *rest = _SINK.unpack(reader.take(_SINK.size))
     return r.SinkInfo(batch if has_published else None, *rest)
+
+
+def read_sinks(reader: Reader) -> r.SinkList:
+    """The way back of ``sinks``."""
+    return r.SinkList([_read_sink_row(reader) for _ in range(reader.u32())])
+
+
+def _read_sink_row(reader: Reader) -> r.SinkSummary:
+    name = reader.text8()
+    user_id, has_published, batch, *rest = _SINK_ROW.unpack(reader.take(_SINK_ROW.size))
+    return r.SinkSummary(name, user_id, batch if has_published else None, *rest)
+
+
+def read_staged_parts(reader: Reader) -> r.StagedPartList:
+    """The way back of ``staged_parts``."""
+    rows = _STAGED_ROW.iter_unpack(reader.take(reader.u32() * _STAGED_ROW.size))
+    return r.StagedPartList([r.StagedPartInfo(*row) for row in rows])

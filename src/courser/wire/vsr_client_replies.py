@@ -211,5 +211,7 @@ DECODERS: dict[type[c.Command], Decoder] = {
     c.FinishStage: private_commands.read_staged_part,
     c.PublishStaged: private_commands.read_published,
     c.GetSink: private_commands.read_sink_info,
+    c.GetSinks: private_commands.read_sinks,
+    c.GetStagedParts: private_commands.read_staged_parts,
 }
 """By command; what is not here is answered without words."""

@@ -151,5 +151,7 @@ ENCODERS: dict[type[c.Command], Encoder] = {
     c.FinishStage: private_commands.staged_part,
     c.PublishStaged: private_commands.published,
     c.GetSink: private_commands.sink_info,
+    c.GetSinks: private_commands.sinks,
+    c.GetStagedParts: private_commands.staged_parts,
 }
 """By command; what is not here is answered without words, but for sends and polls, which have a way of their own."""

@@ -1,0 +1,113 @@
+"""``courser sink``: writers that publish numbered batches exactly once, and what is staged for them."""
+
+import click
+from msgspec.structs import asdict
+
+from courser.api.replies import SinkSummary
+from courser.cli.connecting import ask_server
+from courser.cli.lazy import completed_by
+from courser.cli.naming import sought
+from courser.cli.records import Field, Part, Record, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.server_options import server_command, yes_option
+from courser.cli.terminal import confirm
+from courser.client.client import Client
+from courser.errors import ErrorCode, NotFound
+
+_FIELDS = (
+    Field("name"),
+    Field("user_id", "user", is_number=True, rank=3),
+    Field("batch", is_number=True),
+    Field("is_open", "unfinished", rank=2),
+    Field("published_at", "published", as_time, rank=1),
+    Field("expires_at", "expires", as_time, rank=4),
+    Field("part_count", "staged parts", is_number=True),
+    Field("staged_size", "staged", as_size, is_number=True),
+)
+_PART_FIELDS = (
+    Field("batch", is_number=True),
+    Field("part", is_number=True),
+    Field("attempt", is_number=True),
+    Field("message_count", "messages", is_number=True),
+    Field("size", text=as_size, is_number=True),
+    Field("is_finished", "finished"),
+    Field("touched_at", "touched", as_time, rank=1),
+    Field("user_id", "user", is_number=True, rank=2),
+)
+_name_argument = click.argument("name", metavar="NAME", shell_complete=completed_by("complete_sink"))
+
+
+def _record(sink: SinkSummary) -> Record:
+    return {**asdict(sink), "published_at": sink.published_at or None, "expires_at": sink.expires_at or None}
+
+
+async def _find(client: Client, name: str) -> SinkSummary:
+    """A sink by its name. Before anything is published, several users may stage for one name: the first of them."""
+    found = [sink for sink in await client.get_sinks() if sink.name == name]
+    if not found:
+        raise NotFound(ErrorCode.SINK_NOT_FOUND, f'sink "{name}" not found')
+    return next((sink for sink in found if sink.batch is not None), found[0])
+
+
+@server_command("list", "courser sink list", "courser sink list -o json")
+def list_command(*, output: str) -> None:
+    """List the sinks: what each has published, and what is staged for it.
+
+    Sinks of other users are shown to those who may read the server.
+    """
+    sinks = ask_server(lambda client: client.get_sinks())
+    emit_list(_FIELDS, map(_record, sinks), output, empty="no sinks yet: pipelines and Spark jobs make them")
+
+
+@server_command("get", "courser sink get nightly-backfill", "courser sink get nightly-backfill -o json")
+@_name_argument
+def get_command(*, name: str, output: str) -> None:
+    """Show one sink and its staged parts.
+
+    A part waits until its batch is published. It goes with the next publish, or when nothing was added to it for long.
+    """
+
+    async def ask(client: Client) -> Record:
+        sink = await _find(client, name)
+        return {**_record(sink), "parts": [asdict(part) for part in await client.get_staged_parts(name)]}
+
+    emit_thing(_FIELDS, ask_server(ask, names=sought(sink=name)), output, [Part("parts", _PART_FIELDS)])
+
+
+@server_command("discard", "courser sink discard nightly-backfill --yes", "courser sink discard NAME --batch 7 --yes")
+@_name_argument
+@click.option("--batch", type=click.IntRange(min=0), metavar="NUMBER", help="Parts of this batch only.")
+@yes_option
+def discard_command(*, name: str, batch: int | None, is_confirmed: bool, output: str) -> None:
+    """Remove what is staged for a sink and not published.
+
+    What a publish has decided stays, and so does the number of the last batch. A job that runs stages its parts anew.
+    """
+    what = "all batches" if batch is None else f"batch {batch}"
+    confirm(f'discard what is staged for {what} of sink "{name}"', is_confirmed=is_confirmed)
+
+    async def ask(client: Client) -> None:
+        await _find(client, name)
+        await client.discard_staged(name, batch)
+
+    ask_server(ask, names=sought(sink=name))
+    record = {"name": name, "batch": batch, "discarded": True}
+    emit_deed(f'discarded what was staged for {what} of sink "{name}"', record, output)
+
+
+@server_command("delete", "courser sink delete nightly-backfill --yes")
+@_name_argument
+@yes_option
+def delete_command(*, name: str, is_confirmed: bool, output: str) -> None:
+    """Forget a sink: what is staged for it, and which batches it has published.
+
+    Messages that are published stay. A job that goes on under this name publishes its last batch again, so delete
+    only sinks of jobs that are over.
+    """
+    confirm(f'forget sink "{name}" and what it has published', is_confirmed=is_confirmed)
+
+    async def ask(client: Client) -> None:
+        await _find(client, name)
+        await client.discard_staged(name, forget=True)
+
+    ask_server(ask, names=sought(sink=name))
+    emit_deed(f'deleted sink "{name}"', {"name": name, "deleted": True}, output)

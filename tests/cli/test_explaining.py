@@ -1,0 +1,33 @@
+"""What is said about failures of the server: a hint that fits each."""
+
+import click
+import pytest
+
+from courser.cli.explaining import explain
+from courser.cli.failures import ExitCode
+from courser.client.contexts import Resolved
+from courser.client.targets import Target
+from courser.errors import ErrorCode
+from courser.wire.vsr_facts import read_failure, write_reason
+
+NOWHERE = Resolved(Target(), "nowhere")
+HINTS = {
+    ErrorCode.SINK_NOT_FOUND: "courser sink list",
+    ErrorCode.TOO_MANY_SINKS: "courser sink delete",
+    ErrorCode.STAGED_PART_NOT_FOUND: "run the job again",
+    ErrorCode.STAGED_PART_INCOMPLETE: "run the job again",
+    ErrorCode.STAGED_TARGET_GONE: "create the topic",
+    ErrorCode.STAGING_FULL: "courser sink discard",
+    ErrorCode.BATCH_ALREADY_PUBLISHED: "go on with the next batch",
+    ErrorCode.PUBLISH_UNFINISHED: "publish the same batch again",
+}
+
+
+@pytest.mark.parametrize("code", HINTS, ids=lambda code: code.name)
+def test_failures_of_staged_writes_say_what_to_do(code: ErrorCode) -> None:
+    with click.Context(click.Command("backfill")):
+        failure = explain(read_failure(code, write_reason("for the test")), NOWHERE)
+    assert failure.message == "for the test"
+    assert HINTS[code] in failure.hint
+    is_missing = code in (ErrorCode.SINK_NOT_FOUND, ErrorCode.STAGED_PART_NOT_FOUND, ErrorCode.STAGED_TARGET_GONE)
+    assert failure.code is (ExitCode.NOT_FOUND if is_missing else ExitCode.FAILED)
