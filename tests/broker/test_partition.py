@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,39 @@ async def test_what_is_sent_is_read(disk: GatedFileSystem, pool: Executor, level
         offsets = [await send(partition, f"message {number}") for number in range(20)]
         assert offsets == list(range(20))
         assert await texts(partition) == [f"message {number}" for number in range(20)]
+
+
+async def test_the_kernel_is_asked_to_write_back_but_not_faster_than_a_disk_follows(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    clock = ManualClock()
+    hints: list[int] = []
+    opened_by = disk.open
+
+    def open_noting_hints(path: Path, *, writable: bool = False, create: bool = False) -> FakeFile:
+        file = opened_by(path, writable=writable, create=create)
+        file.start_writeback = lambda position, size: hints.append(position + size)  # type: ignore[method-assign]
+        return file
+
+    disk.open = open_noting_hints  # type: ignore[method-assign]
+    batch = build_batch([NewMessage(bytes(600_000))])
+    async with opened(disk, pool, replace(settings(Durability.WRITTEN), writeback_size=1_000_000), clock) as partition:
+
+        async def fill(size: int) -> None:
+            while partition.log.size < size:
+                await partition.append(batch)
+                await asyncio.sleep(0)
+            await partition._writeback.drain()
+
+        await fill(2_000_000)
+        assert len(hints) == 1
+        await fill(4_000_000)
+        assert len(hints) == 1
+        clock.advance(100_000)
+        await fill(6_000_000)
+        assert len(hints) == 2
+        # Nothing is left out: the second one begins where the first one ended.
+        assert hints[1] > 4_000_000
 
 
 async def test_the_parts_of_a_send_can_have_one_time_and_time_never_goes_back(

@@ -33,6 +33,10 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
 
+_WRITEBACK_PAUSE = 100_000
+"""Microseconds between two hints to the kernel to write back. They smooth a load that a disk keeps up with. A faster
+burst would only share its processor with the kernel, and the next sync writes what was left."""
+
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
 
@@ -53,7 +57,9 @@ class Partition:
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._syncs = DiskLane(pool, plan_next=self._plan_due_sync, on_done=self._release)
         self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
-        self._writeback = DiskLane(pool, plan_next=lambda: upkeep.plan_writeback(log), on_done=lambda: None)
+        self._writeback = DiskLane(pool, plan_next=self._plan_writeback, on_done=lambda: None)
+        self._writeback_due = 0
+        """When, by the monotonic clock, the next hint may be given."""
         self._upkeep_at_size = 0
         self._segment_count = len(log.segments)
         self._is_behind = False
@@ -90,8 +96,7 @@ class Partition:
         ):
             return None
         appended = log.append(batch)
-        if self._arrivals or marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
-            self._note_written(log)
+        self._note_written(log)
         return appended
 
     async def append(
@@ -180,6 +185,13 @@ class Partition:
             self._syncs.wake()
         self._upkeep.wake()
         self._writeback.wake()
+
+    def _plan_writeback(self) -> Job | None:
+        now = self._clock.monotonic()
+        job = upkeep.plan_writeback(self.log) if now >= self._writeback_due else None
+        if job is not None:
+            self._writeback_due = now + _WRITEBACK_PAUSE
+        return job
 
     def _wake_due_sync(self, now: int) -> None:
         if self._is_sync_due(now):
