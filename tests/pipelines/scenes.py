@@ -13,7 +13,8 @@ import duckdb
 
 from courser.client.messages import PollingStrategy, SendMessage
 from courser.client.sync import SyncClient, connect_sync
-from courser.pipelines.definition import Definition, load_definition
+from courser.pipelines.definition import Definition
+from courser.pipelines.definition_file import load_definition
 from courser.pipelines.running import Runner
 from courser.pipelines.state_folder import Status
 from courser.storage.local_clock import SystemClock

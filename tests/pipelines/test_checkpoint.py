@@ -7,7 +7,8 @@ import pytest
 
 from courser.errors import ClientFailure
 from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, is_stateful, open_checkpoint
-from courser.pipelines.definition import Definition, Start, parse_definition
+from courser.pipelines.definition import Definition, Start
+from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.locking import Lock, LockTaken, this_process
 from courser.pipelines.resetting import reset
 

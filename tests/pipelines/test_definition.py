@@ -6,18 +6,10 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ConfigurationRefused
-from courser.pipelines.definition import (
-    Definition,
-    FileSource,
-    Start,
-    TopicPlace,
-    TopicSource,
-    completed,
-    load_definition,
-    parse_definition,
-    parse_start,
-)
+from courser.pipelines.definition import Definition, FileSource, Start, TopicPlace, TopicSource
+from courser.pipelines.definition_file import load_definition, parse_definition
 from courser.pipelines.running import check_together, default_master
+from courser.pipelines.starting import completed, parse_start
 
 WHOLE = """
 [pipeline]

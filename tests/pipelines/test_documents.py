@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from courser.pipelines.checking import plan_columns, refuse_endless_groups
-from courser.pipelines.definition import load_definition, parse_definition
+from courser.pipelines.definition_file import load_definition, parse_definition
 from courser.pipelines.keys import KEYS, with_reference
 from tests.docs.blocks import ROOT, blocks_of
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from courser.pipelines.checkpoint import ResetNeeded, open_checkpoint
-from courser.pipelines.definition import load_definition
+from courser.pipelines.definition_file import load_definition
 from courser.pipelines.locking import LockTaken
 from courser.pipelines.resetting import reset
 from courser.pipelines.state_folder import StateFolder

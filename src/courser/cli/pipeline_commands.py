@@ -21,7 +21,8 @@ from courser.cli.spark_setup import prepare_spark, spark_failures
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, CourserError
 from courser.pipelines.checking import Findings, check_without_spark, plan_columns, refuse_endless_groups
-from courser.pipelines.definition import Definition, load_definition
+from courser.pipelines.definition import Definition
+from courser.pipelines.definition_file import load_definition
 from courser.pipelines.failing import kind_of
 from courser.pipelines.metrics import HOST, MetricsServer, render
 from courser.pipelines.resetting import reset

@@ -2,8 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,15 @@ TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "sink", 
 BY_TABLE: Mapping[str, Mapping[str, Key]] = {
     table: {key.name: key for key in KEYS if key.table == table} for table in TABLES
 }
+
+
+def alike(word: str, known: Iterable[str], table: str = "") -> str:
+    """What was perhaps meant, or what there is: the end of a sentence about a word that is not known."""
+    names = list(known)
+    near = get_close_matches(word.lower(), names, n=1)
+    if near:
+        return f": did you mean {f'{table}.' if table else ''}{near[0]}?"
+    return f"; there are {', '.join(names)}"
 
 
 def reference_markdown() -> str:

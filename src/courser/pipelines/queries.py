@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
-from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource, completed
+from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource
 from courser.pipelines.publishing import staging_root
 from courser.pipelines.reading import read_source, topic_options
 from courser.pipelines.sinks import (
@@ -25,6 +25,7 @@ from courser.pipelines.sinks import (
     topic_writer,
     with_folder_columns,
 )
+from courser.pipelines.starting import completed
 from courser.pipelines.transform import apply_transform
 
 if TYPE_CHECKING:

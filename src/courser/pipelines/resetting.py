@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from courser.errors import ClientFailure
 from courser.pipelines.checkpoint import begin_generation, lock_path, open_checkpoint
-from courser.pipelines.definition import Definition, FileSource, Start, parse_start
+from courser.pipelines.definition import Definition, FileSource, Start
 from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.progress import offsets_of
+from courser.pipelines.starting import parse_start
 
 CURRENT = "current"
 """Go on at the end of the last finished batch, without the state of grouped rows."""
