@@ -1,6 +1,7 @@
 # Every target makes or refreshes .venv by itself. All it takes is make and Python 3.11 or newer.
 #
 #   make test ARGS="tests/test_tidy.py -k sleep"     a single test; ARGS goes to pytest
+#   make test COURSER_SEED=random                    other throws of the dice than those of every day
 #   make crash-rounds ROUNDS=20000                   fewer rounds
 #   make PYTHON3=/opt/python/bin/python3 test        another interpreter
 
@@ -48,16 +49,18 @@ demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspar
 	$(BIN)/courser demo $(ARGS)
 
 .PHONY: test
-test: $(DEVELOPMENT)  ## the tests that take minutes at most (ARGS=... to choose)
+test: $(DEVELOPMENT)  ## the tests that take minutes at most, with the same dice each time (ARGS=... to choose)
 	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root" $(ARGS)
 
 .PHONY: test-all
-test-all: $(DEVELOPMENT)  ## every test, with long rounds; the power cuts too if this is root
+test-all: export COURSER_SEED ?= random
+test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the power cuts too if this is root
 	$(PYTHON) -m pytest -n $(JOBS) -m "not root" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
 .PHONY: power-cuts
+power-cuts: export COURSER_SEED ?= random
 power-cuts: $(DEVELOPMENT)  ## real power cuts on loop-mounted file systems (needs root)
 	@[ "$$(id -u)" = 0 ] || { echo "make power-cuts needs root: it mounts loop devices" >&2; exit 1; }
 	$(PYTHON) -m pytest -m root tests/power

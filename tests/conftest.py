@@ -1,7 +1,9 @@
 """What all tests share: how long hypothesis searches, and the seed of the run.
 
-``--hypothesis-profile=long`` searches longer (``make test-all`` does). Tests that throw dice take the ``seed``
-fixture; a failure shows the number, and ``COURSER_SEED`` brings the same run back.
+Whoever changes nothing sees nothing new: a plain run takes the same cases every time, so that a failure comes from the
+change and not from the dice. ``make test-all`` is the one that searches: ``COURSER_SEED=random`` draws a new seed, and
+``--hypothesis-profile=long`` tries more examples, new ones each time. Tests that throw dice take the ``seed`` fixture;
+a failure shows the number, and ``COURSER_SEED`` brings the same run back.
 """
 
 import os
@@ -16,11 +18,28 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 pytest_plugins = ["tests.spark_fixtures"]
 
 SEED_VARIABLE = "COURSER_SEED"
+SEED_DEFAULT = "20261115"
+"""Of a run that does not ask for another one: any number does, as long as it stays."""
+SEED_DRAWN = "random"
+"""The value of the variable that asks for a new seed."""
 
 WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
 """Where the tests are that share one Spark session, and so one process."""
+WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
+SPARK_TIMEOUT = 900.0
+"""Seconds of a test with Spark, in place of those in pyproject.toml: a Java that starts on a busy machine takes a
+minute, and some tests start several. Who is interrupted in the middle of a call to Java leaves the session useless for
+all tests that come after."""
 
-settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    # The examples follow from the test alone, and not from what an earlier run has found.
+    derandomize=True,
+    database=None,
+)
 settings.register_profile(
     "long",
     deadline=None,
@@ -33,11 +52,19 @@ settings.load_profile("default")
 
 def pytest_configure() -> None:
     # Into the environment, so that the workers of xdist, which inherit it, draw from the same seed.
-    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    chosen = os.environ.get(SEED_VARIABLE) or SEED_DEFAULT
+    os.environ[SEED_VARIABLE] = str(random.SystemRandom().randrange(2**32)) if chosen == SEED_DRAWN else chosen
 
 
 def pytest_report_header() -> str:
     return f"seed: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_with_spark = item.nodeid.startswith((*WITH_SPARK, *WITH_JAVA_OF_THEIR_OWN))
+        if is_with_spark and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT))
 
 
 class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
@@ -55,7 +82,7 @@ class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
             return "packaging"
         if nodeid.startswith(WITH_SPARK):
             return "spark"
-        if nodeid.startswith(("tests/torture/", "tests/demo/", "tests/examples/")):
+        if nodeid.startswith(("tests/torture/", *WITH_JAVA_OF_THEIR_OWN)):
             return nodeid.partition("::")[0]
         found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
         return found[1] if found else nodeid

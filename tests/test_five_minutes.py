@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import blocks_of
-from tests.docs.stage import free_port, steady
+from tests.docs.stage import steady
+from tests.servers import free_port
 from tests.wheels import clean_variables, make_builder, make_environment
 
 _SCRIPT_TIMEOUT = 120

@@ -233,13 +233,14 @@ def test_a_deleted_topic_or_stream_takes_its_groups_along() -> None:
 
 def test_a_thousand_members_of_a_thousand_partitions_stay_fast() -> None:
     groups = groups_over(1000)
-    began = time.perf_counter()
+    # Of this thread alone: whatever else the machine does meanwhile is not counted.
+    began = time.thread_time()
     sessions = joined(groups, 1000)
     for session in sessions:
         assert groups.partition_for_poll(session, KEY, None) == session.client_id - 1
     for session in sessions:
         groups.drop_session(session)
-    assert time.perf_counter() - began < 10
+    assert time.thread_time() - began < 10
 
 
 # --- whatever happens ---

@@ -14,7 +14,7 @@ from courser.errors import ClientClosed, ErrorCode, NotAssigned, NotFound, Offse
 from tests.client.twins import Twins
 
 PLACE = "demo/orders"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def send(client: Any, *texts: str, partition: int = 0) -> None:

@@ -173,9 +173,9 @@ def a_power_cut_taken_for_a_kill() -> AbstractContextManager[object]:
 PLANTS: dict[Plant, str] = {
     acknowledge_before_the_sync: "b",
     no_directory_sync_at_all: "abcdghlmn",
-    no_directory_sync_for_new_segments: "bcm",
-    an_ignored_sync_error: "abcglm",
-    a_retried_sync_that_is_believed: "abcgm",
+    no_directory_sync_for_new_segments: "bcgm",
+    an_ignored_sync_error: "abcfghlm",
+    a_retried_sync_that_is_believed: "abcfghm",
     a_sync_believed_after_another_job_failed: "abcdfgm",
     an_index_that_is_trusted: "abdf",
     offsets_that_are_not_reserved: "c",

@@ -6,7 +6,6 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.servers import free_port
 
 PATIENCE = 60.0
 """Seconds that a start may take."""
@@ -35,13 +36,6 @@ _CHANGING = (
     (re.compile(r"\bin \d+\.\d+s\b"), "in <seconds>"),
     (re.compile(r"[\d.]+ \w?B in [\d.]+ s \([\d.]+ \w?B/s\)"), "<size> in <seconds>"),
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def steady(text: str) -> list[str]:

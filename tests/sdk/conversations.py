@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tests.sdk.environments import ROOT, python_of
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that an answer or an event may take before the test gives up."""
 
 

@@ -25,7 +25,7 @@ from courser.wire import writing as w
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 from tests.wire.classic_client import VERSIONS, Message, payload_of, request, send_payload
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds that an answer may take before the test gives up: this is how a hang is found."""
 
 HEADER_SIZE = 256

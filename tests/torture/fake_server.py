@@ -23,7 +23,7 @@ from tests.broker.fake_disks import FakeServer
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 from tests.torture.clients import WIRES, Client, VsrClient
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SYNCED = BrokerSettings(
     topic_defaults=msgspec.structs.replace(USUAL_TOPIC_OPTIONS, enforce_fsync=True, messages_required_to_save=1)
 )

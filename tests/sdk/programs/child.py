@@ -16,7 +16,8 @@ from tests.sdk.programs.catalogue import scenario_named, scenarios_of
 from tests.sdk.programs.sdk import Sdk
 from tests.sdk.programs.steps import Steps
 
-SCENARIO_PATIENCE = 30.0
+SCENARIO_PATIENCE = 60.0
+"""Seconds of a scenario. Left alone, an SDK waits five seconds before it connects again, and some do so often."""
 
 
 class Child:
