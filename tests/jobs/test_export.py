@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from courser.jobs.export import export
+from courser.jobs.export_files import RangeWork, export_range
 from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, mark_finished, save_manifest
-from courser.lake.locks import FolderInUse, only_writer
+from courser.jobs.merge import merge
+from courser.lake.locks import FolderInUse, TurnIsOver, check_turn, only_writer
 from courser.spark.errors import DataLost
 from courser.spark.planning import Range
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
@@ -139,6 +141,45 @@ def test_two_exports_into_one_folder_exclude_each_other(
     folder = export(spark, options_of(server, orders), tmp_path).folder
     with only_writer(folder / BOOKS), pytest.raises(FolderInUse, match="another run is at work"):
         export(spark, options_of(server, orders), tmp_path)
+
+
+@pytest.mark.parametrize("is_before_the_look", [True, False], ids=["before", "behind"])
+def test_a_task_that_outlives_its_export_brings_no_row_twice(
+    spark: SparkSession,
+    server: RunningServer,
+    orders: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_before_the_look: bool,
+) -> None:
+    options = options_of(server, orders, maxBytesPerPartition="64 KiB")
+    sent: list[RangeWork] = []
+
+    class Killed(Exception):
+        """The driver is gone, and a worker of it is not."""
+
+    def die(_spark: SparkSession, _work: object, items: list[RangeWork], **_: object) -> None:
+        sent.extend(items)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("courser.jobs.export.run_in_tasks", die)
+        with pytest.raises(Killed):
+            export(spark, options, tmp_path)
+
+    def overtaken(folder: Path, turn: str) -> None:
+        if not is_before_the_look:
+            check_turn(folder, turn)
+        export(spark, options, tmp_path)
+        merge(spark, tmp_path)
+        if is_before_the_look:
+            check_turn(folder, turn)
+
+    monkeypatch.setattr("courser.jobs.export_files.check_turn", overtaken)
+    with pytest.raises(TurnIsOver if is_before_the_look else FileNotFoundError):
+        export_range(sent[0])
+    assert rows_of(tmp_path) == expected(COUNT)
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_what_does_not_go_together_is_refused(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.lake.rows import ask_duckdb, offsets_by_polars
 from tests.servers import ROOT, RunningServer
 from tests.spark_fixtures import running_cluster
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 COUNT = 6000
 SMALL = {"maxBytesPerPartition": "16 KiB"}
 
@@ -36,7 +37,7 @@ spark = spark_session("killed", "local[2]", {"spark.driver.extraJavaOptions": "-
 
 @contextlib.contextmanager
 def driver(code: str, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process of its own that runs a job; with all that it started, it is gone at the end."""
+    """A process with a session of its own that runs a job; with all that it started, it is gone at the end."""
     environment = dict(os.environ)
     prepare_environment(environment, "local[2]")
     with (directory / "driver.log").open("wb") as log:
@@ -52,21 +53,48 @@ def driver(code: str, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE)
+        kill_session(process)
 
 
 def kill_when(process: "subprocess.Popen[bytes]", moment: Callable[[], bool]) -> None:
-    """SIGKILL for the driver, its Java and its workers at once, as when a machine dies."""
+    """SIGKILL for the driver, its Java and its workers, as when a machine dies."""
     deadline = time.monotonic() + PATIENCE
     while not moment():
         assert time.monotonic() < deadline, "the moment never came"
         assert process.poll() is None, "the driver ended before it could be killed"
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE)
+    kill_session(process)
+
+
+def kill_session(leader: "subprocess.Popen[bytes]") -> None:
+    """Kill a process and all that came of it, and wait until the last one is gone.
+
+    They share a session, but not a process group: PySpark's daemon makes its own, and its workers may go on writing
+    until it notices that Java is gone.
+    """
+    while found := processes_of(leader.pid):
+        for handle in found:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for handle in found:
+            assert select.select([handle], [], [], PATIENCE)[0], "a process outlives SIGKILL"
+            os.close(handle)
+    leader.wait(PATIENCE)
+
+
+def processes_of(session: int) -> list[int]:
+    """Handles of the living processes of a session: unlike numbers, they do not come to mean another process."""
+    handles = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            handle = os.pidfd_open(int(place.name))
+            # Behind the name, which may hold anything: state, parent, group, session.
+            state, _, _, found, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+            if int(found) == session and state not in "ZX":
+                handles.append(handle)
+            else:
+                os.close(handle)
+    return handles
 
 
 def test_an_export_that_is_killed_between_files(spark: SparkSession, server: RunningServer, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from courser.jobs import merge as merge_module
 from courser.jobs.export import export
 from courser.jobs.export_manifest import BOOKS, ManifestRefused
 from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
+from courser.lake.locks import TurnIsOver, only_writer
 from courser.lake.naming import range_file_name
 from courser.lake.parquet_files import write_parquet
+from courser.lake.whole_files import WholeFile
 from tests.jobs.topics import connected, fill_topic, make_topic, options_of
 from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
 from tests.servers import RunningServer
@@ -101,6 +103,13 @@ def test_files_that_overlap_or_are_named_otherwise_are_left_alone(spark: SparkSe
     assert set(before) < set(names_below(tmp_path))
 
 
+def planned(lake: Path) -> list[merge_module._Work]:
+    """What a merge gives to its tasks, to be done in this process, where it can be stopped and overtaken."""
+    with only_writer(lake / BOOKS) as turn:
+        runs = merge_module._plan(lake, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE)
+        return [merge_module._Work(lake, turn, run, "zstd") for run in runs]
+
+
 class Killed(Exception):
     """The process is gone."""
 
@@ -113,6 +122,7 @@ def killed_before(step: str) -> Callable[..., object]:
 
 
 STEPS = {
+    "before the new file is whole": (WholeFile, "publish"),
     "before the note": (merge_module, "write_whole"),
     "before the new name": (merge_module, "_finish_note"),
     "before the old files go": (Path, "unlink"),
@@ -124,25 +134,59 @@ def test_a_merge_that_was_killed_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_files(tmp_path, 6)
-    # The tasks' own code, in this process, so that it can be stopped where it hurts.
-    work = list(merge_module._plan(tmp_path, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE, "zstd"))
+    work = planned(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(*STEPS[moment], killed_before(moment))
         with pytest.raises(Killed):
             merge_module._merge_files(work[0])
+    if moment == "before the new file is whole":
+        # It was discarded on the way out. A kill takes nobody the way out.
+        (next(tmp_path.rglob("day=*")) / f"..{range_file_name(0, 49)}.merged.0.partial").touch()
     seen = offsets_by_duckdb(tmp_path)
     assert set(seen) == set(range(60)), "no reader ever misses a row"
     report: MergeReport = merge(spark, tmp_path)
-    assert report.finished_count == (0 if moment == "before the note" else 1)
+    assert report.finished_count == (1 if moment in ("before the new name", "before the old files go") else 0)
     assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(60))
     assert names_below(tmp_path) == [range_file_name(0, 49), range_file_name(50, 59)]
     hidden = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in (".merged", ".partial")]
     assert hidden == []
 
 
+@pytest.mark.parametrize(
+    ("moment", "outcome"),
+    [("check_turn", TurnIsOver), ("write_whole", FileNotFoundError), ("_finish_note", FileNotFoundError)],
+)
+def test_a_task_that_outlives_its_merge_neither_loses_nor_doubles_a_row(
+    spark: SparkSession,
+    tmp_path: Path,
+    moment: str,
+    outcome: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_files(tmp_path, 6)
+    [work] = planned(tmp_path)
+    late_step = getattr(merge_module, moment)
+
+    def overtaken(*arguments: object) -> None:
+        patch.undo()
+        # With more files than before, so that what comes of them has another name.
+        small_files(tmp_path, 9)
+        merge(spark, tmp_path)
+        late_step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merge_module, moment, overtaken)
+        with pytest.raises(outcome):
+            merge_module._merge_files(work)
+    assert offsets_by_duckdb(tmp_path) == list(range(90))
+    merge(spark, tmp_path)
+    assert offsets_by_duckdb(tmp_path) == list(range(90))
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".merged", ".partial", ".json")]
+
+
 def test_a_task_that_runs_again_changes_nothing(tmp_path: Path) -> None:
     small_files(tmp_path, 6)
-    work = list(merge_module._plan(tmp_path, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE, "zstd"))
+    work = planned(tmp_path)
     first = merge_module._merge_files(work[0])
     assert merge_module._merge_files(work[0]) == first
     assert offsets_by_duckdb(tmp_path) == list(range(60))

@@ -76,7 +76,7 @@ def export(
     began = time.monotonic()
     topic = open_topic(options)
     folder = folder_path(lake.absolute(), ("stream", "topic"), (topic.options.stream, topic.options.topic))
-    with only_writer(folder / BOOKS):
+    with only_writer(folder / BOOKS) as turn:
         remove_partial_files(folder)
         wanted = Manifest(topic_uuid=topic.facts.uuid, folders=_folders(by), include_headers=include_headers)
         known = _agreed(folder, load_manifest(folder), wanted)
@@ -84,7 +84,7 @@ def export(
         # Before the first file: after a crash these very ranges are written again.
         save_manifest(folder, manifest)
         forget_marks(folder)
-        work = _work(folder, manifest, topic, compression)
+        work = _work(folder, turn, manifest, topic, compression)
         written = run_in_tasks(spark, export_range, work, weight=lambda item: item.size)
         manifest = manifest.without_unfinished()
         save_manifest(folder, manifest)
@@ -130,13 +130,14 @@ def _planned(folder: Path, manifest: Manifest, topic: SourceTopic, *, again: boo
     return replace(manifest, unfinished=manifest.unfinished | set(repeated))
 
 
-def _work(folder: Path, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
+def _work(folder: Path, turn: str, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
     return [
         RangeWork(
             part=part,
             spans=topic.spans_of(part),
             options=topic.options,
             folder=folder,
+            turn=turn,
             folders=manifest.folders,
             compression=compression,
             include_headers=manifest.include_headers,

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from courser.jobs.export_manifest import mark_finished
+from courser.jobs.export_manifest import BOOKS, mark_finished
 from courser.jobs.ranges import pieces_of
+from courser.lake.locks import check_turn
 from courser.lake.naming import range_file_name
 from courser.lake.parquet_files import ParquetFolder, ParquetOptions
 from courser.spark.decoding import Decoder
@@ -50,6 +51,8 @@ class RangeWork:
     options: ReadOptions
     folder: Path
     """Of the topic."""
+    turn: str
+    """Of the run that sent it."""
     folders: tuple[str, ...]
     compression: str
     include_headers: bool
@@ -67,7 +70,11 @@ class RangeWritten:
 
 
 def export_range(work: RangeWork) -> RangeWritten:
-    """Write the files of a range. When it returns they are durable, and marked as finished."""
+    """Write the files of a range. When it returns they are durable, and marked as finished.
+
+    Raises:
+        TurnIsOver: another run has begun since. A file of this range could bring rows back that were merged meanwhile.
+    """
     part, options = work.part, work.options
     schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE
     made = [name for name in work.folders if name in _MADE]
@@ -87,6 +94,7 @@ def export_range(work: RangeWork) -> RangeWritten:
         for span, piece in pieces_of(work.spans, options):
             for batch in decoder.decode(piece.records, span.start, span.end):
                 folder.add(_with_times(batch, made))
+        check_turn(work.folder / BOOKS, work.turn)
         files = folder.finish()
     mark_finished(work.folder, part)
     return RangeWritten(len(files), sum(file.row_count for file in files), sum(file.size for file in files))

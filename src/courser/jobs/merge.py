@@ -13,7 +13,7 @@ repeats its last batch after a crash.
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from courser.jobs.export_manifest import BOOKS, Manifest, load_manifest, save_manifest
 from courser.jobs.tasks import run_in_tasks
-from courser.lake.locks import only_writer
-from courser.lake.naming import range_file_name, range_of_name, value_of_folder
+from courser.lake.locks import check_turn, only_writer
+from courser.lake.naming import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
 from courser.lake.parquet_files import ParquetOptions, write_parquet
 from courser.lake.whole_files import remove_partial_files, sync_folder, write_whole
 
@@ -73,6 +73,8 @@ class _Work:
     """Files of one folder that become one."""
 
     root: Path
+    turn: str
+    """Of the merge that sent it."""
     files: tuple[_File, ...]
     compression: str
 
@@ -82,7 +84,7 @@ class _Work:
 
     @property
     def name(self) -> str:
-        return range_file_name(self.files[0].first, self.files[-1].last)
+        return _name_of(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,11 @@ def _roots(lake: Path) -> list[Path]:
 
 def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: int, compression: str) -> MergeReport:
     began = time.monotonic()
-    with only_writer(root / BOOKS):
+    with only_writer(root / BOOKS) as turn:
         finished_count = _finish_old(root)
         manifest = load_manifest(root)
-        work = list(_plan(root, manifest, small_size, target_size, compression))
+        runs = list(_plan(root, manifest, small_size, target_size))
+        work = [_Work(root, turn, run, compression) for run in runs]
         if work and manifest is not None:
             # Before the first merge: from now on no range of it can be written again.
             save_manifest(root, replace(manifest, is_merged=True))
@@ -152,20 +155,23 @@ def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: i
     )
 
 
+def _name_of(files: Sequence[_File]) -> str:
+    """What the file is called that they become."""
+    return range_file_name(files[0].first, files[-1].last)
+
+
 # --- planning -----------------------------------------------------------------------------------------
 
 
-def _plan(
-    root: Path, manifest: Manifest | None, small_size: int, target_size: int, compression: str
-) -> Iterator[_Work]:
+def _plan(root: Path, manifest: Manifest | None, small_size: int, target_size: int) -> Iterator[tuple[_File, ...]]:
+    """Files that become one."""
     by_folder = {folder: sorted(files, key=lambda file: file.first) for folder, files in _folders(root)}
     is_settled = _settled(by_folder, manifest)
     for _, files in sorted(by_folder.items()):
         taken = {file.path.name for file in files}
         for run in _runs(files, small_size, target_size, is_settled):
-            work = _Work(root, tuple(run), compression)
-            if len(run) > 1 and work.name not in taken:
-                yield work
+            if len(run) > 1 and _name_of(run) not in taken:
+                yield tuple(run)
 
 
 def _runs(
@@ -251,6 +257,8 @@ def _merge_anew(work: _Work) -> None:
         "name": work.name,
         "replaces": [path.name for path in paths],
     }
+    # With files that a later merge has planned with: that one must not find them gone.
+    check_turn(work.root / BOOKS, work.turn)
     # From here on it happens, now or at the next merge.
     write_whole(_note_path(work), json.dumps(note).encode())
     _finish_note(work.root, _note_path(work))
@@ -282,24 +290,34 @@ def _finish_note(root: Path, path: Path) -> None:
         aside.replace(folder / note["name"])
         # Before anything is removed: a power cut must not leave neither.
         sync_folder(folder)
-    for name in note["replaces"]:
-        (folder / name).unlink(missing_ok=True)
+    # Neither is there if a task of a dead merge wrote the note while the next merge took its file away.
+    if (folder / note["name"]).exists():
+        for name in note["replaces"]:
+            (folder / name).unlink(missing_ok=True)
     # Before the note is: else a power cut brings old files back, and nobody knows that they are old.
     sync_folder(folder)
-    path.unlink()
+    path.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def _finish_old(root: Path) -> int:
     """What an earlier run left: notes are carried out, everything else that is half-made is removed."""
+    count = _finish_notes(root)
+    for pattern in (f".*{_ASIDE_SUFFIX}", f".*{_ASIDE_SUFFIX}.*{PARTIAL_SUFFIX}"):
+        for path in root.rglob(pattern):
+            if _root_of(path, root) == root:
+                path.unlink(missing_ok=True)
+    # Of a task that outlived its merge: it may have given a file its name while the others were removed.
+    count += _finish_notes(root)
+    if load_manifest(root) is not None:
+        # Only an export leaves partial files below its own topic, and it cannot be at work now.
+        remove_partial_files(root)
+    return count
+
+
+def _finish_notes(root: Path) -> int:
     folder = root / BOOKS / _NOTES
     notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
     for path in notes:
         _finish_note(root, path)
-    for path in root.rglob(f".*{_ASIDE_SUFFIX}"):
-        if _root_of(path, root) == root:
-            path.unlink()
-    if load_manifest(root) is not None:
-        # Only an export leaves partial files below its own topic, and it cannot be at work now.
-        remove_partial_files(root)
     return len(notes)
