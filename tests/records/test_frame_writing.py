@@ -64,15 +64,21 @@ def test_memory_of_another_size_is_refused(walk: ModuleType, difference: int, bl
 def test_as_many_payloads_as_headers_and_blocks(walk: ModuleType) -> None:
     into = memoryview(bytearray(2 * 49))
     heads = heads_of([(b"", b"")] * 2)
-    for payloads, blocks, some_heads in (
+    unequal: list[tuple[object, object, bytes]] = [
         ([b"a"], None, heads),
         ([b"a", b"a"], [b""], heads),
         ([b"a", b"a"], None, heads[:-1]),
         ([], None, b""),
-    ):
+    ]
+    for payloads, blocks, some_heads in unequal:
         with pytest.raises(ValueError):
             walk.write_frames(payloads, blocks, some_heads, into)
-    for payloads, blocks in ((["a", "a"], None), ([b"a", b"a"], ["", ""]), ([b"a", None], None)):
+    no_buffers: list[tuple[object, object]] = [
+        (["a", "a"], None),
+        ([b"a", b"a"], ["", ""]),
+        ([b"a", None], None),
+    ]
+    for payloads, blocks in no_buffers:
         with pytest.raises(TypeError):
             walk.write_frames(payloads, blocks, heads, into)
 

@@ -137,6 +137,31 @@ def test_a_message_larger_than_the_limit_is_given_alone() -> None:
     assert [len(message.payload) for message in engine.read(0)] == [5, 300_000, 90_000, 1]
 
 
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_large_batch_that_does_not_fit_behind_others_is_left_for_the_next_read(mixed: bool) -> None:
+    engine = Engine(LARGE)
+    for number in range(6):
+        engine.append(numbered(100 * number, 100, size=1000, mixed=mixed))
+    batch_size = engine.log.read(0, count=100, size_max=ALL).size
+    assert batch_size > 64 * 1024
+    offset, read = 0, engine.log.reads.size
+    while offset < engine.log.next_offset:
+        result = engine.log.read(offset, count=ALL, size_max=batch_size * 5 // 2)
+        assert result.message_count == 200
+        offset = result.next_offset
+    # Nothing was read twice, but for what lies behind the second batch in the same block.
+    assert engine.log.reads.size - read < 6 * batch_size * 5 // 4 + 3 * 256
+
+
+def test_a_large_batch_is_cut_if_no_read_could_have_it_whole() -> None:
+    engine = Engine(LARGE)
+    engine.append(numbered(0, 1, size=1000))
+    engine.append(numbered(1, 100, size=1000))
+    offsets = offsets_of(engine, 0, size_max=70_000)
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) > 60
+
+
 @given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=60), data=st.data())
 def test_any_read_of_any_log_is_a_stretch_of_what_was_written(sizes: list[int], data: st.DataObject) -> None:
     engine = Engine(LogSettings(segment_size=20_000, index_interval=512, reservation_min=1000))

@@ -2,7 +2,7 @@
 
 A batch is hashed each time it is read whole, and when the first part of it is read. Of a large batch that was hashed
 before, a read takes only the frames that it needs, led there by the index. Only the first and the last batch of a read
-may need trimming.
+may need trimming; a limit of bytes alone does not cut a large batch behind others.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from courser.records.checksum import xxh3
+from courser.records.frame_walk import cut_frames
 from courser.records.layout import (
     BATCH_HEADER_SIZE,
     EXTENSION_POSITION,
     FRAME_HEADER_SIZE,
-    FRAME_LENGTHS,
-    FRAME_LENGTHS_POSITION,
     FRAME_OFFSET_DELTA_POSITION,
     NO_EXTENSION,
 )
@@ -41,11 +40,12 @@ _VERIFIED_COUNT_MAX = 256
 _CURSOR_COUNT_MAX = 64
 """Ends of recent reads that a partition remembers: a sequential reader needs no index."""
 _LARGE_BATCH_SIZE = 64 * 1024
-"""Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index."""
+"""Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index.
+
+Also those from which on it is worth keeping whole."""
 
 _NO_ENTRY = (-1, -1, None)
 _NO_CURSOR = (-1, 0, 0, 0)
-_unpack_lengths = FRAME_LENGTHS.unpack_from
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class SegmentReader:
                 run_end, offset = self._read_run(loader, segment, position, offset, end_offset, collector)
                 if run_end > position:
                     position, anchor = run_end, offset
-                else:
+                elif not collector.is_full:
                     position, anchor, offset = self._read_whole(
                         loader, segment, position, anchor, offset, end_offset, collector
                     )
@@ -165,16 +165,21 @@ class SegmentReader:
         """Take the batches from ``position`` on that are wanted whole, as far as one block reaches.
 
         The loop of sequential readers: few steps per batch, and nothing but hashes for each byte. Return the batch to
-        go on with and the offset, both unchanged if the first batch is anything but what is expected.
+        go on with and the offset, both unchanged if the first batch is anything but what is expected. A large batch
+        for which too little is left is not cut if the next read can have it whole: the collector is full then.
         """
         count_left, size_left, identity = collector.count_left, collector.size_left, self._identity
         average_size = segment.size // segment.message_count + 1 if segment.message_count else 0
         block, start = loader.block_at(position, loader.expected_size or min(size_left, count_left * average_size))
         first_offset, at, header_limit = offset, start, len(block) - BATCH_HEADER_SIZE
+        is_enough = False
         try:
             while at <= header_limit and count_left > 0:
                 header = read_header(block, at, identity)
                 count, end = header.message_count, at + header.stored_length
+                if end - start > size_left and (at > start or collector.message_count):
+                    is_enough = _LARGE_BATCH_SIZE <= end - at <= collector.size + size_left
+                    break
                 if (
                     header.base_offset != offset
                     or end > len(block)
@@ -194,6 +199,7 @@ class SegmentReader:
                 raise
         if at > start:
             collector.add(block, start, at, first_offset, offset - first_offset)
+        collector.is_full = collector.is_full or is_enough
         return position + at - start, offset
 
     def _read_whole(
@@ -409,16 +415,4 @@ def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, si
 
 def _choose_mixed(_frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
     """The same for frames of different sizes: follow their lengths."""
-    unpack, last_start, body_size = _unpack_lengths, len(body) - FRAME_HEADER_SIZE, len(body)
-    position = start = 0
-    chosen = -skip
-    while chosen < count and position <= last_start:
-        user_headers_length, payload_length = unpack(body, position + FRAME_LENGTHS_POSITION)
-        end = position + FRAME_HEADER_SIZE + user_headers_length + payload_length
-        if end > body_size or (chosen >= 0 and end - start > size_max):
-            break
-        position = end
-        chosen += 1
-        if chosen == 0:
-            start = position
-    return start, position, max(chosen, 0)
+    return cut_frames(body, skip, count, size_max)
