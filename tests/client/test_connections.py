@@ -11,7 +11,8 @@ import pytest
 from courser.api import commands as c
 from courser.client.client import Client, connect
 from courser.client.connection import Connection
-from courser.client.messages import PollingStrategy
+from courser.client.messages import PollingStrategy, SendMessage
+from courser.client.messaging import make_batch
 from courser.client.sync import connect_sync
 from courser.client.targets import Target
 from courser.errors import (
@@ -25,6 +26,7 @@ from courser.errors import (
     TimedOut,
     Uncertain,
 )
+from courser.model.messaging import ToPartition
 from courser.testing.broker import SyncTestBroker, TestBroker
 from tests.client.twins import Twins
 
@@ -376,3 +378,75 @@ def test_exceptions_of_the_client_are_sentences() -> None:
     assert describe(ConnectionFailed("host:1", "cannot connect")) == "host:1: cannot connect"
     assert ConnectionFailed("host:1", "reason").args == ("host:1", "reason")
     assert str(ClientClosed("closed")) == "closed"
+
+
+# --- large requests -----------------------------------------------------------------------------------
+
+
+class Reluctant(asyncio.Transport):
+    """Takes so many writes, then says that it is enough."""
+
+    def __init__(self, connection: Connection, write_count: int) -> None:
+        super().__init__()
+        self.connection = connection
+        self.write_count = write_count
+        self.written = bytearray()
+        self.largest = 0
+
+    def write(self, data: Any) -> None:
+        assert self.write_count, "it said that it is enough"
+        self.written += data
+        self.largest = max(self.largest, len(data))
+        self.write_count -= 1
+        if not self.write_count:
+            self.connection.pause_writing()
+
+    def take_more(self, write_count: int) -> None:
+        self.write_count = write_count
+        self.connection.resume_writing()
+
+    def close(self) -> None:
+        self.write_count = 0
+
+    abort = close
+
+
+def send_of(payload_size: int) -> c.SendMessages:
+    return c.SendMessages("demo", "orders", ToPartition(0), [make_batch([SendMessage(bytes(payload_size))])])
+
+
+async def test_a_large_request_goes_out_in_slices_as_the_kernel_takes_them() -> None:
+    connection = Connection("nowhere", PATIENCE)
+    transport = Reluctant(connection, 2)
+    connection.connection_made(transport)
+    large = connection.begin(send_of(3_000_000))
+    waiting = asyncio.ensure_future(connection.drained())
+    following = connection.begin(send_of(10))
+    while not connection.is_writable:
+        before = len(transport.written)
+        assert not waiting.done()
+        transport.take_more(2)
+        assert len(transport.written) > before
+    await asyncio.wait_for(waiting, PATIENCE)
+    assert transport.largest <= 256 * 1024
+    first_size = int.from_bytes(transport.written[48:52], "little")
+    assert first_size > 3_000_000
+    second_size = int.from_bytes(transport.written[first_size + 48 : first_size + 52], "little")
+    assert len(transport.written) == first_size + second_size
+    connection.close()
+    for answer in (large, following):
+        with pytest.raises(ConnectionFailed):
+            await answer
+
+
+async def test_what_waits_for_the_kernel_is_forgotten_with_the_connection() -> None:
+    connection = Connection("nowhere", PATIENCE)
+    transport = Reluctant(connection, 1)
+    connection.connection_made(transport)
+    answer = connection.begin(send_of(3_000_000))
+    waiting = asyncio.ensure_future(connection.drained())
+    connection.connection_lost(None)
+    with pytest.raises(ConnectionFailed):
+        await answer
+    await asyncio.wait_for(waiting, PATIENCE)
+    assert len(transport.written) < 3_000_000

@@ -1,5 +1,6 @@
 """Single sends and polls: payloads, headers, keys, places to begin, whole batches."""
 
+from array import array
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -56,6 +57,12 @@ async def test_payloads_are_bytes_text_or_json(client: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         messages[4].json(Order)
     assert [message.offset for message in messages] == list(range(9))
+
+
+async def test_a_view_of_anything_is_its_bytes_in_order(client: Any) -> None:
+    views = [memoryview(b"g.a.p.s.")[::2], memoryview(array("I", [1, 2]))]
+    await client.send_messages(PLACE, partitioning=0, messages=views)
+    assert [message.payload for message in await read(client)] == [b"gaps", bytes((1, 0, 0, 0, 2, 0, 0, 0))]
 
 
 async def test_one_message_needs_no_list(client: Any) -> None:

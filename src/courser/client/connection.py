@@ -12,6 +12,7 @@ from typing import cast
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.client.read_patience import ReadPatience
 from courser.client.receive_memory import ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, TimedOut
@@ -22,8 +23,8 @@ from courser.wire.vsr_client import SessionEnded, VsrClientCodec
 _BASE_SIZE = 256 * 1024
 """Bytes of the buffer that small replies are received into."""
 _HEAD_SIZE = 256
-_WRITE_BUFFER_SIZE = 1024 * 1024
-"""Bytes that may wait for the kernel before requests wait too."""
+_SLICE_SIZE = 256 * 1024
+"""Bytes of a request that asyncio gets at a time: it copies what the kernel does not take at once."""
 
 
 class _Pending:
@@ -48,6 +49,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pending: deque[_Pending] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._outgoing: deque[memoryview] = deque()
+        """Parts of requests that asyncio does not have yet."""
+        self._is_paused = False
+        """Whether asyncio has more than the kernel takes."""
         self._writable: asyncio.Future[None] | None = None
         """Awaited by requests while the kernel takes no more."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -59,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._base = self._buffer = self._memory.take(_BASE_SIZE)
         self._end = 0
         """Bytes of the buffer that are filled."""
+        self._patience = ReadPatience(None)
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -100,10 +106,19 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
-        assert self._transport is not None
         # One by one: asyncio would join them, and the last one of a send is large.
-        for buffer in buffers:
-            self._transport.write(buffer)
+        self._outgoing.extend(map(memoryview, buffers))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give asyncio what waits, as long as the kernel takes it."""
+        outgoing, transport = self._outgoing, self._transport
+        while outgoing and not self._is_paused and transport is not None:
+            buffer = outgoing.popleft()
+            if len(buffer) > _SLICE_SIZE:
+                outgoing.appendleft(buffer[_SLICE_SIZE:])
+                buffer = buffer[:_SLICE_SIZE]
+            transport.write(buffer)
 
     @property
     def is_writable(self) -> bool:
@@ -131,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         """Connected."""
         # uvloop's transports derive from nothing of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_SIZE)
+        self._patience = ReadPatience(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -144,7 +159,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._buffer is self._base:
                 self._take_frames()
-            elif self._end == len(self._buffer):
+                return
+            left = len(self._buffer) - self._end
+            self._patience.expect(left)
+            if not left:
                 frame = self._buffer
                 self._buffer, self._end = self._base, 0
                 self._answer(frame)
@@ -162,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._buffer = large = self._memory.take(size)
                     large[: end - start] = buffer[start:end]
                     self._end = end - start
+                    self._patience.expect(size - self._end)
                     return
                 break
             # The buffer is used again: the reply gets memory of its own.
@@ -204,10 +223,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The server reads more slowly than we write."""
-        self._writable = self._loop.create_future()
+        self._is_paused = True
+        if self._writable is None:
+            self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
         """The kernel takes more."""
+        self._is_paused = False
+        self._hand_over()
+        if self._is_paused:
+            return
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
@@ -228,6 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = None
         while self._pending:
             self._settle(self._pending.popleft().future, self.error)
+        self._outgoing.clear()
         self.resume_writing()
         if self._transport is not None:
             self._transport.abort()

@@ -114,6 +114,9 @@ def payload_bytes(payload: Payload) -> Buffer:
     Raises:
         TypeError: something that JSON has no word for.
     """
+    if isinstance(payload, memoryview) and not (payload.c_contiguous and payload.nbytes == len(payload)):
+        # Of numbers, or with gaps: its bytes in order.
+        return payload.tobytes()
     if isinstance(payload, bytes | bytearray | memoryview):
         return payload
     if isinstance(payload, str):

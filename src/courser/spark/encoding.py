@@ -16,9 +16,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from courser.client.messages import KEY_HEADER
-from courser.client.outbox import FRAME_FIELDS, put_checksums
 from courser.records import layout
 from courser.records.batch import Batch, batch_of
+from courser.records.frame_walk import fill_checksums
+from courser.records.frame_walk_pure import FRAME_FIELDS
 from courser.records.user_headers import FIELD_SIZE_MAX, USER_HEADERS_SIZE_MAX, HeaderKind
 from courser.spark.errors import RowRefused
 
@@ -272,7 +273,7 @@ def _make_batch(rows: Rows) -> Batch:
         origin = int(rows.times.min())
         heads["timestamp_delta"] = rows.times - origin
     body = _frames(heads, rows)
-    put_checksums(body, heads)
+    fill_checksums(body, count)
     return batch_of(origin, count, memoryview(body))
 
 

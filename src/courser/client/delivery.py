@@ -1,0 +1,279 @@
+"""Batches of a producer on their way: several at a time, in order, over as many connections as it takes.
+
+A batch whose answer was lost with the connection is looked for on the server before it is sent again (``resending``).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from courser.api import commands as c
+from courser.api.replies import Reply, Sent
+from courser.client.connection import Connection
+from courser.client.encryption import Encryptor
+from courser.client.link import Link
+from courser.client.parcels import Parcel
+from courser.client.resending import find_batch
+from courser.errors import ClientClosed, ConnectionFailed, CourserError, RequestFailed, TimedOut, Uncertain
+from courser.model.identifiers import Identifier
+from courser.model.messaging import ToPartition
+
+_BUFFER_WORDS = "a producer's batch_count, batch_size, buffer_size and max_in_flight are at least 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer collects and sends."""
+
+    batch_count: int = 1000
+    """Messages of a batch."""
+    batch_size: int = 1024 * 1024
+    """Bytes of a batch; a single message may have more."""
+    linger: float = 0.005
+    """Seconds that a message waits for others to go with it. 0: no longer than the event loop takes to come round."""
+    buffer_size: int = 32 * 1024 * 1024
+    """Bytes of messages that are not acknowledged: beyond it ``send`` waits."""
+    max_in_flight: int = 4
+    """Batches that are sent without waiting for an answer."""
+    resend: bool = True
+    """Whether batches are sent again whose answers were lost; False raises ``Uncertain`` for them."""
+
+    def __post_init__(self) -> None:
+        if min(self.batch_count, self.batch_size, self.buffer_size, self.max_in_flight) < 1 or self.linger < 0:
+            raise ValueError(_BUFFER_WORDS)
+
+
+class Delivery:
+    """What a producer has collected, on its way to one topic."""
+
+    def __init__(
+        self,
+        link: Link,
+        place: tuple[Identifier, Identifier],
+        settings: ProducerSettings,
+        encryptor: Encryptor | None,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """``on_failure`` is called when a batch has failed that nobody waits for."""
+        self._link = link
+        self._stream, self._topic = place
+        self._settings = settings
+        self._encryptor = encryptor
+        self._on_failure = on_failure
+        self._ready: deque[Parcel] = deque()
+        self._flying: deque[Parcel] = deque()
+        self._count = 0
+        """Parcels so far."""
+        self._size = 0
+        """Bytes that are not acknowledged."""
+        self._room: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._failed: Parcel | None = None
+        """The first failure that nobody was told of."""
+        self._bounds: dict[int, int] = {}
+        """By partition, an offset above which all that is not acknowledged lies."""
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self.message_count = 0
+        """Messages that were acknowledged."""
+
+    def note_end(self, partition_id: int, offset: int) -> None:
+        """How far a partition reached before anything was sent to it."""
+        self._bounds.setdefault(partition_id, offset)
+
+    def put(self, parcel: Parcel) -> None:
+        """One more, behind all others: it is packed and sent, or waits its turn."""
+        self._count += 1
+        parcel.number = self._count
+        self._size += parcel.size
+        self._ready.append(parcel)
+        self._pump()
+
+    def abandon(self) -> None:
+        """Give up: what was not sent is not sent any more."""
+        self._is_closed = True
+        if self._recovery is not None:
+            self._recovery.cancel()
+        for parcel in (*self._flying, *self._ready):
+            give_up(parcel)
+        self._ready.clear()
+        self._flying.clear()
+        self._size = 0
+        self._let_in()
+
+    # --- waiting --------------------------------------------------------------------------------------
+
+    async def make_room(self) -> None:
+        """Let answers in, and wait while too much is on its way."""
+        await asyncio.sleep(0)
+        while self._size > self._settings.buffer_size and not self._is_closed:
+            if self._room is None:
+                self._room = self._loop.create_future()
+            await asyncio.shield(self._room)
+
+    async def drained(self) -> None:
+        """Wait until everything is acknowledged, or has failed."""
+        while self._ready or self._flying:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is a failure that nobody was told of."""
+        return self._failed is not None
+
+    def raise_failure(self) -> None:
+        """Raise the first failure that nobody was told of, once."""
+        failed, self._failed = self._failed, None
+        if failed is not None and not failed.is_watched:
+            assert failed.error is not None
+            raise failed.error.with_traceback(None)
+
+    def _let_in(self) -> None:
+        if self._room is not None and self._size <= self._settings.buffer_size:
+            room, self._room = self._room, None
+            if not room.done():
+                room.set_result(None)
+        if self._idle is not None and not self._ready and not self._flying:
+            idle, self._idle = self._idle, None
+            if not idle.done():
+                idle.set_result(None)
+
+    # --- the wire -------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send what can be sent now."""
+        while self._ready and len(self._flying) < self._settings.max_in_flight and self._recovery is None:
+            connection = self._link.current
+            if connection is None:
+                self._begin_recovery()
+                return
+            if not connection.is_writable and self._flying:
+                # An answer comes, and with it the next look.
+                return
+            self._launch(connection, self._ready.popleft())
+
+    def _launch(self, connection: Connection, parcel: Parcel) -> None:
+        try:
+            if parcel.batch is None:
+                parcel.batch = parcel.pack(self._encryptor)
+            command = c.SendMessages(self._stream, self._topic, parcel.target, [parcel.batch])
+            answer = connection.begin(command)
+        except ConnectionFailed:
+            self._ready.appendleft(parcel)
+            self._begin_recovery()
+            return
+        except CourserError as error:
+            self._fail(parcel, error)
+            return
+        self._flying.append(parcel)
+        answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
+
+    def _answered(self, connection: Connection, parcel: Parcel, answer: "asyncio.Future[Reply | None]") -> None:
+        if parcel.is_done:
+            return
+        self._flying.remove(parcel)
+        error = answer.exception()
+        if error is None:
+            sent = answer.result()
+            assert isinstance(sent, Sent)
+            self._acknowledge(parcel, sent)
+        elif isinstance(error, ConnectionFailed):
+            if self._settings.resend and self._link.target.reconnect and not isinstance(error, TimedOut):
+                parcel.is_uncertain = True
+                self._put_back(parcel)
+            else:
+                reason = f"{error.reason} before {len(parcel)} messages were acknowledged"
+                self._fail(parcel, Uncertain(error.address, reason))
+        else:
+            assert isinstance(error, CourserError)
+            if self._link.logs_in_again(error):
+                # The server has ended the session and refused: it was not stored.
+                self._put_back(parcel)
+                connection.fail(ConnectionFailed(connection.address, str(error)))
+            else:
+                self._fail(parcel, error)
+        self._pump()
+        self._let_in()
+
+    def _put_back(self, parcel: Parcel) -> None:
+        """To where it was before it was sent: order is kept."""
+        position = sum(1 for other in self._ready if other.number < parcel.number)
+        self._ready.insert(position, parcel)
+
+    def _acknowledge(self, parcel: Parcel, sent: Sent) -> None:
+        self._bounds[sent.partition_id] = sent.base_offset
+        self.message_count += len(parcel)
+        self._size -= parcel.size
+        parcel.settle(sent=sent)
+
+    def _fail(self, parcel: Parcel, error: CourserError) -> None:
+        self._size -= parcel.size
+        parcel.is_watched = parcel.is_watched or bool(parcel.waiters)
+        parcel.settle(error=error)
+        if not parcel.is_watched and self._failed is None:
+            self._failed = parcel
+            self._on_failure()
+
+    # --- broken connections ---------------------------------------------------------------------------
+
+    def _begin_recovery(self) -> None:
+        self._recovery = self._loop.create_task(self._recover(), name="courser-producer")
+
+    async def _recover(self) -> None:
+        """Wait for a connection, and find out about the batches whose answers were lost."""
+        try:
+            while True:
+                try:
+                    await self._link.connection(patient=True)
+                    await self._settle_uncertain()
+                except ConnectionFailed as error:
+                    if self._link.gave_up or not self._link.target.reconnect:
+                        self._fail_all(error)
+                        return
+                    continue
+                except CourserError as error:
+                    self._fail_all(error)
+                    return
+                return
+        finally:
+            self._recovery = None
+            if not self._is_closed:
+                self._pump()
+                self._let_in()
+
+    async def _settle_uncertain(self) -> None:
+        while uncertain := [parcel for parcel in self._ready if parcel.is_uncertain]:
+            parcel = uncertain[0]
+            assert parcel.batch is not None
+            if isinstance(parcel.target, ToPartition):
+                partition_id = parcel.target.partition_id
+                place = (self._stream, self._topic, partition_id)
+                try:
+                    sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
+                except RequestFailed as error:
+                    self._ready.remove(parcel)
+                    self._fail(parcel, error)
+                    continue
+                if sent is not None:
+                    self._ready.remove(parcel)
+                    self._acknowledge(parcel, sent)
+                    continue
+            parcel.is_uncertain = False
+
+    def _fail_all(self, error: CourserError) -> None:
+        while self._ready:
+            parcel = self._ready.popleft()
+            failure = error
+            if parcel.is_uncertain:
+                failure = Uncertain(self._link.target.address, f"it is not known whether these were stored: {error}")
+            self._fail(parcel, failure)
+
+
+def give_up(parcel: Parcel) -> None:
+    """A parcel that will not be sent, or whose answer nobody waits for any more."""
+    if not parcel.is_done:
+        parcel.settle(error=ClientClosed("the producer was closed before this was acknowledged"))
