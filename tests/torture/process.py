@@ -41,7 +41,7 @@ class Process:
         return int(kilobytes) * 1024
 
 
-def until(condition: Callable[[], bool], what: str, patience: float = 20.0) -> None:
+def until(condition: Callable[[], bool], what: str, patience: float = 60.0) -> None:
     """Look again and again until something has happened in another process."""
     deadline, pause = time.monotonic() + patience, threading.Event()
     while not condition():
