@@ -1,11 +1,11 @@
 """The command line in a process that dies at a certain step: ``python -m tests.pipelines.dying FUNCTION CALL ...``.
 
-FUNCTION is the full name of a function, CALL says which call of it is the last thing that the process does: SIGKILL
-comes before the function runs. What follows are the arguments of ``courser``.
+FUNCTION is the full name of a function or a method, CALL says which call of it is the last thing that the process does:
+SIGKILL comes before the function runs. What follows are the arguments of ``courser``.
 """
 
-import importlib
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from courser.cli.main import run
 
 def dies_at(name: str, last: int) -> None:
     """Replace the function."""
-    module_name, _, function_name = name.rpartition(".")
-    module = importlib.import_module(module_name)
-    function: Callable[..., object] = getattr(module, function_name)
+    owner_name, _, function_name = name.rpartition(".")
+    owner = pkgutil.resolve_name(owner_name)
+    function: Callable[..., object] = getattr(owner, function_name)
     calls = 0
 
-    def call(*arguments: object) -> object:
+    def call(*arguments: object, **named: object) -> object:
         nonlocal calls
         calls += 1
         if calls == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments)
+        return function(*arguments, **named)
 
-    setattr(module, function_name, call)
+    setattr(owner, function_name, call)
 
 
 if __name__ == "__main__":
