@@ -31,8 +31,10 @@ _LOGICAL = {
     "timestamp-micros": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
-    "uuid": "string",
 }
+_KEPT = {*_LOGICAL, "decimal"}
+"""Logical types that become one of Spark's. The others are read as what they are made of: a uuid as its text, a time
+of day as a number."""
 
 
 class AvroRefused(ClientFailure):
@@ -47,15 +49,28 @@ def read_avro_schema(path: Path) -> str:
     except ModuleNotFoundError as error:
         raise AvroRefused("fastavro is not installed: pip install 'courser[lake]'") from error
     try:
-        schema = json.loads(path.read_text("utf-8"))
-        parse_schema(schema)
+        # With every name in full.
+        schema = parse_schema(json.loads(path.read_text("utf-8")))
     except OSError as error:
         raise AvroRefused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, SchemaParseException, UnknownType) as error:
         raise AvroRefused(f"{path} is no Avro schema: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise AvroRefused(f"{path}: a row is an Avro record, and this schema is not one")
-    return json.dumps(schema)
+    return json.dumps(_plain(schema))
+
+
+def _plain(part: Any) -> Any:
+    """A schema without logical types that Spark has no counterpart for."""
+    if isinstance(part, list):
+        return [_plain(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: _plain(value)
+        for name, value in part.items()
+        if not name.startswith("__") and not (name == "logicalType" and value not in _KEPT)
+    }
 
 
 def avro_columns(schema: str) -> "list[StructField]":
@@ -63,35 +78,40 @@ def avro_columns(schema: str) -> "list[StructField]":
     from pyspark.sql.types import StructField  # noqa: PLC0415
 
     record = json.loads(schema)
-    named: dict[str, Any] = {}
-    return [StructField(field["name"], _type_of(field["type"], named), True) for field in record["fields"]]
+    named = {record["name"]: record}
+    within = (record["name"],)
+    return [StructField(field["name"], _type_of(field["type"], named, within), True) for field in record["fields"]]
 
 
-def _type_of(kind: Any, named: dict[str, Any]) -> "DataType":
+def _type_of(kind: Any, named: dict[str, Any], within: tuple[str, ...]) -> "DataType":
+    """``named`` is what was defined so far, ``within`` the records around this."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType  # noqa: PLC0415
 
     if isinstance(kind, list):
         others = [item for item in kind if item != "null"]
         if len(others) != 1:
             raise AvroRefused(f"a union of {len(others)} types has no counterpart in Spark: {json.dumps(kind)}")
-        return _type_of(others[0], named)
+        return _type_of(others[0], named, within)
     if isinstance(kind, str):
-        if kind in named:
-            return _type_of(named[kind], named)
-        return _primitive(kind)
+        return _type_of(named[kind], named, within) if kind in named else _primitive(kind)
+    if kind.get("name") in within:
+        raise AvroRefused(f"a record of {kind['name']} holds others of its kind, which has no counterpart in Spark")
     if "name" in kind:
         named[kind["name"]] = kind
+        within = (*within, kind["name"])
     if "logicalType" in kind:
         return _logical(kind)
     match kind["type"]:
         case "record":
-            return StructType([StructField(field["name"], _type_of(field["type"], named)) for field in kind["fields"]])
+            return StructType(
+                [StructField(field["name"], _type_of(field["type"], named, within)) for field in kind["fields"]]
+            )
         case "array":
-            return ArrayType(_type_of(kind["items"], named))
+            return ArrayType(_type_of(kind["items"], named, within))
         case "map":
-            return MapType(StringType(), _type_of(kind["values"], named))
+            return MapType(StringType(), _type_of(kind["values"], named, within))
         case other:
-            return _type_of(other, named) if isinstance(other, list | dict) else _primitive(other)
+            return _type_of(other, named, within) if isinstance(other, list | dict) else _primitive(other)
 
 
 def _primitive(kind: str) -> "DataType":
