@@ -126,6 +126,10 @@ def test_files_as_a_source() -> None:
         (('topic = "t"', 'topic = "t"\ndecode = "avro"'), 'source.avro_schema and decode = "avro" belong together'),
         (('topic = "t"', 'topic = "t"\non_bad_row = "quarantine"'), "needs source.quarantine_topic or"),
         (('topic = "t"', 'topic = "t"\nquarantine_path = "x"'), 'needs source.on_bad_row = "quarantine"'),
+        (
+            ('topic = "t"', 'topic = "t"\ndecode = "text"\non_bad_row = "quarantine"\nquarantine_path = "hdfs://a/b"'),
+            "source.quarantine_path is a folder of this machine",
+        ),
         (('topic = "t"', 'topic = "t"\npath = "x"'), 'source.path has no meaning with type = "topic"'),
         (('type = "console"', 'type = "parket"'), 'sink.type takes "parquet", "delta"'),
         (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" needs it'),

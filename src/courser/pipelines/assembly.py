@@ -157,7 +157,7 @@ class Assembly:
             source["metadata"],
             rule,
             TopicPlace(*topic.split("/")) if topic else None,
-            self._place(source["quarantine_path"]) if source["quarantine_path"] else None,
+            self._lake(source["quarantine_path"], "source.quarantine_path"),
         )
 
     def _transform(self, transform: dict[str, Any], sink_type: str) -> Transform:
@@ -178,11 +178,7 @@ class Assembly:
         self._needs(sink, "sink", kind, _SINK_NEEDS.get(kind, ()))
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
-        path = self._place(sink["path"]) if sink["path"] else None
-        if path is not None and "://" in path:
-            self._problems.append(
-                "sink.path is a folder of this machine, or one that is mounted like it, not an address"
-            )
+        path = self._lake(sink["path"], "sink.path")
         place = TopicPlace(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
         return Sink(
             kind,
@@ -214,6 +210,13 @@ class Assembly:
 
     def _optional_path(self, path: Path | None) -> Path | None:
         return None if path is None else self._folder / path
+
+    def _lake(self, text: str | None, key: str) -> str | None:
+        """A folder that this process writes to."""
+        path = self._place(text) if text else None
+        if path is not None and "://" in path:
+            self._problems.append(f"{key} is a folder of this machine, or one that is mounted like it, not an address")
+        return path
 
     def _place(self, text: str) -> str:
         """A path, or an address such as ``hdfs://...`` that is left as it is."""
