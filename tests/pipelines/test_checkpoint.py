@@ -1,16 +1,19 @@
 """Checkpoints: generations, and what may change under one."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from courser.errors import ClientFailure
+from courser.pipelines.checking import refuse_endless_groups
 from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, is_stateful, open_checkpoint
-from courser.pipelines.definition import Definition, Start
+from courser.pipelines.definition import Definition, Start, Transform
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.locking import Lock, LockTaken, this_process
 from courser.pipelines.resetting import reset
+from courser.pipelines.transform import TransformRefused
 
 GROUPED = "SELECT k, count(*) AS n FROM source GROUP BY k, window(t, '1 minute')"
 TEXT = """
@@ -139,3 +142,21 @@ def test_nonsense_in_place_of_a_generation(tmp_path: Path) -> None:
 )
 def test_queries_that_remember(sql: str | None, expected: bool) -> None:
     assert is_stateful(sql) is expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_refused"),
+    [
+        ("SELECT id, first, last FROM source", False),
+        ("SELECT DISTINCT id FROM source", False),
+        ("SELECT array_max(prices) AS max FROM source", False),
+        ("SELECT customer FROM source GROUP\n BY customer", True),
+        ("SELECT count (*) FROM source", True),
+    ],
+)
+def test_groups_that_are_never_finished_are_refused(sql: str, is_refused: bool, tmp_path: Path) -> None:
+    definition = define(tmp_path)
+    endless = replace(definition, transform=Transform(sql))
+    with pytest.raises(TransformRefused, match="no group is ever finished") if is_refused else nullcontext():
+        refuse_endless_groups(endless)
+    refuse_endless_groups(replace(endless, transform=Transform(sql, ("at", "1 minute"))))

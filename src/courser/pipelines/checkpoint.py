@@ -23,6 +23,8 @@ _STATEFUL = re.compile(
 )
 """What makes a query remember rows between batches. Taking too much for stateful costs a reset, too little an error of
 Spark's in the middle of a run."""
+_GROUPING = re.compile(r"\b(group\s+by\b|(count|sum|avg|min|max|first|last|collect_\w+)\s*\()", re.IGNORECASE)
+"""What makes groups for certain: columns may be called like functions, and rows that are only joined come out."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -149,6 +151,11 @@ def facts_of(definition: Definition) -> dict[str, object]:
 def is_stateful(sql: str | None) -> bool:
     """Whether a query remembers rows from batch to batch, as far as its words tell."""
     return sql is not None and _STATEFUL.search(sql) is not None
+
+
+def makes_groups(sql: str | None) -> bool:
+    """Whether a query certainly groups rows, which are written when a group is finished."""
+    return sql is not None and _GROUPING.search(sql) is not None
 
 
 _ALWAYS = {"source": "the source", "sink": "the sink"}
