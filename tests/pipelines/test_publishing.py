@@ -10,7 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
-from courser.pipelines import publishing
+from courser.lake.naming import range_file_name
+from courser.pipelines import publishing, replacing
 from courser.pipelines.publishing import publish, staging_root
 from courser.pipelines.staging import StagedFile, StageRows
 
@@ -174,3 +175,17 @@ def test_a_lake_without_offsets_inside_cannot_be_cut(lake: Path, tmp_path: Path)
     with pytest.raises(ClientFailure, match="no column elsewhere to tell them apart"):
         publish(lake, pieces, "other", 0, tmp_path / "second", replaces=("_partition", "elsewhere"))
     assert seen(lake) == once(range(20))
+
+
+def test_a_file_that_is_cut_to_nothing_does_not_come_back_after_a_power_cut(
+    lake: Path, lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(lake, stage(lake, range(4, 6)), QUERY, 0, lists)
+    (old, *_) = lake.rglob("*.parquet")
+    # Its name says more than it holds, as after an earlier cut.
+    wide = old.rename(old.with_name(range_file_name(0, 9)))
+    synced: list[Path] = []
+    monkeypatch.setattr(replacing, "sync_folder", synced.append)
+    replacing.cut(wide, (4, 5), "_offset")
+    assert not wide.exists()
+    assert synced == [wide.parent]

@@ -11,7 +11,7 @@ from typing import Any
 
 from courser.errors import ClientFailure
 from courser.lake.naming import range_of_name, value_of_folder
-from courser.lake.whole_files import WholeFile
+from courser.lake.whole_files import WholeFile, sync_folder
 from courser.pipelines.staging import StagedFile
 
 Hulls = Mapping[int, tuple[int, int]]
@@ -63,6 +63,8 @@ def cut(path: Path, hull: tuple[int, int], offset_column: str) -> None:
         return
     if kept.num_rows == 0:
         path.unlink()
+        # A power cut must not bring it back beside the rows that take its place.
+        sync_folder(path.parent)
         return
     whole = WholeFile(path)
     try:
