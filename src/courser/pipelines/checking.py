@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from courser.pipelines.checkpoint import is_stateful, open_checkpoint
+from courser.pipelines.checkpoint import makes_groups, open_checkpoint
 from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
+from courser.pipelines.origin import check_origin
 from courser.pipelines.queries import output_rows
 from courser.pipelines.reading import read_source, target_of
-from courser.pipelines.server_side import PartitionFacts, check_topics, needs_server
+from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
 from courser.pipelines.sinks import with_folder_columns
 from courser.pipelines.transform import TransformRefused, as_messages
 
@@ -45,9 +46,11 @@ def check_without_spark(definition: Definition, environment: Mapping[str, str] =
     """
     checkpoint = open_checkpoint(definition.checkpoint)
     checkpoint.check(definition, write=False)
-    partitions: list[PartitionFacts] = []
+    facts = SourceFacts()
     if needs_server(definition):
-        partitions = check_topics(definition, target_of(definition.server, environment), may_create=False)
+        facts = check_topics(definition, target_of(definition.server, environment), may_create=False)
+    for lake, origin in lakes_by_offset(definition, facts):
+        check_origin(lake, origin)
     starting = "every file"
     if isinstance(definition.source, TopicSource):
         start = checkpoint.start(definition.source.start)
@@ -63,14 +66,14 @@ def check_without_spark(definition: Definition, environment: Mapping[str, str] =
         generation=checkpoint.generation,
         is_fresh=checkpoint.is_fresh,
         starting=starting,
-        partitions=partitions,
+        partitions=list(facts.partitions),
     )
 
 
 def refuse_endless_groups(definition: Definition) -> None:
     """Groups without a watermark are never finished, so appending them would never write anything."""
     transform = definition.transform
-    if transform.output_mode == "append" and transform.watermark is None and is_stateful(transform.sql):
+    if transform.output_mode == "append" and transform.watermark is None and makes_groups(transform.sql):
         raise TransformRefused(
             "the query groups rows and has no transform.watermark, so no group is ever finished: name the column of "
             'the time and how late rows may be, such as watermark = "at 10 minutes"'

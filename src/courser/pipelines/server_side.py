@@ -1,13 +1,17 @@
 """What a pipeline asks the server, besides messages: whether its topics are there, and to remember how far it got."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
+from courser.api.replies import TopicBounds
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
-from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotFound
+from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotAllowed, NotFound
 from courser.pipelines.definition import Definition, TopicPlace, TopicSource
+from courser.pipelines.origin import Origin
 from courser.spark.connections import connection_to
 
 _QUARANTINE_PARTITIONS = 1
@@ -29,25 +33,33 @@ class PartitionFacts:
     next: int
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """The topic that is read; nothing of another source."""
+
+    uuid: str = ""
+    partitions: tuple[PartitionFacts, ...] = ()
+
+
 def needs_server(definition: Definition) -> bool:
     """Whether it reads or writes a topic."""
     return isinstance(definition.source, TopicSource) or definition.sink.type == "topic"
 
 
-def check_topics(definition: Definition, target: Target, *, may_create: bool = True) -> list[PartitionFacts]:
-    """See that all topics are there, make those that may be made, and return the partitions of the source.
+def check_topics(definition: Definition, target: Target, *, may_create: bool = True) -> SourceFacts:
+    """See that all topics are there, make those that may be made, and return what the source is.
 
     Raises:
         TopicMissing: with the closest name that is there.
         ConnectionFailed, AuthenticationFailed, NotAllowed: as the server says.
     """
     client = connection_to(target).sync
-    facts: list[PartitionFacts] = []
+    facts = SourceFacts()
     if isinstance(definition.source, TopicSource):
         place = definition.source.place
-        _require(client, place, "source.topic")
-        bounds = client.get_partition_bounds(place.stream, place.topic)
-        facts = [PartitionFacts(part.partition_id, part.first_offset, part.next_offset) for part in bounds.partitions]
+        bounds = _require(client, place, "source.topic")
+        rows = ((part.partition_id, part.first_offset, part.next_offset) for part in bounds.partitions)
+        facts = SourceFacts(bounds.topic_uuid.hex(), tuple(PartitionFacts(*row) for row in rows))
     for place, key, partitions in _written(definition):
         if partitions is None or not may_create:
             if partitions is None:
@@ -55,6 +67,18 @@ def check_topics(definition: Definition, target: Target, *, may_create: bool = T
         else:
             _create(client, place, partitions)
     return facts
+
+
+def lakes_by_offset(definition: Definition, facts: SourceFacts) -> Iterator[tuple[Path, Origin]]:
+    """Folders whose files are named after the offsets of the source, with whose these are."""
+    if not isinstance(definition.source, TopicSource):
+        return
+    origin = Origin(str(definition.source.place), facts.uuid)
+    sink = definition.sink
+    if sink.type == "parquet" and sink.path is not None and definition.transform.sql is None:
+        yield Path(sink.path), origin
+    if definition.decoding.quarantine_path is not None:
+        yield Path(definition.decoding.quarantine_path), origin
 
 
 def _written(definition: Definition) -> Iterator[tuple[TopicPlace, str, int | None]]:
@@ -65,9 +89,10 @@ def _written(definition: Definition) -> Iterator[tuple[TopicPlace, str, int | No
         yield definition.decoding.quarantine_topic, "source.quarantine_topic", _QUARANTINE_PARTITIONS
 
 
-def _require(client: SyncClient, place: TopicPlace, key: str) -> None:
+def _require(client: SyncClient, place: TopicPlace, key: str) -> TopicBounds:
+    """What is in a topic: whoever may poll or send may ask, and needs no permission to look at the topic itself."""
     try:
-        client.get_topic(place.stream, place.topic)
+        return client.get_partition_bounds(place.stream, place.topic)
     except NotFound:
         raise TopicMissing(f'{key}: there is no topic "{place}"{_alike(client, place)}') from None
 
@@ -76,18 +101,25 @@ def _alike(client: SyncClient, place: TopicPlace) -> str:
     try:
         names = [topic.name for topic in client.get_topics(place.stream)]
     except NotFound:
-        streams = [stream.name for stream in client.get_streams()]
-        found = get_close_matches(place.stream, streams, n=1)
+        found = get_close_matches(place.stream, _streams(client), n=1)
         return f': there is no stream "{place.stream}"' + (f', did you mean "{found[0]}"?' if found else "")
+    except NotAllowed:
+        return ""
     found = get_close_matches(place.topic, names, n=1)
     if found:
         return f': did you mean "{place.stream}/{found[0]}"?'
     return f"; make it with: courser topic create {place}"
 
 
+def _streams(client: SyncClient) -> list[str]:
+    with suppress(NotAllowed):
+        return [stream.name for stream in client.get_streams()]
+    return []
+
+
 def _create(client: SyncClient, place: TopicPlace, partitions: int) -> None:
     try:
-        client.get_topic(place.stream, place.topic)
+        client.get_partition_bounds(place.stream, place.topic)
     except NotFound:
         for make in (
             lambda: client.create_stream(place.stream),

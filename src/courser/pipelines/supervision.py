@@ -5,6 +5,7 @@ Runs in a thread of its own. What others need to know about it is in ``status``,
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +17,11 @@ from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.definition import Definition, FileSource, TopicSource
 from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.locking import this_process
+from courser.pipelines.origin import claim
 from courser.pipelines.progress import Progress, parse_progress
 from courser.pipelines.queries import Outlets, start_queries
 from courser.pipelines.reading import target_of
-from courser.pipelines.server_side import check_topics, needs_server, store_progress
+from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.spark.failures import keep_trace, one_line
 
@@ -103,7 +105,7 @@ class Supervisor:
     def run(self) -> None:
         """Run it to its end, and say in the status how it ended."""
         self._folder.clear_stop()
-        self._folder.write(self.status)
+        self._show_status()
         failures = 0
         while True:
             self._attempt_batches = 0
@@ -120,7 +122,8 @@ class Supervisor:
     def _survives(self, error: Exception, failures: int) -> bool:
         """Whether to try again, after the pause that goes before it."""
         rules = self._definition.supervision
-        keep_trace(error, self._folder.log_path, datetime.now(UTC))
+        with suppress(OSError):
+            keep_trace(error, self._folder.log_path, datetime.now(UTC))
         line = one_line(error)
         if is_java_gone(error):
             line = f"Spark's Java process has ended; {self._surroundings.java_log} may say why"
@@ -144,7 +147,9 @@ class Supervisor:
         """Run the queries once; True if they came to their end by themselves."""
         definition = self._definition
         target = target_of(definition.server, self._surroundings.environment) if needs_server(definition) else None
-        facts = check_topics(definition, target) if target is not None else []
+        facts = check_topics(definition, target) if target is not None else SourceFacts()
+        for lake, origin in lakes_by_offset(definition, facts):
+            claim(lake, origin)
         spark = self._surroundings.spark()
         for name, value in definition.spark.items():
             # Those of the whole process were given to it when it began, and cannot be set again.
@@ -154,7 +159,7 @@ class Supervisor:
             lambda batch, text: self._surroundings.show(definition.name, batch, text), self._written.__setitem__
         )
         with self._surroundings.starting:
-            partitions = [fact.partition for fact in facts]
+            partitions = [fact.partition for fact in facts.partitions]
             queries = start_queries(
                 spark, definition, self._checkpoint, target, outlets, once=self._once, partitions=partitions
             )
@@ -235,6 +240,11 @@ class Supervisor:
         changed = replace(self.status, **values)  # type: ignore[arg-type]  # by the fields' names
         if changed != self.status:
             self.status = replace(changed, updated_at=now)
+            self._show_status()
+
+    def _show_status(self) -> None:
+        # Nobody needs it to go on: a full disk must not end the thread that waits for room on it.
+        with suppress(OSError):
             self._folder.write(self.status)
 
 
