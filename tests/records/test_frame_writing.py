@@ -57,7 +57,7 @@ def test_a_payload_may_be_any_buffer(walk: ModuleType, kind: type[Buffer]) -> No
 def test_memory_of_another_size_is_refused(walk: ModuleType, difference: int, block: bytes) -> None:
     pairs = [(b"a" * 100, block), (b"b" * 100, block)]
     into = memoryview(bytearray(len(body_of(pairs)) + difference))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="do not fit"):
         walk.write_frames([payload for payload, _ in pairs], [block, block], heads_of(pairs), into)
 
 
@@ -71,7 +71,7 @@ def test_as_many_payloads_as_headers_and_blocks(walk: ModuleType) -> None:
         ([], None, b""),
     ]
     for payloads, blocks, some_heads in unequal:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="not as many"):
             walk.write_frames(payloads, blocks, some_heads, into)
     no_buffers: list[tuple[object, object]] = [
         (["a", "a"], None),
@@ -97,14 +97,14 @@ def test_checksums_are_filled_in(walk: ModuleType, pairs: list[tuple[bytes, byte
 
 @pytest.mark.parametrize(("size", "count"), [(0, 0), (0, 1), (47, 1), (48, 2), (96, 1), (96, -1), (97, 2)])
 def test_checksums_of_frames_that_do_not_fill_the_body(walk: ModuleType, size: int, count: int) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="do not fill"):
         walk.fill_checksums(bytearray(size), count)
 
 
 def test_checksums_of_a_frame_that_reaches_beyond(walk: ModuleType) -> None:
     body = bytearray(body_of([(b"abc", b"")]))
     body[36:40] = (2**32 - 1).to_bytes(4, "little")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="do not fill"):
         walk.fill_checksums(body, 1)
 
 

@@ -86,7 +86,7 @@ write_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_c
     if (count < 0 || block_count < 0 || !take_buffers(arguments + 2, 2, views))
         return NULL;
     int is_written = 0;
-    if (block_count != count || views[0].len != count * FRAME_HEADER_SIZE)
+    if (!count || block_count != count || views[0].len != count * FRAME_HEADER_SIZE)
         PyErr_SetString(PyExc_ValueError, "not as many of each");
     else
         is_written = put_frames(views[0].buf, payloads, blocks, count, views[1].buf, views[1].len);

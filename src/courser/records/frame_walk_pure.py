@@ -217,7 +217,10 @@ def write_frames(payloads: list[Buffer], blocks: list[Buffer] | None, heads: Buf
     if blocks is not None:
         pieces[2::width] = blocks
     # One call for all of them: nothing of the size of a message is allocated for each.
-    into[:] = b"".join(pieces)
+    body = b"".join(pieces)
+    if len(body) != len(into):
+        raise ValueError("the frames do not fit")
+    into[:] = body
     fill_checksums(into, count)
 
 
