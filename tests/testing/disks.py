@@ -1,0 +1,50 @@
+"""A small fake disk, and what power cuts leave of it."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from courser.storage.files import read_into, write_all
+from courser.testing.files import FakeFile, FakeFileSystem
+
+DATA = Path("/data")
+FILE = DATA / "a"
+SEEDS = range(200)
+
+
+def make_system(seed: int = 1) -> FakeFileSystem:
+    """An empty folder."""
+    system = FakeFileSystem(random.Random(seed))
+    system.plant_directory(DATA)
+    return system
+
+
+def synced(system: FakeFileSystem, path: Path, content: bytes) -> FakeFile:
+    """A file that is durable with its name."""
+    file = system.open(path, create=True)
+    write_all(file, 0, [content])
+    file.sync()
+    system.sync_directory(path.parent)
+    return file
+
+
+def read(file: FakeFile) -> bytes:
+    """All of it."""
+    buffer = bytearray(file.size())
+    return bytes(buffer[: read_into(file, 0, memoryview(buffer))])
+
+
+def tree(system: FakeFileSystem) -> dict[str, bytes]:
+    """All files with their contents."""
+    return {str(path.relative_to(DATA)): system.contents(path) for path in system.files()}
+
+
+def outcomes(prepare: Callable[[FakeFileSystem], object], seeds: range = SEEDS) -> list[dict[str, bytes]]:
+    """What power cuts with many seeds leave after the same calls."""
+    results = []
+    for seed in seeds:
+        system = make_system(seed)
+        prepare(system)
+        system.power_cut()
+        results.append(tree(system))
+    return results
