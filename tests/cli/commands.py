@@ -24,6 +24,8 @@ COMMAND_AT_TERMINAL = [
     main()
     """,
 ]
+PATIENCE = 280.0
+"""Seconds until a command must have ended: some of them start Spark, and the machine may be busy with other things."""
 _OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
 
 
@@ -36,7 +38,7 @@ def courser(*arguments: object, stdin: str | bytes = b"", **environment: str) ->
         check=False,
         input=data,
         env={**os.environ, **environment},
-        timeout=120,
+        timeout=PATIENCE,
     )
     return subprocess.CompletedProcess(
         result.args, result.returncode, result.stdout.decode(), result.stderr.decode(errors="replace")
@@ -79,7 +81,7 @@ class Terminal:
         while self._read():
             pass
         os.close(self._ours)
-        return self.process.wait(120)
+        return self.process.wait(PATIENCE)
 
     def _read(self) -> str:
         try:

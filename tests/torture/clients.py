@@ -130,15 +130,19 @@ class Client(ABC):
         assert not answer.status, f"{type(command).__name__}: {answer}"
         return answer.body
 
-    @abstractmethod
     def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
-        """Log in, which must succeed."""
-
-    def _logged_in(self, answer: Answer) -> Self:
-        if answer.status:
+        """Log in, which must succeed. Whoever does not get in, because the server is on its way out, has left."""
+        try:
+            answer = self.ask(self.login_command(name, password))
+            assert not answer.status, f"the login failed: {answer}"
+        except BaseException:
             self.close()
-            raise AssertionError(f"the login failed: {answer}")
+            raise
         return self
+
+    def login_command(self, name: str, password: str) -> c.LoginUser:
+        """What such a client says first."""
+        return c.LoginUser(name, password)
 
     @abstractmethod
     def login_with_token(self, token: str) -> Answer:
@@ -208,8 +212,8 @@ class ClassicClient(Client):
         super().__init__(port, address)
         self._dialect = dialect
 
-    def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
-        return self._logged_in(self.ask(c.LoginUser(name, password, VERSIONS[self._dialect], "")))
+    def login_command(self, name: str, password: str) -> c.LoginUser:
+        return c.LoginUser(name, password, VERSIONS[self._dialect], "")
 
     def login_with_token(self, token: str) -> Answer:
         return self.ask(c.LoginWithToken(token))
@@ -234,9 +238,6 @@ class VsrClient(Client):
         self._client = uuid.uuid4().bytes
         self._session = 0
         self._number = 0
-
-    def login(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Self:
-        return self._logged_in(self.ask(c.LoginUser(name, password)))
 
     def login_with_token(self, token: str) -> Answer:
         return self.ask(c.LoginWithToken(token))
