@@ -4,10 +4,16 @@ from unittest import mock
 
 import pytest
 
-from courser.broker import publishing, staging
-from courser.broker.publishing import Publishing
+from courser.api.commands import PublishStaged
+from courser.api.replies import Published
+from courser.broker import redo, staging
+from courser.broker.publishing import CheckTarget, Publishing
+from courser.broker.redo import Redo
+from courser.catalog import commands as c
+from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
+from tests.staging.test_crashes import Life, forget_what_cannot_be_synced, purge_right_behind_the_answer
 from tests.staging.test_crashes import test_a_crash_at_every_call as crash_everywhere
 
 NOTICED = (AssertionError, CourserError)
@@ -24,13 +30,54 @@ async def test_parts_that_are_not_synced_are_missed() -> None:
 
 
 async def test_a_start_that_does_not_look_into_the_logs_publishes_twice() -> None:
-    with mock.patch.object(publishing, "last_sequence", return_value=None), pytest.raises(NOTICED):
+    with mock.patch.object(redo, "last_sequence", return_value=None), pytest.raises(NOTICED):
         await crash_everywhere("replicated", False, 1)
 
 
-async def test_a_publish_that_is_not_synced_is_lost() -> None:
-    with mock.patch.object(Publishing, "_sync", nothing), pytest.raises(NOTICED):
+async def test_a_publish_that_is_ended_and_not_synced_is_lost() -> None:
+    with mock.patch.object(Redo, "sync", nothing), pytest.raises(NOTICED):
         await crash_everywhere("replicated", True, 1)
+
+
+async def test_an_answer_that_does_not_wait_for_the_entry_is_noticed() -> None:
+    async def answer_early(
+        publishing: Publishing, user_id: int, command: PublishStaged, check_target: CheckTarget
+    ) -> Published:
+        work = publishing._publish(user_id, command, check_target)
+        _ = publishing._start(publishing._in_turn(command.sink, lambda: work))
+        return Published(False, 0, 0)
+
+    with mock.patch.object(Publishing, "publish", answer_early), pytest.raises(NOTICED):
+        await crash_everywhere("replicated", True, 1)
+
+
+async def test_parts_that_are_removed_before_the_logs_are_synced_are_missed() -> None:
+    async def remove_first(publishing: Publishing, sink: Sink, publish: Publish) -> None:
+        await publishing._redo.append(sink, publish)
+        for part in publishing._staging._of_sink(sink.user_id, sink.name):
+            publishing._staging._drop(part)
+        await publishing._redo.sync(publish)
+        await publishing._catalog.submit(c.EndPublish(sink.name, publish.op))
+
+    with mock.patch.object(Publishing, "_carry_out", remove_first), pytest.raises(NOTICED):
+        await crash_everywhere("replicated", True, 1)
+
+
+async def test_a_synced_topic_that_does_not_show_what_was_answered_is_noticed() -> None:
+    life = Life(1, level="persisted")
+    await life.begin()
+    with mock.patch.object(Redo, "show", nothing), pytest.raises(NOTICED):
+        await life.check_shown()
+
+
+async def test_a_purge_that_does_not_wait_for_the_end_is_undone_by_a_power_cut() -> None:
+    with mock.patch.object(Publishing, "settle", nothing), pytest.raises(NOTICED):
+        await purge_right_behind_the_answer(Life(1, level="replicated"))
+
+
+async def test_a_sink_that_is_forgotten_too_early_takes_its_messages_along() -> None:
+    with mock.patch.object(Publishing, "_sync_before_giving_up", nothing), pytest.raises(NOTICED):
+        await forget_what_cannot_be_synced(Life(1, level="replicated"))
 
 
 async def test_parts_of_an_open_publish_that_are_removed_are_missed() -> None:

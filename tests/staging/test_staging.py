@@ -53,6 +53,7 @@ async def test_a_publish_shows_all_parts_at_once() -> None:
         published = await client.publish_staged(SINK, 0, {0: 10, 1: 11})
         assert (published.is_repeated, published.message_count) == (False, 3)
         assert (await read(client), await read(client, 1)) == (["a", "b"], ["c"])
+        await broker.broker.publishing.idle()
         sink = await client.get_sink(SINK)
         assert (sink.batch, sink.is_open, sink.part_count, sink.staged_size) == (0, False, 0, 0)
 
@@ -76,6 +77,7 @@ async def test_of_several_attempts_only_the_chosen_one_is_seen() -> None:
         await client.stage(SINK, 0, 0, 3, 0, "s/t", None, 0, "third try")
         await client.publish_staged(SINK, 0, {0: 2})
         assert await read(client) == ["second try"]
+        await broker.broker.publishing.idle()
         late = client.stage(SINK, 0, 0, 3, 1, "s/t", None, 0, "too late")
         assert await code_of(late) is ErrorCode.BATCH_ALREADY_PUBLISHED
         assert await code_of(client.finish_stage(SINK, 0, 0, 3, 1)) is ErrorCode.BATCH_ALREADY_PUBLISHED
@@ -190,6 +192,15 @@ async def test_staged_bytes_have_a_limit() -> None:
         await client.stage(SINK, 0, 0, 2, 0, "s/t", None, 0, "x" * 3000)
 
 
+async def test_parts_that_are_published_make_room_for_the_next_batch() -> None:
+    async with TestBroker(settings=BrokerSettings(staging_size_max=4096)) as broker:
+        client = await prepared(broker)
+        for batch in range(5):
+            # Behind the answer the parts of the batch before may still be there.
+            await stage_part(client, batch, 0, 1, "x" * 3000)
+            await client.publish_staged(SINK, batch, {0: 1})
+
+
 async def test_what_nobody_publishes_is_removed_when_it_is_old(tmp_path: Path) -> None:
     async with TestBroker(settings=BrokerSettings(staging_expiry=0)) as broker:
         client = await prepared(broker)
@@ -264,6 +275,7 @@ async def test_a_sink_of_a_job_is_forgotten_after_its_time() -> None:
         await stage_part(client, 0, 0, 1, "a")
         await client.publish_staged(SINK, 0, {0: 1}, keep=0.000001)
         assert (await client.get_sink(SINK)).batch == 0
+        await broker.broker.publishing.idle()
         await client.publish_staged("another", 0, {})
         assert (await client.get_sink(SINK)).batch is None
 
@@ -274,6 +286,7 @@ async def test_sinks_are_listed_whether_they_have_published_or_only_staged() -> 
         assert await client.get_sinks() == []
         await stage_part(client, 0, 0, 10, "a", "b")
         await client.publish_staged(SINK, 0, {0: 10}, keep=60)
+        await broker.broker.publishing.idle()
         await stage_part(client, 1, 0, 11, "c")
         await client.stage(SINK, 1, 1, 12, 0, "s/t", None, 0, "d")
         await client.stage("another", 7, 0, 1, 0, "s/t", None, 0, "e")

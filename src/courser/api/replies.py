@@ -387,7 +387,8 @@ class SinkInfo(Reply, frozen=True):
     batch: int | None
     """The highest one that is published; None if there is none."""
     is_open: bool
-    """Whether some of its messages are not in their logs yet: a publish of the same batch goes on with it."""
+    """Whether some of its messages are not in their logs yet, or not synced there: the server is at it, or a publish of
+    the same batch goes on with it."""
     published_at: int
     """Microseconds; 0 if never."""
     part_count: int

@@ -7,7 +7,7 @@ publishes is removed: with the next publish of its sink, by its client, or when 
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -94,6 +94,8 @@ class Staging:
         """Bytes of all files."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._naming = asyncio.Lock()
+        self.make_room: Callable[[], Awaitable[None]] | None = None
+        """Asked for room before a batch is refused: parts of publishes that are all but over are about to go."""
         self._failure: str | None = None
         """Why nothing more is staged until a restart: a failed sync of the directory."""
 
@@ -152,6 +154,8 @@ class Staging:
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
         self._check_unpublished(identity)
         self._check_names()
+        if self.make_room is not None and not self._has_room(batch.size):
+            await self.make_room()
         part = self._parts.get(identity)
         if part is None:
             if chunk:
@@ -357,8 +361,11 @@ class Staging:
             reason = f"batch {identity.batch} of sink {sink.name!r} is published already"
             raise CommandRejected(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
 
+    def _has_room(self, size: int) -> bool:
+        return self.size + size + _BATCH_HEADROOM <= self._size_max
+
     def _check_room(self, size: int) -> None:
-        if self.size + size + _BATCH_HEADROOM > self._size_max:
+        if not self._has_room(size):
             reason = (
                 f"{self.size} bytes are staged and not published, and {size} more do not fit below the limit of "
                 f"{self._size_max}: raise system.staging.size_max, write smaller batches, or discard what is abandoned"

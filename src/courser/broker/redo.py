@@ -1,0 +1,218 @@
+"""Carrying out a publish that is decided: staged parts into the logs, by this session or by the next one.
+
+Every batch that is appended carries the number of the entry that decided as producer, and its number among those of the
+same partition as sequence: so a start sees in the log itself how far the last session got.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from courser.broker.partition import Partition
+from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.staging import Staging
+from courser.catalog.entities import Publish, PublishTarget, Sink
+from courser.errors import PartitionReadOnly
+from courser.records.batch import Batch, parse_batch
+from courser.storage.files import FileSystem
+from courser.storage.producer_search import last_sequence
+from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, Target
+
+Result = TypeVar("Result")
+
+_READ_SIZE = 8 * 1024 * 1024
+"""Bytes of staged batches that are read ahead of the append: twice as much is in memory."""
+_READ_COUNT_MAX = 1024
+"""The same as a number of batches, for small ones."""
+
+
+class Progress:
+    """How far a publish got in this session."""
+
+    def __init__(self, last: dict[Target, int]) -> None:
+        self.last = last
+        """The last sequence that is in the log, by partition."""
+        self.message_count = 0
+        self.size = 0
+        self.is_appended = False
+        """Whether everything is in the logs, synced or not."""
+
+
+class Redo:
+    """Appends what decided publishes have staged. One per broker, on its event loop; each publish by one task only."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        partitions: PartitionRegistry,
+        staging: Staging,
+        pool: Executor,
+        *,
+        check_open: Callable[[], None],
+    ) -> None:
+        """``check_open`` is asked between two batches, and raises if the server is stopping."""
+        self._file_system = file_system
+        self._partitions = partitions
+        self._staging = staging
+        self._pool = pool
+        self._check_open = check_open
+        self._progress: dict[int, Progress] = {}
+        """By op."""
+
+    def begin(self, publish: Publish) -> None:
+        """A publish that was decided just now: nothing of it is in the logs."""
+        self._progress[publish.op] = Progress({})
+
+    def is_appended(self, publish: Publish) -> bool:
+        """Whether all of it is in the logs: readers see it, and its driver may have been told."""
+        progress = self._progress.get(publish.op)
+        return progress is not None and progress.is_appended
+
+    def forget(self, publish: Publish) -> None:
+        """It is ended, or given up."""
+        self._progress.pop(publish.op, None)
+
+    # --- partitions ---
+
+    def find(self, target: Target) -> Partition | None:
+        """The partition that messages were staged for, if it is still there."""
+        topic = self._partitions.topics.get((target.stream_id, target.topic_id))
+        if topic is None or target.partition_id >= len(topic.partitions):
+            return None
+        partition = topic.partitions[target.partition_id]
+        identity = partition.log.identity
+        is_same = identity.topic_uuid == target.topic_uuid and identity.incarnation == target.incarnation
+        return partition if is_same else None
+
+    def partitions_of(self, publish: Publish) -> list[Partition]:
+        """Those that are still there."""
+        return [found for row in publish.targets if (found := self.find(_target_of(row))) is not None]
+
+    # --- appending ---
+
+    async def append(self, sink: Sink, publish: Publish) -> Progress:
+        """Append what is not in the logs yet. May be repeated after a failure.
+
+        Raises:
+            CourserError: the disk refused, a part is damaged, or the server is stopping.
+        """
+        progress = self._progress.get(publish.op)
+        if progress is None:
+            # Of an earlier session: the logs tell.
+            progress = self._progress[publish.op] = Progress(await self._look(publish))
+        if progress.is_appended:
+            return progress
+        seen: dict[Target, int] = {}
+        for part in publish.parts:
+            identity = PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt)
+            path = self._staging.path_of(identity)
+            open_reader = partial(StagedFileReader, self._file_system, path, file_size=part.size, digest=part.digest)
+            reader = await self._in_pool(open_reader)
+            try:
+                await self._append_part(reader, publish, progress, seen)
+            finally:
+                reader.close()
+        progress.is_appended = True
+        return progress
+
+    async def _append_part(
+        self, reader: StagedFileReader, publish: Publish, progress: Progress, seen: dict[Target, int]
+    ) -> None:
+        producer = producer_of(publish)
+        rest = self._missing(reader, progress, seen)
+        loop = asyncio.get_running_loop()
+        ahead = loop.run_in_executor(self._pool, _load, reader, rest)
+        while batches := await ahead:
+            # The next ones are read while these are written.
+            ahead = loop.run_in_executor(self._pool, _load, reader, rest)
+            try:
+                for record, sequence, batch in batches:
+                    self._check_open()
+                    await self._append_batch(record, batch, producer, sequence)
+                    progress.last[record.target] = sequence
+                    progress.message_count += record.message_count
+                    progress.size += record.size
+            except BaseException:
+                await asyncio.wait([ahead])
+                raise
+
+    def _missing(
+        self, reader: StagedFileReader, progress: Progress, seen: dict[Target, int]
+    ) -> Iterator[tuple[StagedBatch, int]]:
+        """The batches of a part that are not in their log yet, with their numbers among those of the partition."""
+        for record in reader.records():
+            sequence = seen[record.target] = seen.get(record.target, -1) + 1
+            if sequence > progress.last.get(record.target, -1):
+                yield record, sequence
+
+    async def _append_batch(self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int) -> None:
+        partition = self.find(record.target)
+        if partition is None:
+            # Deleted after the decision: its messages would be gone by now in any case.
+            return
+        try:
+            await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
+        except PartitionReadOnly:
+            if not partition.is_deleted:
+                raise
+
+    async def _look(self, publish: Publish) -> dict[Target, int]:
+        """How far an earlier session got, partition by partition."""
+        producer = producer_of(publish)
+        found: dict[Target, int] = {}
+        for row in publish.targets:
+            target = _target_of(row)
+            partition = self.find(target)
+            if partition is None:
+                continue
+            search = partial(last_sequence, partition.log, producer, first_offset=row.offset)
+            sequence = await self._in_pool(search)
+            if sequence is not None:
+                found[target] = sequence
+        return found
+
+    # --- syncs ---
+
+    async def show(self, publish: Publish) -> None:
+        """Sync where readers see nothing else: what a driver is told is published can be read."""
+        partitions = self.partitions_of(publish)
+        await self._sync([found for found in partitions if found.log.visible_end < found.log.next_offset])
+
+    async def sync(self, publish: Publish) -> None:
+        """Make the logs durable, whatever the topics' levels are. Raises ``CourserError``."""
+        await self._sync(self.partitions_of(publish))
+
+    async def _sync(self, partitions: list[Partition]) -> None:
+        for partition, result in zip(
+            partitions,
+            await asyncio.gather(*(partition.sync() for partition in partitions), return_exceptions=True),
+            strict=True,
+        ):
+            if isinstance(result, BaseException) and not partition.is_deleted:
+                raise result
+
+    async def _in_pool(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def producer_of(publish: Publish) -> bytes:
+    """What the batches of a publish carry as their producer."""
+    return publish.op.to_bytes(8, "little") + publish.nonce
+
+
+def _target_of(row: PublishTarget) -> Target:
+    return Target(row.stream_id, row.topic_id, row.topic_uuid, row.partition_id, row.incarnation)
+
+
+def _load(reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]]) -> list[tuple[StagedBatch, int, Batch]]:
+    """In the pool: read and check the next batches. An empty list is the end."""
+    loaded: list[tuple[StagedBatch, int, Batch]] = []
+    size = 0
+    for record, sequence in records:
+        loaded.append((record, sequence, parse_batch(reader.read(record))))
+        size += record.size
+        if size >= _READ_SIZE or len(loaded) >= _READ_COUNT_MAX:
+            break
+    return loaded
