@@ -44,11 +44,13 @@ class FakeServer:
         self.settings = settings or BrokerSettings()
         self.root = root
         self.broker: Broker
+        # Apart from the disk's: what a power cut leaves does not depend on how often bytes were drawn.
+        self._draw = random.Random(seed).randbytes
 
     async def open(self) -> Broker:
         stop = how_it_stopped(self.disk, PATH)
         data = DataDirectory(PATH, self.disk, cast("DirectoryLock", _NoLock()), stop, self.clock)
-        self.broker = await Broker.open(data, self.settings, make_root=lambda: self.root)
+        self.broker = await Broker.open(data, self.settings, make_root=lambda: self.root, draw=self._draw)
         # Tries that fail follow one another at once here.
         self.broker.catalog._retry_delay = 0
         self._dispatch = Dispatcher(self.broker).dispatch

@@ -56,7 +56,12 @@ class Broker:
     """Everything that is shared by all connections. ``open`` makes it, ``close`` ends it."""
 
     def __init__(
-        self, data: DataDirectory, settings: BrokerSettings, pool: ThreadPoolExecutor, opened: OpenedCatalog
+        self,
+        data: DataDirectory,
+        settings: BrokerSettings,
+        pool: ThreadPoolExecutor,
+        opened: OpenedCatalog,
+        draw: Callable[[int], bytes],
     ) -> None:
         self.data = data
         self.settings = settings
@@ -90,7 +95,7 @@ class Broker:
             self.partitions,
             self.staging,
             pool,
-            draw=os.urandom,
+            draw=draw,
             take_room=self._take_room,
         )
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
@@ -102,9 +107,20 @@ class Broker:
 
     @classmethod
     async def open(
-        cls, data: DataDirectory, settings: BrokerSettings, *, make_root: Callable[[], RootUser]
+        cls,
+        data: DataDirectory,
+        settings: BrokerSettings,
+        *,
+        make_root: Callable[[], RootUser],
+        draw: Callable[[int], bytes] = os.urandom,
     ) -> "Broker":
-        """Open all that a data directory holds. ``make_root`` is asked for the root account if there are no users.
+        """Open all that a data directory holds.
+
+        Args:
+            data: The directory, locked.
+            settings: What the operator wants.
+            make_root: Asked for the root account if there are no users.
+            draw: Gives so many random bytes.
 
         Raises:
             StartRefused: the directory cannot be opened as it is.
@@ -115,7 +131,7 @@ class Broker:
         try:
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
             log_catalog(opened)
-            broker = cls(data, settings, pool, opened)
+            broker = cls(data, settings, pool, opened, draw)
             await broker._begin(opened, make_root)
         except BaseException:
             pool.shutdown()
