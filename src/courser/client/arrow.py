@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from courser.client.batch_view import BatchView
 from courser.client.messages import KEY_HEADER
+from courser.records import layout
 from courser.records.user_headers import is_typed, iterate_user_headers
 
 _OFFSET_MAX = 2**63 - 1
-_DATA_SIZE_MAX = 2**31 - 1
-"""Bytes of a binary column in one piece: its positions have 32 bits."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -54,7 +53,7 @@ def _record_batch(view: BatchView, schema: Any, *, headers: bool) -> Any:
         _numbers(_TIME, view.origin_timestamps().view(np.int64)),
         pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(view.ids())]),
         _keys(view),
-        _binary(*view.payloads()),
+        _payloads(view),
     ]
     if headers:
         columns.append(_headers(view))
@@ -65,11 +64,35 @@ def _numbers(kind: Any, values: NDArray[Any]) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _binary(ends: NDArray[np.int64], data: memoryview) -> Any:
-    assert int(ends[-1]) <= _DATA_SIZE_MAX, "a batch is smaller than that"
-    return pa.Array.from_buffers(
-        pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+def _payloads(view: BatchView) -> Any:
+    """The payloads of all messages, in memory of Arrow's: its pool has pages at hand that the kernel need not clear."""
+    lengths, count = view.payload_lengths(), view.count
+    starts, length = view.frames.starts + layout.FRAME_HEADER_SIZE, int(lengths[0])
+    if not view.frames.frame_size or not length:
+        return gather(np.frombuffer(view.body, np.uint8), starts, starts + lengths)
+    # All of one size: one strided copy.
+    data = pa.allocate_buffer(count * length)
+    rows = np.ndarray((count, length), np.uint8, view.body, layout.FRAME_HEADER_SIZE, (view.frames.frame_size, 1))
+    np.copyto(np.frombuffer(data, np.uint8).reshape(count, length), rows)
+    bounds = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), data])
+
+
+def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Any:
+    """A binary array of the bytes from each start to its end. They come in order and do not overlap.
+
+    The whole of ``data`` is one binary array, in which wanted slices and the gaps between them alternate; one C++ loop
+    then takes every second.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2], bounds[1::2] = starts, ends
+    slices = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
     )
+    return slices.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def _blocks(view: BatchView) -> list[bytes]:

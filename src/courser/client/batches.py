@@ -1,7 +1,6 @@
 """Whole batches as they came: for programs that move many messages, such as bulk reads, Arrow tables, Spark."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from courser.api.replies import Polled
@@ -21,16 +20,20 @@ class PolledBatches:
         self.message_count = polled.message_count
         self.size = polled.size
         """Bytes of all batches."""
+        self._views: list[BatchView] | None = None
 
     @property
     def pieces(self) -> tuple[memoryview, ...]:
         """The bytes: whole batch records behind one another. Valid for as long as somebody holds them."""
         return self._polled.pieces
 
-    @cached_property
+    @property
     def views(self) -> list[BatchView]:
         """The batches."""
-        return list(batches_of(self._polled))
+        # Not a cached_property: that of Python 3.11 takes a lock.
+        if self._views is None:
+            self._views = list(batches_of(self._polled))
+        return self._views
 
     def __iter__(self) -> Iterator[BatchView]:
         return iter(self.views)
@@ -41,7 +44,8 @@ class PolledBatches:
     @property
     def next_offset(self) -> int | None:
         """Where the next poll goes on; None if there was nothing."""
-        return self.views[-1].next_offset if self.views else None
+        views = self.views
+        return views[-1].next_offset if views else None
 
     def messages(self) -> list[Message]:
         """One object per message, after all."""

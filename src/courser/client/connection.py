@@ -20,10 +20,10 @@ from courser.model.buffers import Buffer
 from courser.wire.reading import Malformed
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
 
-_BASE_SIZE = 256 * 1024
-"""Bytes of the buffer that small replies are received into."""
+_BASE_SIZE = 64 * 1024
+"""Bytes of the buffer that small replies are received into. What it holds of a large one is copied."""
 _HEAD_SIZE = 256
-_SLICE_SIZE = 256 * 1024
+_SLICE_SIZE = 512 * 1024
 """Bytes of a request that asyncio gets at a time: it copies what the kernel does not take at once."""
 
 

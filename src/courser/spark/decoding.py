@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from numpy.typing import NDArray
 
+from courser.client.arrow import gather
 from courser.errors import InvalidBatch
 from courser.records import layout
 from courser.records.frames import survey_frames
 from courser.spark.errors import ReadFailed
-from courser.spark.header_blocks import Positions, find_entries, gather, headers_column, key_column
+from courser.spark.header_blocks import Positions, find_entries, headers_column, key_column
 
 ROW_COUNT_MAX = 10_000
 """Rows of one record batch: Spark gets slower beyond."""

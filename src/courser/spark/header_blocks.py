@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from numpy.typing import NDArray
 
+from courser.client.arrow import gather
 from courser.client.messages import KEY_HEADER
 from courser.records.user_headers import FIELD_SIZE_MAX, HeaderKind
 
@@ -106,23 +107,6 @@ def is_key(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.bool_]:
 
 
 # --- columns ------------------------------------------------------------------------------------------
-
-
-def gather(data: NDArray[np.uint8], starts: Positions, ends: Positions) -> Any:
-    """A binary array of the bytes from each start to its end. They come in order and do not overlap.
-
-    The whole of ``data`` is one binary array, in which wanted slices and the gaps between them alternate; one C++ loop
-    then takes every second.
-    """
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.binary())
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2], bounds[1::2] = starts, ends
-    slices = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
-    )
-    return slices.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def key_column(data: NDArray[np.uint8], entries: Entries, count: int) -> Any:
