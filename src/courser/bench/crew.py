@@ -27,8 +27,8 @@ from courser.bench.channel import (
 )
 
 _COMMAND = (sys.executable, "-P", "-m", "courser.bench.worker")
-_PATIENCE = 5.0
-"""Seconds that a worker may take to go home."""
+_PATIENCE = 30.0
+"""Seconds that a worker may take to go home: a moment, unless the machine has more to do than it can."""
 _ERROR_SIZE_MAX = 4096
 _STEP = 1.0
 
