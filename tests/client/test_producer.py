@@ -142,6 +142,19 @@ async def test_many_at_once(client: Any) -> None:
     assert {message.id for message in messages if message.key == b"k"} == {5}
 
 
+async def test_many_at_once_are_as_many_batches_as_one_by_one(client: Any, sends: Sends) -> None:
+    payloads = [b"%d" % number * 100 for number in range(250)]
+    async with client.producer(PLACE, partitioning=0, batch_count=100, batch_size=20_000, linger=60) as producer:
+        for payload in payloads:
+            await producer.send(payload)
+    one_by_one = list(sends.sizes)
+    async with client.producer(PLACE, partitioning=1, batch_count=100, batch_size=20_000, linger=60) as producer:
+        await producer.send_many(payloads)
+    assert sends.sizes == [*one_by_one, *one_by_one]
+    assert len(one_by_one) > 3
+    assert [message.payload for message in (await everything(client))[1]] == payloads
+
+
 async def test_times_that_are_far_apart_do_not_meet_in_one_batch(client: Any, sends: Sends) -> None:
     async with client.producer(PLACE, partitioning=0, linger=60) as producer:
         for timestamp in (None, 7, 8, None, 9):

@@ -222,6 +222,8 @@ class Producer:
     async def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
         """Hand several messages over, as ``send`` does."""
         for message in messages:
+            if type(message) is bytes and key is None and self._takes(message):
+                continue
             if isinstance(message, SendMessage):
                 await self.send(
                     message.payload,
@@ -232,6 +234,18 @@ class Producer:
                 )
             else:
                 await self.send(message, key=key)
+
+    def _takes(self, payload: bytes) -> bool:
+        """Put a message with the others if nothing has to be looked at and it does not make the batch full."""
+        parcel = self._current
+        if parcel is None or len(parcel.payloads) >= self._last_number:
+            return False
+        size = parcel.size + FRAME_HEADER_SIZE + len(payload)
+        if size > self._batch_size:
+            return False
+        parcel.payloads.append(payload)
+        parcel.size = size
+        return True
 
     async def flush(self) -> None:
         """Send what is waiting, and return when everything is acknowledged.
