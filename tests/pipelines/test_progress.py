@@ -12,7 +12,7 @@ import pytest
 from courser.pipelines.locking import this_process
 from courser.pipelines.metrics import MetricsServer, render
 from courser.pipelines.progress import offsets_of, parse_progress
-from courser.pipelines.state_folder import StateFolder, Status, all_statuses, state_home
+from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
 
 RECORD = {
     "batchId": 4,
@@ -157,7 +157,7 @@ def test_a_stop_is_asked_for_through_the_folder(tmp_path: Path) -> None:
 
 
 def test_where_the_folder_is() -> None:
-    assert state_home({"COURSER_STATE_HOME": "/a", "XDG_STATE_HOME": "/b"}) == Path("/a/pipelines")
-    assert state_home({"XDG_STATE_HOME": "/b", "HOME": "/c"}) == Path("/b/courser/pipelines")
-    assert state_home({"HOME": "/c"}) == Path("/c/.local/state/courser/pipelines")
-    assert os.fspath(state_home({"HOME": "/c"})).endswith("pipelines")
+    assert pipelines_home({"COURSER_STATE_HOME": "/a", "XDG_STATE_HOME": "/b"}) == Path("/a/pipelines")
+    assert pipelines_home({"XDG_STATE_HOME": "/b", "HOME": "/c"}) == Path("/b/courser/pipelines")
+    assert pipelines_home({"HOME": "/c"}) == Path("/c/.local/state/courser/pipelines")
+    assert os.fspath(pipelines_home({"HOME": "/c"})).endswith("pipelines")

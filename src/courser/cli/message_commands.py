@@ -5,7 +5,7 @@ import click
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style
 from courser.cli.naming import PARTITION, Place, identifier, topic_argument
-from courser.cli.payloads import OUTPUT_KINDS
+from courser.cli.payloads import payload_kind_option
 from courser.cli.records import emit_deed
 from courser.cli.send_commands import send_command
 from courser.cli.server_options import server_command
@@ -38,14 +38,7 @@ __all__ = ["flush_command", "poll_command", "send_command"]
 )
 @click.option("-a", "--auto-commit", is_flag=True, help="Store the offset of the last message.")
 @click.option("-s", "--show-headers", is_flag=True, help="Show headers too (JSON and CSV always have them).")
-@click.option(
-    "--as",
-    "payload_kind",
-    type=click.Choice(OUTPUT_KINDS),
-    default="auto",
-    show_default=True,
-    help="How payloads are shown.",
-)
+@payload_kind_option
 def poll_command(
     *,
     place: Place,

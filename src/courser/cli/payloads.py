@@ -12,6 +12,15 @@ from courser.records.user_headers import HeaderKind, UserHeader
 INPUT_KINDS = ("text", "json", "hex")
 OUTPUT_KINDS = ("auto", "text", "json", "hex")
 
+payload_kind_option = click.option(
+    "--as",
+    "payload_kind",
+    type=click.Choice(OUTPUT_KINDS),
+    default="auto",
+    show_default=True,
+    help="How payloads are shown.",
+)
+
 _INTEGERS = {kind.name.lower(): kind for kind in HeaderKind if "INT" in kind.name}
 
 

@@ -27,7 +27,7 @@ from courser.pipelines.failing import kind_of
 from courser.pipelines.metrics import HOST, MetricsServer, render
 from courser.pipelines.resetting import reset
 from courser.pipelines.running import Runner, default_master
-from courser.pipelines.state_folder import StateFolder, Status, all_statuses, state_home
+from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
 from courser.spark.failures import one_line
 from courser.storage.local_clock import SystemClock
 
@@ -107,7 +107,7 @@ def run_command(
         with _explained():
             refuse_endless_groups(definition)
     prepare_spark(*_extras(definitions))
-    folder = home or state_home()
+    folder = home or pipelines_home()
     view = make_view(output, is_terminal=sys.stdout.isatty())
     with _explained(), ExitStack() as stack:
         where = master or default_master(definitions, os.environ, os.cpu_count() or 1)
@@ -210,7 +210,7 @@ def _plan(definitions: Sequence[Definition], master: str) -> list[list[str]]:
     from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
 
     prepare_spark(*_extras(definitions))
-    log = state_home() / "check.txt"
+    log = pipelines_home() / "check.txt"
     with spark_failures(log):
         spark = spark_session("courser check", master, definitions[0].spark, log=log)
         try:
@@ -232,7 +232,7 @@ def _finding_record(findings: Findings, columns: list[str]) -> Record:
 @output_option
 def list_command(*, home: Path | None, output: str) -> None:
     """List the pipelines that run, or ran, on this machine."""
-    records = (record_of(status) for status in all_statuses(home or state_home()))
+    records = (record_of(status) for status in all_statuses(home or pipelines_home()))
     emit_list(STATUS_LIST_FIELDS, records, output, empty="no pipeline has run here yet")
 
 
@@ -242,7 +242,7 @@ def list_command(*, home: Path | None, output: str) -> None:
 @output_option
 def status_command(*, name: str, home: Path | None, output: str) -> None:
     """Show how a pipeline is: state, batch, rows, lag, bad rows, the last error. NAME may be its file."""
-    emit_thing(STATUS_FIELDS, record_of(_status_of(name, home or state_home())), output)
+    emit_thing(STATUS_FIELDS, record_of(_status_of(name, home or pipelines_home())), output)
 
 
 @click.command("stop", epilog=examples("courser pipeline stop orders_to_lake", exits=_EXITS))
@@ -252,7 +252,7 @@ def status_command(*, name: str, home: Path | None, output: str) -> None:
 @output_option
 def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -> None:
     """Ask a running pipeline to end, from any terminal, and wait until it has. NAME may be its file."""
-    folder = home or state_home()
+    folder = home or pipelines_home()
     status = _status_of(name, folder)
     if status.is_over or status.state_now == "killed":
         raise Failure(f"{status.name} does not run: it is {status.state_now}", "courser pipeline list shows what does")
@@ -292,7 +292,7 @@ def reset_command(*, name: str, to: str, home: Path | None, is_confirmed: bool, 
 
     The old checkpoint is kept. NAME may be the pipeline's file.
     """
-    definition = _definition_of(name, home or state_home())
+    definition = _definition_of(name, home or pipelines_home())
     confirm(f"begin a new checkpoint of {definition.name} at {to}", is_confirmed=is_confirmed)
     with _explained():
         report = reset(definition, to)

@@ -7,7 +7,7 @@ import click
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style, check_template
 from courser.cli.naming import Place, identifier, sought, topic_argument
-from courser.cli.payloads import OUTPUT_KINDS
+from courser.cli.payloads import payload_kind_option
 from courser.cli.quantity_words import LATEST, START
 from courser.cli.server_options import SERVER_EXITS, server_command
 from courser.cli.tailing import Reading, read, read_as_member
@@ -56,14 +56,7 @@ _USUAL_COUNT = 10
     help="Read as a member of this consumer group, and commit what was printed.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many messages.")
-@click.option(
-    "--as",
-    "payload_kind",
-    type=click.Choice(OUTPUT_KINDS),
-    default="auto",
-    show_default=True,
-    help="How payloads are shown.",
-)
+@payload_kind_option
 @click.option("--headers", "with_headers", is_flag=True, help="Show headers too (JSON and CSV always have them).")
 @click.option("--raw", "is_raw", is_flag=True, help="Only the bytes of the payloads, a line end behind each.")
 @click.option(

@@ -12,6 +12,7 @@ from typing import Any
 
 from courser.api.replies import SinkInfo
 from courser.errors import CourserError
+from courser.jobs.state_home import state_home
 from courser.lake.naming import folder_name
 from courser.lake.whole_files import write_whole
 
@@ -95,8 +96,4 @@ def open_book(path: Path, subject: dict[str, Any]) -> JobBook:
 
 def default_books(environment: Mapping[str, str]) -> Path:
     """Where the books of jobs lie if nobody says otherwise."""
-    if home := environment.get("COURSER_STATE_HOME"):
-        return Path(home) / "jobs"
-    if home := environment.get("XDG_STATE_HOME"):
-        return Path(home) / "courser" / "jobs"
-    return Path(environment.get("HOME") or Path.home()) / ".local" / "state" / "courser" / "jobs"
+    return state_home(environment) / "jobs"

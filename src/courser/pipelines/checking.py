@@ -56,13 +56,12 @@ def check_without_spark(definition: Definition, environment: Mapping[str, str] =
         start = checkpoint.start(definition.source.start)
         starting = start.timestamp or start.offsets
     refuse_endless_groups(definition)
-    source = definition.source
     return Findings(
         name=definition.name,
         file=str(definition.path),
         mode=definition.mode,
-        source=source.path if isinstance(source, FileSource) else str(source.place),
-        sink=f"{definition.sink.type} {definition.sink.place or definition.sink.path or ''}".strip(),
+        source=str(definition.source),
+        sink=str(definition.sink),
         generation=checkpoint.generation,
         is_fresh=checkpoint.is_fresh,
         starting=starting,

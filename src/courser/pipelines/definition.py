@@ -56,6 +56,9 @@ class TopicSource:
     with_headers: bool = False
     fail_on_data_loss: bool = True
 
+    def __str__(self) -> str:
+        return str(self.place)
+
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
@@ -67,6 +70,9 @@ class FileSource:
     delimiter: str = ","
     max_files_per_trigger: int | None = None
     on_bad_row: str = "fail"
+
+    def __str__(self) -> str:
+        return self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,9 @@ class Sink:
     partitioning: str | None = None
     create_partitions: int | None = None
     rows: int = 20
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.place or self.path or ''}".strip()
 
 
 @dataclass(frozen=True, slots=True)

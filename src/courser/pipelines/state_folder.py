@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from courser.jobs.state_home import state_home
 from courser.pipelines.locking import process_started
-
-STATE_VARIABLE = "COURSER_STATE_HOME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +84,9 @@ class Status:
 _FIELDS = {entry.name for entry in fields(Status)}
 
 
-def state_home(environment: Mapping[str, str] = os.environ) -> Path:
+def pipelines_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the folders of all pipelines are."""
-    if home := environment.get(STATE_VARIABLE):
-        return Path(home) / "pipelines"
-    if home := environment.get("XDG_STATE_HOME"):
-        return Path(home) / "courser" / "pipelines"
-    return Path(environment.get("HOME") or Path.home()) / ".local" / "state" / "courser" / "pipelines"
+    return state_home(environment) / "pipelines"
 
 
 @dataclass(frozen=True, slots=True)

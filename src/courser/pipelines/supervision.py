@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from courser.errors import ClientFailure
 from courser.model.clock import Clock
 from courser.pipelines.checkpoint import Checkpoint
-from courser.pipelines.definition import Definition, FileSource, TopicSource
+from courser.pipelines.definition import Definition, TopicSource
 from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.locking import this_process
 from courser.pipelines.origin import claim
@@ -84,8 +84,8 @@ class Supervisor:
             checkpoint=str(definition.checkpoint),
             generation=checkpoint.generation,
             mode="once" if once else "continuous",
-            source=_source_text(definition),
-            sink=_sink_text(definition),
+            source=str(definition.source),
+            sink=str(definition.sink),
             pid=me.pid,
             process_started=me.started,
             host=me.host,
@@ -260,14 +260,3 @@ def _plain(record: object) -> Mapping[str, object]:
     if isinstance(record, dict):
         return record
     raise ClientFailure(f"Spark's progress is a {type(record).__name__}: this version of it is not known")
-
-
-def _source_text(definition: Definition) -> str:
-    source = definition.source
-    return source.path if isinstance(source, FileSource) else str(source.place)
-
-
-def _sink_text(definition: Definition) -> str:
-    sink = definition.sink
-    where = sink.place or sink.path or ""
-    return f"{sink.type} {where}".strip()
