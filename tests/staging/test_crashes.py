@@ -23,6 +23,7 @@ from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
+from courser.storage import staged_file
 from courser.storage.staged_file import StagedFileWriter
 from courser.testing.faults import CrashMoment
 from courser.testing.files import FaultPlan, SimulatedCrash
@@ -417,6 +418,18 @@ async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(
     await life.server.restart(with_power_cut=True)
     await life.publish({0: 1})
     assert await life.seen() == Counter({(0, "a"): 1})
+
+
+async def test_the_kernel_is_asked_early_to_write_what_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_file, "_WRITEBACK_SIZE", 100)
+    life = Life(1, level="replicated")
+    await life.begin()
+    before = life.server.disk.calls["start_writeback"]
+    await life.stage()
+    assert life.server.disk.calls["start_writeback"] > before
+    await life.server.restart(with_power_cut=True)
+    await life.publish(dict.fromkeys(PARTS, life.attempt))
+    assert await life.seen() == EXPECTED
 
 
 # --- chance ---

@@ -54,7 +54,7 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 class StagedPart:
     """One part, as the server knows it."""
 
-    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "writer")
+    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "writeback", "writer")
 
     def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, touched_at: int) -> None:
         self.identity = identity
@@ -63,6 +63,8 @@ class StagedPart:
         self.touched_at = touched_at
         """When something was added to it, or when the server found it."""
         self.writer: StagedFileWriter | None = None
+        self.writeback: asyncio.Future[None] | None = None
+        """A hint to the kernel that is under way."""
         self.lock = asyncio.Lock()
         """Held while the disk works on it."""
 
@@ -181,6 +183,14 @@ class Staging:
         part.writer.append(target, batch)
         self.size += contents.file_size - before
         part.touched_at = self._clock.now()
+        self._hint(part, part.writer)
+
+    def _hint(self, part: StagedPart, writer: StagedFileWriter) -> None:
+        """Have the kernel begin to write, one hint at a time: it makes whoever asks wait for a busy disk."""
+        if part.writeback is not None and not part.writeback.done():
+            return
+        if (begin := writer.take_writeback()) is not None:
+            part.writeback = asyncio.get_running_loop().run_in_executor(self._pool, begin)
 
     async def _begin(self, identity: PartIdentity) -> StagedPart:
         """Make the file of a new part."""
@@ -242,6 +252,9 @@ class Staging:
     async def _finish(self, part: StagedPart) -> None:
         writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents)
         before = part.contents.file_size
+        if part.writeback is not None:
+            # The file is closed below.
+            await part.writeback
         try:
             await self._in_pool(partial(_finish_file, writer))
             await self._sync_names()

@@ -5,7 +5,7 @@ closing record says that nothing is missing. Written by one attempt, from front 
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -170,11 +170,20 @@ class StagedFileWriter:
         position = contents.file_size + RECORD_SIZE
         record = StagedBatch(target, contents.chunk_count, batch.count, position, size, body_hash)
         contents.add(record, checksum)
-        if contents.file_size - self._writeback_size >= _WRITEBACK_SIZE:
+
+    def take_writeback(self) -> Callable[[], None] | None:
+        """What asks the kernel to begin writing, if there is enough to write. It may have to wait for the disk."""
+        start, size = self._writeback_size, self.contents.file_size - self._writeback_size
+        if size < _WRITEBACK_SIZE:
+            return None
+        self._writeback_size = self.contents.file_size
+
+        def begin() -> None:
             # A hint: if the kernel does not take it, the sync does it all.
             with contextlib.suppress(OSError):
-                self._file.start_writeback(self._writeback_size, contents.file_size - self._writeback_size)
-            self._writeback_size = contents.file_size
+                self._file.start_writeback(start, size)
+
+        return begin
 
     def finish(self) -> None:
         """Write the closing record and sync. Blocks.
