@@ -141,3 +141,21 @@ def test_what_cannot_be_sent_is_said_before_anything_is(
     orders(0, 11).write_parquet(one)
     with pytest.raises(BookRefused, match="is changed since the job began"):
         run(spark, server, topic, [one], books)
+
+
+def test_names_are_no_patterns(spark: SparkSession, server: RunningServer, topic: str, tmp_path: Path) -> None:
+    orders(0, 5).write_ndjson(tmp_path / "orders[1].jsonl")
+    orders(5, 5).write_ndjson(tmp_path / "orders{1,2}*?.jsonl")
+    orders(90, 5).write_ndjson(tmp_path / "orders1.jsonl")
+    chosen = [tmp_path / "orders[1].jsonl", tmp_path / "orders{1,2}*?.jsonl"]
+    assert run(spark, server, topic, chosen, tmp_path / "books").message_count == 10
+    assert numbers_in(server, topic) == list(range(10))
+
+
+@pytest.mark.parametrize("name", ["_orders.jsonl", ".orders.jsonl"])
+def test_a_file_that_spark_does_not_see_is_refused(
+    name: str, spark: SparkSession, server: RunningServer, tmp_path: Path
+) -> None:
+    orders(0, 5).write_ndjson(tmp_path / name)
+    with pytest.raises(BackfillRefused, match="rename it"):
+        run(spark, server, "hidden", [tmp_path / name], tmp_path / "books")

@@ -4,6 +4,7 @@ The files are put together to steps, in the order of their names, and each step 
 is repeated under the same name goes on behind the last step that the server has (docs/spark/jobs.md).
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,6 +156,9 @@ def _find(places: Sequence[Path]) -> list[Path]:
             inside = (path for path in place.rglob("*") if path.is_file())
             found += [path for path in inside if not _is_hidden(path.relative_to(place))]
         elif place.is_file():
+            if _is_hidden(Path(place.name)):
+                # It would count as sent, without a single row.
+                raise BackfillRefused(f"Spark passes over files whose names begin like that of {place}: rename it")
             found.append(place)
         else:
             raise BackfillRefused(f"there is no file {place}")
@@ -239,7 +243,7 @@ class _Reading:
         if self.kind != "parquet":
             # A line that cannot be read stops the job: nobody would look for it later.
             reader = reader.option("mode", "FAILFAST")
-        rows = reader.load(names)
+        rows = reader.load([_literally(name) for name in names])
         if self.mapped.order is not None:
             rows = rows.orderBy(self._column(rows, self.mapped.order))
         return rows.select(*self._columns(rows))
@@ -264,6 +268,11 @@ class _Reading:
             hint = f'the closest is "{alike}"' if alike else f"there are {', '.join(rows.columns)}"
             raise BackfillRefused(f'the files have no column "{name}": {hint}')
         return f.col(f"`{name}`")
+
+
+def _literally(name: str) -> str:
+    """A file's name as Spark has to be told it: by itself it takes some letters for patterns."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", name)
 
 
 def _bytes(rows: DataFrame, column: Column, name: str) -> Column:
