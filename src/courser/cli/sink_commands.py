@@ -20,7 +20,7 @@ _FIELDS = (
     Field("is_open", "unfinished", rank=2),
     Field("published_at", "published", as_time, rank=1),
     Field("expires_at", "expires", as_time, rank=4),
-    Field("part_count", "staged parts", is_number=True),
+    Field("part_count", "parts", is_number=True),
     Field("staged_size", "staged", as_size, is_number=True),
 )
 _PART_FIELDS = (
