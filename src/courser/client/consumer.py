@@ -6,23 +6,23 @@ the partitions anew, reading goes on where it was, or where the partition's last
 """
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Self
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.client.commits import Commits
+from courser.client.consumed import ConsumedMessage, ConsumerSettings
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
+from courser.client.membership import Membership
 from courser.client.messages import Message
 from courser.client.polling import fields_of
 from courser.client.starting import Start, StartingPoint
 from courser.errors import (
-    AlreadyExists,
     ClientClosed,
     CourserError,
     ErrorCode,
@@ -35,54 +35,9 @@ from courser.model.identifiers import Consumer as Reader
 from courser.model.identifiers import Identifier
 from courser.model.messaging import PollingKind
 
-_log = logging.getLogger(__name__)
 _NOBODY = Reader(ConsumerKind.CONSUMER, 0)
 
-Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer reads."""
-
-    batch_count: int = 1000
-    """Messages of one poll."""
-    batch_size: int = 1024 * 1024
-    """Bytes of one poll; a single message may have more. At most two polls are held in memory."""
-    wait: float = 20.0
-    """Seconds that one request waits for messages, at most 20. Arrivals end it."""
-    commit: Literal["auto", "manual"] = "auto"
-    """``auto``: a message is committed after the body of the loop is done with it, together with others."""
-    commit_interval: float = 1.0
-    """Seconds between automatic commits; also when nothing is left to read, and at the end."""
-    sync_interval: float = 1.0
-    """Seconds after which a busy member asks which partitions are its own."""
-    on_gap: Literal["raise", "skip"] = "raise"
-    """What to do about messages that are gone or damaged."""
-    stop_at_end: bool = False
-    """Whether the iteration ends when nothing is left to read, instead of waiting for more."""
-    create_group: bool = True
-    """Whether a group that is not there is made."""
-
-    def __post_init__(self) -> None:
-        if min(self.batch_count, self.batch_size) < 1 or not 0 <= self.wait <= 20:
-            raise ValueError("a consumer's batch_count and batch_size are at least 1, its wait 0 to 20 seconds")
-        if self.commit not in ("auto", "manual") or self.on_gap not in ("raise", "skip"):
-            raise ValueError('a consumer\'s commit is "auto" or "manual", its on_gap "raise" or "skip"')
-
-
-class ConsumedMessage(Message, frozen=True):
-    """A message that a consumer read."""
-
-    committer: Committer | None = None
-
-    async def commit(self) -> bool:
-        """Store that this message, and all before it in its partition, are done with.
-
-        Returns False if the partition has become another member's: that one may read the message again.
-        """
-        assert self.committer is not None, "only a consumer makes such messages"
-        return await self.committer(self)
+__all__ = ["ConsumedMessage", "Consumer", "ConsumerSettings"]
 
 
 class Consumer:
@@ -108,10 +63,14 @@ class Consumer:
             raise ValueError("a member of a group has no name and no partitions of its own choice")
         self._link = link
         self._stream, self._topic = stream, topic
-        self._group = group
         self._reader = _reader_of(group, name)
         self._wanted = None if partitions is None else tuple(partitions)
         self.settings = settings or ConsumerSettings()
+        self._membership: Membership | None = None
+        if group is not None:
+            creates_group = self.settings.create_group
+            self._membership = Membership(link, (stream, topic), group, creates_group=creates_group)
+        self._commits = Commits(link, (stream, topic), self._reader)
         self._encryptor = encryptor
         begin: Start = start if start is not None else "first" if self._reader is None else "next"
         self._starting = StartingPoint(link, stream, topic, self._reader, begin)
@@ -124,11 +83,7 @@ class Consumer:
         """The next poll, asked for while the messages of the last one are looked at: partition and answer."""
         self._current: ConsumedMessage | None = None
         """What the body of the loop is busy with."""
-        self._done: dict[int, int] = {}
-        """By partition, the last offset that is done with and not committed."""
-        self._generation = 0
         self._connection_count = 0
-        self._synced_at = self._committed_at = 0.0
         self._is_open = self._is_closed = False
         self.skipped_count = 0
         """Offsets that were passed over because their messages are gone or damaged."""
@@ -150,12 +105,12 @@ class Consumer:
             return
         await self._link.open()
         self._connection_count = self._link.connection_count
-        if self._group is not None:
-            await self._join()
+        if self._membership is not None:
+            await self._membership.join(patient=False)
             await self._sync()
         else:
             await self._choose_partitions()
-        self._committed_at = asyncio.get_running_loop().time()
+        self._commits.stored_at = asyncio.get_running_loop().time()
         self._is_open = True
 
     async def __aenter__(self) -> Self:
@@ -175,6 +130,7 @@ class Consumer:
         if self._is_closed:
             return
         self._is_closed = True
+        self._commits.is_patient = False
         try:
             await self._drop_ahead()
             if self._is_open and self._link.is_connected:
@@ -182,9 +138,8 @@ class Consumer:
                     self._finish_current()
                 with suppress(CourserError):
                     await self.commit_done()
-                if self._group is not None:
-                    with suppress(CourserError):
-                        await self._link.request(c.LeaveConsumerGroup(self._stream, self._topic, self._group))
+                if self._membership is not None:
+                    await self._membership.leave()
         finally:
             await self._link.close()
 
@@ -328,7 +283,8 @@ class Consumer:
         positions = tuple(self._positions.items())
         wait = int(self.settings.wait * 1_000_000)
         reader = self._reader or _NOBODY
-        command = c.WaitForArrivals(reader, self._stream, self._topic, positions, self._generation, wait)
+        generation = self._membership.generation if self._membership is not None else 0
+        command = c.WaitForArrivals(reader, self._stream, self._topic, positions, generation, wait)
         try:
             reply = await self._link.request(command, patient=True)
         except NotAssigned:
@@ -338,7 +294,7 @@ class Consumer:
             await self._look_again()
             return
         assert isinstance(reply, r.Arrivals)
-        if reply.generation != self._generation:
+        if reply.generation != generation:
             await self._sync()
         elif not reply.partition_ids:
             await self._look_again()
@@ -361,14 +317,14 @@ class Consumer:
         if self._link.connection_count != self._connection_count:
             # The group was joined anew, and its generations may count from 1 again.
             await self._look_again(is_new_connection=True)
-        elif self._group is not None and now - self._synced_at >= self.settings.sync_interval:
+        elif self._membership is not None and now - self._membership.synced_at >= self.settings.sync_interval:
             await self._sync()
-        if self.settings.commit == "auto" and now - self._committed_at >= self.settings.commit_interval:
+        if self.settings.commit == "auto" and now - self._commits.stored_at >= self.settings.commit_interval:
             await self.commit_done()
 
     async def _look_again(self, *, is_new_connection: bool = False) -> None:
         self._connection_count = self._link.connection_count
-        if self._group is None:
+        if self._membership is None:
             await self._choose_partitions()
         else:
             await self._sync(is_doubtful=is_new_connection)
@@ -382,41 +338,12 @@ class Consumer:
             raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"the topic has no partition {missing[0]}")
         await self._assign(wanted)
 
-    async def _join(self) -> None:
-        assert self._group is not None
-        join = c.JoinConsumerGroup(self._stream, self._topic, self._group)
-        try:
-            await self._link.request(join, patient=self._is_open)
-        except NotFound as missing:
-            if (
-                missing.code is not ErrorCode.GROUP_NOT_FOUND
-                or not self.settings.create_group
-                or not isinstance(self._group, str)
-            ):
-                raise
-            with suppress(AlreadyExists):
-                await self._link.request(c.CreateConsumerGroup(self._stream, self._topic, self._group))
-            await self._link.request(join)
-
     async def _sync(self, *, is_doubtful: bool = False) -> None:
-        """Which partitions are this member's now."""
-        assert self._group is not None
-        command = c.SyncConsumerGroup(self._stream, self._topic, self._group)
-        try:
-            reply = await self._link.request(command, patient=True)
-        except (NotAssigned, NotFound):
-            # Dropped as silent, or the group was deleted: begin anew.
-            await self._join()
-            reply = await self._link.request(command, patient=True)
-            is_doubtful = True
-        assert isinstance(reply, r.Assignment)
-        self._synced_at = asyncio.get_running_loop().time()
-        if reply.generation == self._generation and not is_doubtful:
-            return
-        # After two rebalances at a time somebody else may have had these partitions in between.
-        is_doubtful = is_doubtful or reply.generation != self._generation + 1
-        self._generation = reply.generation
-        await self._assign(reply.partition_ids, is_doubtful=is_doubtful)
+        """Ask the group which partitions are this member's now."""
+        assert self._membership is not None
+        share = await self._membership.sync(is_doubtful=is_doubtful, patient=self._is_open)
+        if share is not None:
+            await self._assign(share.partition_ids, is_doubtful=share.is_doubtful)
 
     async def _assign(self, partition_ids: Sequence[int], *, is_doubtful: bool = False) -> None:
         """Drop the partitions that are another's, and begin those that are new."""
@@ -428,7 +355,7 @@ class Consumer:
             await self._drop_ahead()
         for partition_id in lost:
             del self._positions[partition_id]
-            self._done.pop(partition_id, None)
+            self._commits.forget(partition_id)
             self._cool(partition_id)
         if lost:
             self._buffer = deque(message for message in self._buffer if message.partition_id not in lost)
@@ -455,7 +382,7 @@ class Consumer:
         """The body of the loop is done with its message."""
         message, self._current = self._current, None
         if message is not None and self.commits_by_itself:
-            self._done[message.partition_id] = message.offset
+            self._commits.note(message.partition_id, message.offset)
 
     @property
     def commits_by_itself(self) -> bool:
@@ -466,34 +393,19 @@ class Consumer:
         """By partition, the last offset that is done with: to be committed with the next ones."""
         for partition_id, offset in offsets.items():
             if partition_id in self._positions:
-                self._done[partition_id] = offset
+                self._commits.note(partition_id, offset)
 
     async def commit_done(self) -> None:
         """Commit all messages that the body of the loop is done with."""
-        self._committed_at = asyncio.get_running_loop().time()
-        done, self._done = self._done, {}
-        if done:
-            await asyncio.gather(*(self._store(partition_id, offset) for partition_id, offset in done.items()))
+        await self._commits.store_all()
 
     async def commit(self, message: Message) -> bool:
         """What ``ConsumedMessage.commit`` does."""
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group has nowhere to store its offsets")
-        if self._done.get(message.partition_id, -1) <= message.offset:
-            self._done.pop(message.partition_id, None)
         if self._current is message:
             self._current = None
-        return await self._store(message.partition_id, message.offset)
-
-    async def _store(self, partition_id: int, offset: int) -> bool:
-        assert self._reader is not None
-        command = c.StoreConsumerOffset(self._reader, self._stream, self._topic, partition_id, offset)
-        try:
-            await self._link.request(command, patient=not self._is_closed)
-        except NotAssigned:
-            _log.info("partition %d was given to another member before offset %d was committed", partition_id, offset)
-            return False
-        return True
+        return await self._commits.store(message.partition_id, message.offset)
 
 
 def _reader_of(group: Identifier | None, name: Identifier | None) -> Reader | None:
