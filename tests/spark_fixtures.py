@@ -155,13 +155,21 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
             process.wait(PATIENCE)
 
 
+_WITH_PARENT = """\
+import ctypes, os, signal, sys
+# The kernel ends this process when the one that started it is gone: tests that are interrupted leave no cluster behind.
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def _start(cluster: Cluster, name: str, main_class: str, *arguments: str) -> "subprocess.Popen[bytes]":
     import pyspark  # noqa: PLC0415
 
     home = Path(pyspark.__file__).parent
     with (cluster.directory / f"{name}.log").open("wb") as output:
         return subprocess.Popen(
-            [home / "bin" / "spark-class", main_class, *arguments],
+            [sys.executable, "-c", _WITH_PARENT, home / "bin" / "spark-class", main_class, *arguments],
             cwd=cluster.directory,
             env=cluster.environment | {"SPARK_HOME": str(home)},
             stdin=subprocess.DEVNULL,
