@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ClientFailure
+from courser.lake import whole_files
 from courser.pipelines.checking import refuse_endless_groups
-from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, is_stateful, open_checkpoint
+from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint
 from courser.pipelines.definition import Definition, Start, Transform
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.locking import Lock, LockTaken, this_process
@@ -160,3 +161,14 @@ def test_groups_that_are_never_finished_are_refused(sql: str, is_refused: bool, 
     with pytest.raises(TransformRefused, match="no group is ever finished") if is_refused else nullcontext():
         refuse_endless_groups(endless)
     refuse_endless_groups(replace(endless, transform=Transform(sql, ("at", "1 minute"))))
+
+
+def test_a_new_generation_is_durable_before_it_is_the_one_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(whole_files, "sync_folder", synced.append)
+    fresh = begin_generation(tmp_path, Start("latest"))
+    # The folder's name, what is in it, and then the word that it is in use.
+    assert synced == [tmp_path, fresh.folder, tmp_path]
+    assert open_checkpoint(tmp_path) == fresh

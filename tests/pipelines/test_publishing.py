@@ -108,7 +108,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
         return call
 
-    for name in ("write_text", "_remove", "make_folders", "sync_folder", "_forget_older"):
+    for name in ("write_whole", "_remove", "make_folders", "sync_folder", "_forget_older"):
         monkeypatch.setattr(publishing, name, counting(getattr(publishing, name)))
     yield counter
 

@@ -7,7 +7,6 @@ A reset makes the next generation, and keeps all older ones.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
+from courser.lake.whole_files import write_whole
 from courser.pipelines.definition import Definition, FileSource, Start
 
 _STATEFUL = re.compile(
@@ -93,7 +93,7 @@ class Checkpoint:
         if not self.is_fresh and (changes := list(_changes(old, new))):
             raise ResetNeeded(definition, changes)
         if write:
-            write_text(path, json.dumps(new, indent=1, sort_keys=True))
+            write_whole(path, json.dumps(new, indent=1, sort_keys=True).encode())
 
     def last_offsets(self) -> str | None:
         """Where the last finished batch ends, as the source wrote it; None if there is none."""
@@ -125,9 +125,8 @@ def begin_generation(path: Path, start: Start) -> Checkpoint:
     """Make the next generation, which begins at ``start``, the one in use. The lock must be held."""
     numbers = [int(found[1]) for entry in _entries(path) if (found := re.fullmatch(r"generation-(\d+)", entry))]
     fresh = Checkpoint(path, max([open_checkpoint(path).generation, *numbers]) + 1)
-    fresh.folder.mkdir(parents=True)
-    write_text(fresh.folder / "start.json", json.dumps(asdict(start)))
-    write_text(path / "current", f"{fresh.generation}\n")
+    write_whole(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
+    write_whole(path / "current", f"{fresh.generation}\n".encode())
     return fresh
 
 
@@ -192,19 +191,3 @@ def _batches(folder: Path) -> list[int]:
 
 def _entries(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a small file in one durable step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.pipelines.checkpoint import write_text
+from courser.lake.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ def check_origin(lake: Path, wanted: Origin) -> bool:
 def claim(lake: Path, wanted: Origin) -> None:
     """Leave a note that the lake is this topic's. Raises ``LakeTaken``."""
     if not check_origin(lake, wanted):
-        write_text(note_path(lake), json.dumps(asdict(wanted)))
+        write_whole(note_path(lake), json.dumps(asdict(wanted)).encode())

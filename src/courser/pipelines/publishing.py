@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.lake.naming import range_file_name
-from courser.lake.whole_files import make_folders, sync_folder
-from courser.pipelines.checkpoint import write_text
+from courser.lake.whole_files import make_folders, sync_folder, write_whole
 from courser.pipelines.replacing import cut, hulls_of, is_within, older_files
 from courser.pipelines.staging import StagedFile
 
@@ -81,7 +80,7 @@ def publish(
                 earlier.add(name)
             else:
                 cuts.append((old, hulls[part]))
-    write_text(path, json.dumps(sorted({*moves, *earlier})))
+    write_whole(path, json.dumps(sorted({*moves, *earlier})).encode())
     for name in sorted(earlier - moves.keys()):
         _remove(lake / name)
     for old, hull in cuts:
@@ -90,7 +89,7 @@ def publish(
         make_folders((lake / name).parent)
         place.replace(lake / name)
         sync_folder((lake / name).parent)
-    write_text(path, json.dumps(sorted(moves)))
+    write_whole(path, json.dumps(sorted(moves)).encode())
     _forget_older(lists, batch)
     return Published(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
 
