@@ -1,10 +1,12 @@
 """A lake whose files are named after offsets takes the messages of one topic."""
 
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from courser.lake.naming import range_file_name
 from courser.pipelines.checking import check_without_spark
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.origin import LakeTaken, Origin, check_origin, claim, note_path
@@ -14,21 +16,36 @@ from tests.servers import RunningServer
 ORDERS = Origin("shop/orders", "01")
 
 
-def test_the_first_topic_stays_the_only_one(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    assert not check_origin(lake, ORDERS)
-    claim(lake, ORDERS)
+PAYMENTS = Origin("shop/payments", "02")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Of orders, with one file."""
+    folder = tmp_path / "lake"
+    assert not check_origin(folder, ORDERS)
+    claim(folder, ORDERS)
+    (folder / "_partition=0").mkdir(parents=True)
+    (folder / "_partition=0" / range_file_name(0, 9)).touch()
+    return folder
+
+
+def test_the_first_topic_stays_the_only_one(lake: Path) -> None:
     claim(lake, ORDERS)
     with pytest.raises(LakeTaken, match='holds messages of topic "shop/orders"'):
-        claim(lake, Origin("shop/payments", "02"))
+        claim(lake, PAYMENTS)
     assert check_origin(lake, ORDERS)
-    assert not lake.exists()
 
 
-def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
-    claim(tmp_path / "lake", ORDERS)
+def test_a_topic_that_was_made_anew_is_another_one(lake: Path) -> None:
     with pytest.raises(LakeTaken, match='an earlier topic "shop/orders", which was deleted'):
-        claim(tmp_path / "lake", Origin("shop/orders", "02"))
+        claim(lake, Origin("shop/orders", "02"))
+
+
+def test_a_lake_that_was_emptied_is_nobodys(lake: Path) -> None:
+    shutil.rmtree(lake)
+    claim(lake, PAYMENTS)
+    assert check_origin(lake, PAYMENTS)
 
 
 @pytest.fixture
@@ -47,10 +64,10 @@ def bare_scene(tmp_path: Path, server: RunningServer) -> Scene:
     ],
     ids=["lake", "table", "another folder", "quarantine", "rows of a query"],
 )
-def test_a_check_finds_out(source: str, sink: str, is_taken: bool, bare_scene: Scene) -> None:
+def test_a_check_finds_out(source: str, sink: str, is_taken: bool, bare_scene: Scene, lake: Path) -> None:
+    assert lake.parent == bare_scene.folder
     topic = bare_scene.folder.name
     bare_scene.make_topic(topic)
-    claim(bare_scene.folder / "lake", ORDERS)
     path = bare_scene.define("p", f'[source]\nstream = "{STREAM}"\ntopic = "{topic}"\n{source}\n[sink]\n{sink}\n')
     with pytest.raises(LakeTaken) if is_taken else nullcontext():
         check_without_spark(load_definition(path), {})

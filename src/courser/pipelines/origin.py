@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
+from courser.lake.naming import PARQUET_SUFFIX
 from courser.lake.whole_files import write_whole
 
 
@@ -30,7 +31,7 @@ class LakeTaken(ClientFailure):
             other = f"an earlier {other}, which was deleted"
         super().__init__(
             f'{lake} holds messages of {other}: its files are named after offsets, and those of "{wanted.topic}" '
-            "would take their place; name another folder"
+            "would take their place; name another folder, or empty this one"
         )
 
 
@@ -40,12 +41,14 @@ def note_path(lake: Path) -> Path:
 
 
 def check_origin(lake: Path, wanted: Origin) -> bool:
-    """Whether the note is there. Raises ``LakeTaken`` if it names another topic."""
+    """Whether the lake is noted as this topic's; False if it is nobody's. Raises ``LakeTaken`` if it is another's."""
     with suppress(FileNotFoundError):
         known = Origin(**json.loads(note_path(lake).read_text("utf-8")))
-        if known.uuid != wanted.uuid:
+        if known.uuid == wanted.uuid:
+            return True
+        # Whoever has emptied the folder wants to begin anew.
+        if any(lake.rglob(f"*{PARQUET_SUFFIX}")):
             raise LakeTaken(lake, known, wanted)
-        return True
     return False
 
 
