@@ -10,6 +10,7 @@ import pytest
 from courser.errors import DiskFull, InvalidOffset, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.durable_files import make_directories
 from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey
@@ -19,7 +20,7 @@ from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan
 from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from courser.testing.simulation_setup import small_numbers
 from tests.crash.outcomes import after_power_cuts
-from tests.storage.engine import SMALL, Engine, durability, numbered
+from tests.storage.engine import SMALL, Engine, batch_of, durability, messages_of, numbered
 
 KEY = ConsumerKey(ConsumerKind.CONSUMER, b"1")
 SYNCED = replace(SMALL, durability=durability(Durability.SYNCED))
@@ -311,3 +312,22 @@ def test_a_directory_that_is_there_already_is_synced_all_the_same() -> None:
         make_directories(disk, path, below=Path("/data"))
         disk.power_cut()
         assert disk.list_directory(path) == []
+
+
+def test_a_refused_batch_that_lacks_nothing_but_zeros_does_not_come_back_at_an_offset_that_was_given_again() -> None:
+    engine = Engine(WRITTEN)
+    engine.fill(1)
+    engine.sync()
+    refused = batch_of(b"refused" + bytes(100))
+    full_disk(engine, room=BATCH_HEADER_SIZE + len(refused.body) - 50)
+    with pytest.raises(DiskFull):
+        engine.log.append(refused)
+    engine.disk.capacity = None
+    # It is larger: if the power fails, zeros may stand where the end of the refused one would be.
+    engine.append(batch_of(b"taken" * 100))
+    found = {
+        message.payload[:7]
+        for log in after_power_cuts(engine, count=500)
+        for message in messages_of(log.read(3, count=1, size_max=1000))
+    }
+    assert found == {b"takenta"}

@@ -251,7 +251,7 @@ class PartitionLog:
             if taken != size:
                 write_rest(file, position, buffers, taken)
         except OSError as error:
-            raise self._undo(segment, file, error) from error
+            raise self._undo(segment, file, error, may_lack_only_zeros=not body[-1]) from error
         segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
         self.writes.size += size
@@ -263,11 +263,13 @@ class PartitionLog:
         if self.failure is not None:
             raise PartitionReadOnly(self.directory, self.failure)
 
-    def _undo(self, segment: Segment, file: File, error: OSError) -> StorageFailure:
+    def _undo(self, segment: Segment, file: File, error: OSError, *, may_lack_only_zeros: bool) -> StorageFailure:
         """Cut a batch that was written in part, and say what to raise.
 
         If the power fails before the next sync, the cut may come undone: the part is then a torn tail like any other.
-        So that sync is needed even if no batch follows: a later segment does not count behind a torn tail.
+        So that sync is needed even if no batch follows: a later segment does not count behind a torn tail. One tail is
+        not torn: if all that is missing are zeros, the disk adds them, and the batch is whole, at offsets that others
+        have by then. So that cut is made durable at once, before they are given again.
         """
         self.marks.withdraw()
         failure = storage_failure("write", file.path, error)
@@ -275,8 +277,12 @@ class PartitionLog:
             file.truncate(segment.size)
             segment.allocated_size = segment.size
             segment.has_unsynced_cut = True
+            if may_lack_only_zeros:
+                self.sync_file(file)
         except OSError as truncate_error:
             self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
+        except StorageFailure as sync_failure:
+            self.fail(str(sync_failure), is_sync=True)
         if not isinstance(failure, DiskFull):
             self.fail(str(failure))
         return failure
