@@ -238,6 +238,27 @@ def test_a_store_on_a_full_disk_is_refused_and_leaves_the_old_one(disk: FakeFile
     assert dict(table_on(disk, stop=StopKind.KILLED).items()) == {ONE: 3, LONG: 4}
 
 
+def test_a_refused_store_that_lacks_nothing_but_zeros_does_not_come_back_after_a_power_cut(
+    disk: FakeFileSystem,
+) -> None:
+    table = table_on(disk)
+    table.store(ONE, 1)
+    sync(table)
+    disk.plan = FaultPlan().shorten(take=GRANULE - 8).fail("write_at", errno.ENOSPC, call=2)
+    with pytest.raises(DiskFull):
+        table.store(ONE, 9)
+    disk.plan = FaultPlan()
+    # The file grows again, and what it holds there may be zeros.
+    assert not table.store(ONE, 2)
+    found = set()
+    for number in range(3000):
+        other = disk.clone(random.Random(number))
+        other.power_cut()
+        survived, _ = OffsetTable.load(other, PATH, 0, StopKind.CRASHED, keep_aside=nowhere)
+        found.add(survived.get(ONE))
+    assert found == {1, 2}
+
+
 # --- getting rid of history -----------------------------------------------------------------------------
 
 

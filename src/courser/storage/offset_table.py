@@ -6,7 +6,6 @@ any combination: a consumer then goes back, never forward, because a store that 
 before they are acknowledged. The file is written anew when most of it is history (``docs/formats/offsets.md``).
 """
 
-import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -285,11 +284,8 @@ class OffsetTable:
                 self._file, self._size = self._create(), GRANULE
             write_all(self._file, self._size, [record])
         except OSError as error:
-            # Half a record may stay behind if it cannot be cut; the next one covers it, a restart passes over it.
             if self._file is not None:
-                with contextlib.suppress(OSError):
-                    self._file.truncate(self._size)
-                self.has_unsynced = True
+                self._cut_back(self._file)
             raise storage_failure("write", self._path, error) from error
         self._size += len(record)
         self.has_unsynced = True
@@ -298,6 +294,22 @@ class OffsetTable:
                 self._since_rewrite = None
             else:
                 self._since_rewrite.append(record)
+
+    def _cut_back(self, file: File) -> None:
+        """Take away what is there of a record that was refused.
+
+        Durably, before another store: records end with zeros, and the file has zeros too where it grows again. So after
+        a power cut the refused one could be whole, and ahead of what was stored since.
+        """
+        self.has_unsynced = True
+        try:
+            if file.size() == self._size:
+                return
+            file.truncate(self._size)
+        except OSError:
+            # It stays behind; the next record covers it, a restart passes over it.
+            return
+        sync_file(file)
 
     def _create(self) -> File:
         # The first store of a partition: the file and its name are durable before anybody relies on them.
