@@ -186,6 +186,24 @@ def test_a_record_that_does_not_fit_on_the_disk_is_covered_by_the_next_one(
     assert reading.state.numbers.epoch == 1
 
 
+def test_a_refused_record_that_lacks_nothing_but_zeros_does_not_come_back_after_a_power_cut(
+    disk: FakeFileSystem,
+) -> None:
+    ledger = created(disk)
+    disk.plan = FaultPlan().shorten(take=RECORD_SIZE - 8).fail("write_at", errno.ENOSPC, call=2)
+    with pytest.raises(DiskFull):
+        ledger.record(start_offset=50, epoch=1, last_timestamp=0)
+    disk.plan = FaultPlan()
+    # The file grows again, and what it holds there may be zeros.
+    ledger.append(ledger.note(reserved_end=100), sync=False)
+    starts = set()
+    for number in range(3000):
+        other = disk.clone(random.Random(number))
+        other.power_cut()
+        starts.add(read(other).state.numbers.start_offset)
+    assert starts == {0}
+
+
 def test_a_failed_sync_is_an_error(disk: FakeFileSystem) -> None:
     ledger = created(disk)
     disk.plan = FaultPlan().fail("sync", errno.EIO)

@@ -355,13 +355,29 @@ class Ledger:
         try:
             write_all(file, position, [records])
         except OSError as error:
-            # Half a record at the end would be taken for a torn one, which it is: the next write covers it, or close.
+            self._cut_back(file, position)
             raise storage_failure("write", self._path, error) from error
         if sync:
             sync_file(file)
             self._is_unsynced = False
         file.close()
         self._record_count += len(records) // RECORD_SIZE
+
+    @staticmethod
+    def _cut_back(file: File, size: int) -> None:
+        """Take away what is there of a record that was refused.
+
+        Durably: records end with zeros, and the file has zeros too where it grows again. So after a power cut the
+        refused one could be whole.
+        """
+        try:
+            if file.size() <= size:
+                return
+            file.truncate(size)
+        except OSError:
+            # Half a record at the end would be taken for a torn one, which it is: the next write covers it, or close.
+            return
+        sync_file(file)
 
     def close(self) -> None:
         """Leave whole records only, and all of them durable: after a clean stop a torn one would be rot."""
