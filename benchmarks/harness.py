@@ -106,7 +106,7 @@ QUICK = Scale(
     claimed_size=100 * GIB,
     transcoding_seconds=5,
     spark_size=256 * MIB,
-    spark_backlog_size=1 * GIB,
+    spark_backlog_size=2 * GIB,
     spark_batch_count=12,
 )
 TINY = Scale(

@@ -147,7 +147,7 @@ def _source_keys() -> Iterator[Key]:
         'by partition as JSON: `{"0": 1200}`; those that are not named begin at their beginning',
     )
     yield key("max_messages_per_trigger", _COUNT, None, "topic: messages of one batch at most")
-    yield key("max_bytes_per_trigger", kinds.size(1), None, "topic: bytes of one batch at most; default: 256 MB")
+    yield key("max_bytes_per_trigger", kinds.size(1), None, "topic: bytes of one batch at most; default: 512 MiB")
     yield key("min_partitions", kinds.integer(1, 100_000), None, "topic: tasks of a batch at least")
     yield key("headers", kinds.BOOL, False, "topic: whether `_headers` is there; reading it costs time")
     yield key(

@@ -266,7 +266,9 @@ OPTIONS: tuple[Option, ...] = (
         "endingTimestamp", TIME, None, "End before the first message that was appended at this time or later.", BATCH
     ),
     Option("maxOffsetsPerTrigger", COUNT, None, "Messages of a micro-batch at most.", STREAM),
-    Option("maxBytesPerTrigger", SIZE, "256 MiB", "Bytes of a micro-batch, about.", STREAM),
+    # Four tasks of `maxBytesPerPartition`, and about a second on two cores: what Spark does once for each micro-batch,
+    # some 200 ms, is a small part of it, and a query that fails has not much to do again.
+    Option("maxBytesPerTrigger", SIZE, "512 MiB", "Bytes of a micro-batch, about.", STREAM),
     Option(
         "minOffsetsPerTrigger",
         COUNT,
