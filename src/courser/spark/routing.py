@@ -9,6 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from courser.records import layout
 from courser.spark.encoding import (
     Rows,
     binary_column,
@@ -25,6 +26,11 @@ from courser.spark.write_options import PAYLOAD_NAMES, WriteOptions
 
 _COLLECTED_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of rows that a task holds back for fuller batches, over all partitions."""
+
+
+_BODY_SIZE_MAX = layout.BATCH_SIZE_MAX - layout.BATCH_HEADER_SIZE
+_SLACK_PART = 8
+"""A batch may be larger or smaller than wanted by one part in so many, if it ends with an Arrow batch then."""
 
 
 class Destination(NamedTuple):
@@ -55,6 +61,8 @@ class Router:
         """``first_turn``: where balanced writes begin, another one for each task."""
         self._options = options
         self._partition_count = partition_count
+        # A few rows more or less do not matter, but joining those of two Arrow batches copies all of them.
+        self._slack = max(min(options.batch_size // _SLACK_PART, _BODY_SIZE_MAX - options.batch_size), 0)
         self._turn = first_turn
         self._collected: dict[Destination, _Collected] = {}
         self._size = 0
@@ -93,7 +101,10 @@ class Router:
             collected = self._collected.setdefault(destination, _Collected())
             begin = int(ends[start - 1]) if start else 0
             room = self._options.batch_size - collected.size
-            end = max(int(np.searchsorted(ends, begin + room, side="right")), start)
+            if int(ends[-1]) - begin <= room + self._slack:
+                end = len(rows)
+            else:
+                end = max(int(np.searchsorted(ends, begin + room, side="right")), start)
             if end == start and not collected.size:
                 # A message that is larger than a batch should be.
                 end = start + 1
@@ -103,7 +114,7 @@ class Router:
                 collected.size += size
                 self._size += size
                 start = end
-            if start < len(rows) or collected.size >= self._options.batch_size:
+            if start < len(rows) or collected.size >= self._options.batch_size - self._slack:
                 yield self._release(destination)
 
     def _release(self, destination: Destination) -> Ready:
