@@ -4,25 +4,28 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 from pathlib import Path
+from typing import Any
 
 _PATIENCE = 60.0
 """Seconds that the kernel gets to end what was killed."""
 
 
-def kill_session(leader: int) -> None:
-    """Kill what is left of a session, and wait until the last process is gone.
+def kill_session(leader: "subprocess.Popen[Any]") -> None:
+    """Kill a process that began a session, with all that came of it, and wait until the last one is gone.
 
     Children of a runner of Spark share its session but not its process group, and live on for a while when it is
     killed: Java until it notices, PySpark's daemon and its workers until they notice that Java is gone.
     """
-    while found := _handles_of(leader):
+    while found := _handles_of(leader.pid):
         for handle in found:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         for handle in found:
             assert select.select([handle], [], [], _PATIENCE)[0], "a process outlives SIGKILL"
             os.close(handle)
+    leader.wait(_PATIENCE)
 
 
 def _handles_of(session: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from courser.spark.session import prepare_environment
 from tests.jobs.topics import all_messages, connected, facts_of, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb, offsets_by_polars
 from tests.servers import ROOT, RunningServer
+from tests.sessions import kill_session
 from tests.spark_fixtures import running_cluster
 
 PATIENCE = 240.0
@@ -65,36 +65,6 @@ def kill_when(process: "subprocess.Popen[bytes]", moment: Callable[[], bool]) ->
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.002)
     kill_session(process)
-
-
-def kill_session(leader: "subprocess.Popen[bytes]") -> None:
-    """Kill a process and all that came of it, and wait until the last one is gone.
-
-    They share a session, but not a process group: PySpark's daemon makes its own, and its workers may go on writing
-    until it notices that Java is gone.
-    """
-    while found := processes_of(leader.pid):
-        for handle in found:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-        for handle in found:
-            assert select.select([handle], [], [], PATIENCE)[0], "a process outlives SIGKILL"
-            os.close(handle)
-    leader.wait(PATIENCE)
-
-
-def processes_of(session: int) -> list[int]:
-    """Handles of the living processes of a session: unlike numbers, they do not come to mean another process."""
-    handles = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-            handle = os.pidfd_open(int(place.name))
-            # Behind the name, which may hold anything: state, parent, group, session.
-            state, _, _, found, *_ = (place / "stat").read_text().rpartition(")")[2].split()
-            if int(found) == session and state not in "ZX":
-                handles.append(handle)
-            else:
-                os.close(handle)
-    return handles
 
 
 def test_an_export_that_is_killed_between_files(spark: SparkSession, server: RunningServer, tmp_path: Path) -> None:

@@ -43,8 +43,7 @@ def end_of(scene: Scene, runner: "subprocess.Popen[str]") -> int:
     except subprocess.TimeoutExpired:
         raise AssertionError(f"the run does not end:\n{output_of(scene)}") from None
     finally:
-        kill_session(runner.pid)
-        runner.wait()
+        kill_session(runner)
 
 
 def output_of(scene: Scene) -> str:

@@ -39,8 +39,7 @@ def kill_when(scene: Scene, runner: "subprocess.Popen[str]", moment: Callable[[]
             assert time.monotonic() < deadline, f"the moment does not come:\n{output_of(scene)}"
         runner.kill()
     finally:
-        kill_session(runner.pid)
-        runner.wait()
+        kill_session(runner)
 
 
 def define(scene: Scene, orders: str, copy: str, *, is_raw: bool = False) -> list[str]:
