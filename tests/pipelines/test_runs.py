@@ -241,10 +241,15 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(scene: Scene) -> None:
     (status,) = scene.run(path)
     assert status.state == "failed"
     assert status.error is not None
+    assert "an earlier topic" in status.error
+    # Another lake is not enough: the checkpoint is of the old topic too.
+    path.write_text(path.read_text().replace('path = "lake"', 'path = "lake2"'))
+    (status,) = scene.run(path)
+    assert status.state == "failed"
+    assert status.error is not None
     assert "deleted and created again" in status.error
     definition = load_definition(path)
     reset(definition, "earliest")
-    path.write_text(path.read_text().replace('path = "lake"', 'path = "lake2"'))
     assert [status.state for status in scene.run(path)] == ["finished"]
     assert scene.count("lake2", "id") == once(range(20, 60))
     assert open_checkpoint(definition.checkpoint).generation == 2
