@@ -1,7 +1,8 @@
 """Courser's own client beside the wire-level load generator, which sends one prepared request again and again.
 
-The load generator does nothing per message. The producer takes every message by itself, packs it, hashes it; bulk polls
-hand out whole batches. Both run on the event loop that programs get from ``asyncio.run``.
+The load generator does nothing per message, and asks for one batch of a thousand messages at a time, into one buffer.
+The producer takes every message by itself, packs it, hashes it, and has several batches under way; bulk polls hand out
+whole batches, about two at a time. Both run on the event loop that programs get from ``asyncio.run``.
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from courser.client.targets import Target as ServerTarget
 
 TOPIC = f"{PLACE.stream}/client"
 FRAME_SIZE = 48
-POLL_SIZE = 4 * 1024 * 1024
 CONSUMED_COUNT_MAX = 200_000
 
 
@@ -80,7 +80,7 @@ async def _bulk(client: Client, total: int) -> tuple[float, float]:
         received, offset, begin = 0, 0, time.perf_counter()
         while offset < total:
             strategy = PollingStrategy.Offset(offset)
-            batches = await client.poll_batches(TOPIC, None, 0, strategy, size_max=POLL_SIZE)
+            batches = await client.poll_batches(TOPIC, None, 0, strategy)
             offset = batches.next_offset or total
             received += batches.size
             if is_table:

@@ -26,8 +26,8 @@ from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
 from courser.records.batch import Batch
 
-POLL_SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of one answer, unless told otherwise."""
+POLL_SIZE_MAX = 2 * 1024 * 1024
+"""Bytes of one answer, unless told otherwise: larger ones leave the processor's caches before anybody looks at them."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
 
 
