@@ -121,7 +121,7 @@ START = Progress(UUID, {0: 0}).as_json()
 
 
 def test_spark_gets_the_one_limit_that_it_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reader_of(Known(1), monkeypatch).getDefaultReadLimit() == ReadMaxBytes(256 * 2**20)
+    assert reader_of(Known(1), monkeypatch).getDefaultReadLimit() == ReadMaxBytes(512 * 2**20)
     assert reader_of(Known(1), monkeypatch, maxOffsetsPerTrigger=5).getDefaultReadLimit() == ReadMaxRows(5)
 
 

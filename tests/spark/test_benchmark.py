@@ -28,6 +28,7 @@ def test_the_case_gives_figures_and_leaves_nothing_behind(
         "micro-batch of one message",
         "export to Parquet (zstd)",
         "write to a topic",
+        "the same with the logs synced",
         "session start",
     }
     for row in rows:
