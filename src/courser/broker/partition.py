@@ -181,9 +181,10 @@ class Partition:
         self._upkeep_at_size = size + (min(ahead, left) if left > 0 else ahead)
         self._segment_count = len(log.segments)
         self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
+        # First what allocates: the others would keep it waiting.
+        self._upkeep.wake()
         if left <= 0:
             self._syncs.wake()
-        self._upkeep.wake()
         self._writeback.wake()
 
     def _plan_writeback(self) -> Job | None:

@@ -95,6 +95,9 @@ class PartitionLog:
         self.reserved_end = self.ledger.state.numbers.reserved_end
         """Offsets below it may be confirmed before they are synced."""
         self.is_directory_unsynced = False
+        self.is_syncing = False
+        self.is_writing_back = False
+        """Whether a job of that kind is under way: the file system then keeps others waiting, for long."""
         self.synced_facts = self.ledger.state.progress
         """What the last sync made sure of, for the next recovery point."""
         self.writes = WriteCounters()

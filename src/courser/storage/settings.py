@@ -27,8 +27,8 @@ class LogSettings:
     durability: DurabilityPolicy = field(default_factory=DurabilityPolicy)
     allocation_min: int = 1 * _MIB
     """Bytes of the first allocation ahead: a thousand small partitions shall not fill a disk."""
-    allocation_max: int = 64 * _MIB
-    """Bytes of the largest one; each is twice the one before."""
+    allocation_max: int = 256 * _MIB
+    """Bytes of the largest one; each is twice what the segment holds."""
     writeback_size: int = 32 * _MIB
     """Bytes after which the kernel is asked to write back, so that it never has to stall a send to catch up."""
     recovery_point_size: int = 128 * _MIB

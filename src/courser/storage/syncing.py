@@ -32,11 +32,13 @@ def plan_sync(log: PartitionLog) -> Job | None:
         return None
     open_segment = log.open_segment
     facts = open_segment.facts() if open_segment is not None else None
+    log.is_syncing = True
 
     def run() -> None:
         _sync_in_order(log, [file for _, file, _ in unsynced], offsets_file, with_directory=is_directory_unsynced)
 
     def complete() -> None:
+        log.is_syncing = False
         if log.has_sync_failed:
             # The seal of a segment failed to sync what this sync may only seem to have synced.
             return
@@ -51,6 +53,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
             log.synced_facts = facts
 
     def fail(failure: StorageFailure) -> None:
+        log.is_syncing = False
         if not heals(failure):
             log.fail(str(failure), is_sync=True)
             return

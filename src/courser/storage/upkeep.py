@@ -163,7 +163,10 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     chunk = min(max(wanted, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
     size = min(chunk, settings.segment_size - position)
-    if segment.allocated_size - segment.size > chunk // 2 or size <= 0:
+    # Beside a sync or a write-back the file system makes an allocation wait, and sends wait for the allocation: a dozen
+    # milliseconds each time. So it comes before or after them, as long as there is room.
+    room = chunk // 8 if log.is_syncing or log.is_writing_back else chunk // 2
+    if segment.allocated_size - segment.size > room or size <= 0:
         return None
     file = segment.file
 
@@ -192,15 +195,18 @@ def plan_writeback(log: PartitionLog) -> Job | None:
     if end - start < log.settings.writeback_size:
         return None
 
-    def complete() -> None:
-        segment.writeback_size = end
+    log.is_writing_back = True
 
     def run() -> None:
         # Only a hint: a kernel that cannot follow it reports what is wrong at the next sync.
         with contextlib.suppress(OSError):
             file.start_writeback(start, end - start)
 
-    return _job(log, "write-back", run, complete)
+    def complete() -> None:
+        log.is_writing_back = False
+        segment.writeback_size = end
+
+    return Job("write-back", run, complete, lambda _failure: complete())
 
 
 def _plan_index_flush(log: PartitionLog) -> Job | None:
