@@ -26,8 +26,9 @@ from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
 from courser.records.batch import Batch
 
-POLL_SIZE_MAX = 2 * 1024 * 1024
-"""Bytes of one answer, unless told otherwise: larger ones leave the processor's caches before anybody looks at them."""
+POLL_SIZE_MAX = 3 * 1024 * 1024
+"""Bytes of one answer, unless told otherwise: two batches of a producer with its defaults fit in, whole, and more would
+leave the processor's caches before anybody looks at it."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
 
 
