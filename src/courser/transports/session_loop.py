@@ -106,8 +106,6 @@ class SessionLoop:
         self._codec: Codec | None = None
         self._frame_size: int | None = None
         """Of the frame that is being received."""
-        self._awaited_size = 0
-        """The same, once there is room for all of it: there is nothing to do before it is whole."""
         self.frame_since: int | None = None
         """When the first bytes of the frame that is being received came, on the monotonic clock."""
         self.unsent_since: int | None = None
@@ -122,11 +120,7 @@ class SessionLoop:
 
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
-        buffer = self._buffer
-        buffer.received(count)
-        if buffer.size < self._awaited_size:
-            # A part of a large frame, as most are.
-            return
+        self._buffer.received(count)
         if self._is_busy:
             self._control_flow()
         else:
@@ -175,12 +169,10 @@ class SessionLoop:
                 return head
         if buffer.size < size:
             self._frame_size = size
-            if buffer.fit(size):
-                self._awaited_size = size
+            buffer.fit(size)
             self._note_incomplete()
             return None
         self._frame_size = self.frame_since = None
-        self._awaited_size = 0
         return buffer.take(size)
 
     def _check_size(self, size: int) -> None:
