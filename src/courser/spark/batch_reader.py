@@ -1,8 +1,11 @@
 """A batch read: everything between two offsets of each partition, planned in the driver, read in tasks."""
 
+import gc
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -29,11 +32,22 @@ def read_task(task: InputPartition, options: ReadOptions, schema: StructType) ->
     # Spark makes a task of its own if there is nothing to read.
     if not isinstance(task, ReadTask):
         return
+    _spare_collections()
     rule = LossRule(options.name, fails=options.fail_on_data_loss)
     decoder = Decoder(arrow_schema(schema), stream=options.stream, topic=options.topic, size_max=options.batch_size)
     for span in task.spans:
         for piece in read_span(span, rule):
             yield from decoder.decode(piece.records, span.start, span.end)
+
+
+@cache
+def _spare_collections() -> None:
+    """Let the modules that are loaded out of the full collection that Spark's worker makes behind every task.
+
+    With pandas and pyarrow in memory that costs 70 ms each time, as much as reading 50 MB, or half of a micro-batch.
+    """
+    if TaskContext.get() is not None:
+        gc.freeze()
 
 
 class BatchReader(DataSourceReader):
