@@ -4,6 +4,7 @@ An exactly-once write is durable when it returns, in the staged parts; the logs 
 shown: the second one is what a load that goes on and on gets.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TASK_COUNT = 2
+_WARM_UP_COUNT = 2
 _STEP = 0.005
 """Seconds between two questions."""
 
@@ -30,11 +32,14 @@ def write_rows(
     ours: list[float] = []
     settled: list[float] = []
     direct: list[float] = []
-    # The first round of each kind is left out: Java is slow then.
-    for number in range(bench.scale.rounds + 1):
+    # The first rounds of each kind are left out: Java is slow then.
+    for number in range(bench.scale.rounds + _WARM_UP_COUNT):
+        # Dirty pages of what ran before cost a factor of three.
+        os.sync()
         seconds = [_seconds(lambda: rows.write.format("trivial").mode("append").save())]
         for delivery in ("exactly-once", "at-least-once"):
             name = f"written-{shape.name}-{delivery}-{number}"
+            os.sync()
             with connect_sync(server.target) as client:
                 client.create_topic(options["stream"], name, TASK_COUNT)
                 target = {name: options[name] for name in ("url", "stream")} | {"topic": name, "delivery": delivery}
@@ -46,7 +51,7 @@ def write_rows(
                     seconds.append(time.perf_counter() - begin)
                 # What was written must not slow the next round down.
                 client.delete_topic(options["stream"], name)
-        if number:
+        if number >= _WARM_UP_COUNT:
             for speeds, time_taken in zip((bare, ours, settled, direct), seconds, strict=True):
                 speeds.append(size / 1e6 / time_taken)
     dropping = "an Arrow writer that drops its rows"

@@ -203,6 +203,42 @@ async def test_a_crash_in_the_start_that_finishes_a_publish(level: str, seed: in
     print(f"{position - 1} positions")
 
 
+async def check_clients_that_go_on_after_a_kill(seed: int) -> int:
+    """The server is killed in the middle of staging; tasks finish what they have; the power fails behind the answer."""
+    source = random.Random(seed)
+    counting = Life(1, level="replicated")
+    await counting.begin()
+    plan = counting.server.disk.plan = CountingPlan()
+    await counting.stage()
+    published_count = 0
+    # All calls; then the sync of the last part again and again: a power cut has to take its messages from the log as
+    # well, before anybody misses it.
+    for position in [*range(1, plan.count + 1), *[plan.count - 1] * 20]:
+        life = Life(source.getrandbits(32), level="replicated")
+        await life.begin()
+        life.server.disk.plan = FaultPlan().crash_at(position, CrashMoment.BEFORE)
+        with contextlib.suppress(SimulatedCrash):
+            await life.stage()
+        await life.server.restart(with_power_cut=False)
+        try:
+            for part, chunks in PARTS.items():
+                await life.server.ask(c.FinishStage(c.StagedPartName(SINK, 0, part, life.attempt), len(chunks)))
+        except CourserError:
+            # Its tasks are run again.
+            pass
+        else:
+            await life.publish(dict.fromkeys(PARTS, life.attempt))
+            published_count += 1
+            await life.server.restart(with_power_cut=True)
+            assert await life.seen() == EXPECTED, f"call {position}"
+        life.server.broker.pool.shutdown()
+    return published_count
+
+
+async def test_parts_that_a_kill_left_unsynced_are_synced_before_they_count(seed: int) -> None:
+    assert await check_clients_that_go_on_after_a_kill(seed) >= 2
+
+
 # --- a disk that fails instead of dying ---
 
 

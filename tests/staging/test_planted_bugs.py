@@ -13,7 +13,12 @@ from courser.catalog import commands as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
-from tests.staging.test_crashes import Life, forget_what_cannot_be_synced, purge_right_behind_the_answer
+from tests.staging.test_crashes import (
+    Life,
+    check_clients_that_go_on_after_a_kill,
+    forget_what_cannot_be_synced,
+    purge_right_behind_the_answer,
+)
 from tests.staging.test_crashes import test_a_crash_at_every_call as crash_everywhere
 
 NOTICED = (AssertionError, CourserError)
@@ -27,6 +32,12 @@ async def nothing(*_: object) -> None:
 async def test_parts_that_are_not_synced_are_missed() -> None:
     with mock.patch.object(staged_file, "sync_file", return_value=None), pytest.raises(NOTICED):
         await crash_everywhere("persisted", True, 1)
+
+
+async def test_a_start_that_takes_an_unsynced_part_for_a_durable_one_is_noticed() -> None:
+    with mock.patch.object(staging.Staging, "_sync_found", return_value=None), pytest.raises(NOTICED):
+        for seed in range(5):
+            await check_clients_that_go_on_after_a_kill(seed)
 
 
 async def test_a_start_that_does_not_look_into_the_logs_publishes_twice() -> None:
@@ -55,7 +66,7 @@ async def test_parts_that_are_removed_before_the_logs_are_synced_are_missed() ->
     async def remove_first(publishing: Publishing, sink: Sink, publish: Publish) -> None:
         await publishing._redo.append(sink, publish)
         for part in publishing._staging._of_sink(sink.user_id, sink.name):
-            publishing._staging._drop(part)
+            await publishing._staging._drop(part)
         await publishing._redo.sync(publish)
         await publishing._catalog.submit(c.EndPublish(sink.name, publish.op))
 

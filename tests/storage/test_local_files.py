@@ -18,7 +18,7 @@ from courser.model.clock import Clock
 from courser.storage import local_files
 from courser.storage.files import DirectoryEntry, EntryKind, FileSystem, read_exactly, write_all
 from courser.storage.local_clock import SystemClock
-from courser.storage.local_files import LocalFile, LocalFileSystem, lock_directory
+from courser.storage.local_files import KernelCalls, LocalFile, LocalFileSystem, lock_directory
 
 HOLDER = """
 import sys
@@ -129,35 +129,43 @@ def test_a_file_system_that_cannot_but_wait_counts_as_cold(
     assert read_exactly(file, 0, 3) == bytearray(b"abc")
 
 
-@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_without_reservations_the_file_grows_all_the_same(
-    system: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def refuse(descriptor: int, position: int, size: int) -> None:
-        raise OSError(number, os.strerror(number))
+def allocating(path: Path, number: int) -> LocalFile:
+    """A file on a file system that answers every reservation with this error."""
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    file = system.open(tmp_path / "a", create=True)
+    def refuse(descriptor: int, mode: int, position: int, size: int) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    return LocalFile(path, os.open(path, os.O_RDWR | os.O_CREAT), KernelCalls(None, refuse))
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_without_reservations_nothing_is_written_instead(tmp_path: Path, number: int) -> None:
+    file = allocating(tmp_path / "a", number)
     file.write_at(0, [b"abc"])
     file.allocate(0, 10)
-    assert file.size() == 10
-    file.allocate(0, 5)
-    assert file.size() == 10
+    assert file.size() == 3
+    assert read_exactly(file, 0, 3) == bytearray(b"abc")
 
 
-def test_a_full_disk_is_told(system: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int, position: int, size: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"space") as caught:
-        system.open(tmp_path / "a", create=True).allocate(0, 10)
+        allocating(tmp_path / "a", errno.ENOSPC).allocate(0, 10)
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_write_back_is_optional(tmp_path: Path) -> None:
-    descriptor = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
-    LocalFile(tmp_path / "a", descriptor, None).start_writeback(0, 10)
+def test_reserved_space_is_zeros_behind_what_was_written(system: LocalFileSystem, tmp_path: Path) -> None:
+    file = system.open(tmp_path / "a", create=True)
+    file.write_at(0, [b"abc"])
+    file.allocate(0, 10)
+    assert read_exactly(file, 0, 10) == bytearray(b"abc" + bytes(7))
+
+
+def test_write_back_and_reservations_are_optional(tmp_path: Path) -> None:
+    file = LocalFile(tmp_path / "a", os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT), KernelCalls(None, None))
+    file.start_writeback(0, 10)
+    file.allocate(0, 10)
+    assert file.size() == 0
 
 
 def test_the_identity_is_that_of_the_kernel(system: LocalFileSystem, tmp_path: Path) -> None:
@@ -177,7 +185,7 @@ def test_a_library_without_statx_cannot_tell_mounts_apart(tmp_path: Path) -> Non
             raise AttributeError(name)
 
     assert local_files._read_mount_id(OldLibrary(None), tmp_path) == 0
-    assert local_files._find_writeback(OldLibrary(None)) is None
+    assert local_files._find_calls(OldLibrary(None)) == KernelCalls(None, None)
 
 
 def test_without_a_boot_id_nothing_is_claimed(

@@ -54,7 +54,7 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 class StagedPart:
     """One part, as the server knows it."""
 
-    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "writeback", "writer")
+    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "upkeep", "writer")
 
     def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, touched_at: int) -> None:
         self.identity = identity
@@ -63,8 +63,8 @@ class StagedPart:
         self.touched_at = touched_at
         """When something was added to it, or when the server found it."""
         self.writer: StagedFileWriter | None = None
-        self.writeback: asyncio.Future[None] | None = None
-        """A hint to the kernel that is under way."""
+        self.upkeep: asyncio.Future[None] | None = None
+        """Hints to the kernel that are under way."""
         self.lock = asyncio.Lock()
         """Held while the disk works on it."""
 
@@ -130,6 +130,8 @@ class Staging:
             try:
                 staged = read_staged_file(self._file_system, path)
                 if staged is not None and path == self._path_of(staged.identity) and self._is_wanted(staged.identity):
+                    if staged.contents.is_finished:
+                        self._sync_found(path)
                     found.append(StagedPart(staged.identity, path, staged.contents, self._clock.now()))
                 else:
                     # No header: the power failed before the first chunk was on the disk. Or it is published.
@@ -137,7 +139,17 @@ class Staging:
             except OSError as error:
                 # A part of a decided publish is missed by whoever finishes that; others are not worth a failed start.
                 _log.warning("staged part cannot be read path=%s reason=%s", path, error)
+        if found:
+            sync_directory(self._file_system, self.directory)
         return found
+
+    def _sync_found(self, path: Path) -> None:
+        """A kill may have come between the end of the part and its sync. Its client will not ask for another one."""
+        file = self._file_system.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _is_wanted(self, identity: PartIdentity) -> bool:
         """Whether a part can still be published, or is being published."""
@@ -183,14 +195,14 @@ class Staging:
         part.writer.append(target, batch)
         self.size += contents.file_size - before
         part.touched_at = self._clock.now()
-        self._hint(part, part.writer)
+        self._keep_up(part, part.writer)
 
-    def _hint(self, part: StagedPart, writer: StagedFileWriter) -> None:
-        """Have the kernel begin to write, one hint at a time: it makes whoever asks wait for a busy disk."""
-        if part.writeback is not None and not part.writeback.done():
+    def _keep_up(self, part: StagedPart, writer: StagedFileWriter) -> None:
+        """Have the kernel work ahead, one hint at a time: it makes whoever asks wait for a busy disk."""
+        if part.upkeep is not None and not part.upkeep.done():
             return
-        if (begin := writer.take_writeback()) is not None:
-            part.writeback = asyncio.get_running_loop().run_in_executor(self._pool, begin)
+        if (work := writer.take_upkeep()) is not None:
+            part.upkeep = asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _begin(self, identity: PartIdentity) -> StagedPart:
         """Make the file of a new part."""
@@ -252,9 +264,7 @@ class Staging:
     async def _finish(self, part: StagedPart) -> None:
         writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents)
         before = part.contents.file_size
-        if part.writeback is not None:
-            # The file is closed below.
-            await part.writeback
+        await _rest(part)
         try:
             await self._in_pool(partial(_finish_file, writer))
             await self._sync_names()
@@ -262,7 +272,7 @@ class Staging:
             # What a failed sync has lost is not known, and a second one may not tell.
             part.contents.is_finished = False
             self.size += part.contents.file_size - before
-            self._drop(part)
+            await self._drop(part)
             raise
         part.writer = None
         self.size += part.contents.file_size - before
@@ -319,15 +329,13 @@ class Staging:
                 continue
             async with part.lock:
                 if self._parts.get(part.identity) is part:
-                    self._drop(part)
+                    await self._drop(part)
 
-    def _drop(self, part: StagedPart) -> None:
+    async def _drop(self, part: StagedPart) -> None:
         """Forget a part and its file. Not synced: what a power cut brings back, a start removes, or it expires."""
         del self._parts[part.identity]
         self.size -= part.contents.file_size
-        if part.writer is not None:
-            part.writer.close()
-            part.writer = None
+        await _let_go(part)
         try:
             unlink_if_there(self._file_system, part.path)
         except OSError as error:
@@ -338,9 +346,7 @@ class Staging:
         while self._tasks:
             await asyncio.wait(self._tasks)
         for part in self._parts.values():
-            if part.writer is not None:
-                part.writer.close()
-                part.writer = None
+            await _let_go(part)
 
     # --- facts ---
 
@@ -393,6 +399,20 @@ class Staging:
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+async def _rest(part: StagedPart) -> None:
+    """Return when no hint is under way: it must not reach a file that has got the descriptor of this one."""
+    if part.upkeep is not None:
+        await asyncio.wait([part.upkeep])
+
+
+async def _let_go(part: StagedPart) -> None:
+    """Close its file."""
+    await _rest(part)
+    if part.writer is not None:
+        part.writer.close()
+        part.writer = None
 
 
 def _finish_file(writer: StagedFileWriter) -> None:

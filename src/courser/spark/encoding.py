@@ -274,24 +274,24 @@ def _make_batch(rows: Rows) -> Batch:
         heads["timestamp_delta"] = rows.times - origin
     body = _frames(heads, rows)
     fill_checksums(body, count)
-    return batch_of(origin, count, memoryview(body))
+    return batch_of(origin, count, body)
 
 
-def _frames(heads: NDArray[np.void], rows: Rows) -> bytearray:
-    """Headers, payloads and user headers of all messages, joined."""
+def _frames(heads: NDArray[np.void], rows: Rows) -> memoryview:
+    """Headers, payloads and user headers of all messages, joined in memory that can be written to."""
     count, size = len(rows), int(heads["payload_length"][0])
     if rows.blocks is None and (heads["payload_length"] == size).all():
         # All alike, as many are: two copies, and no loop.
-        body = bytearray(count * (layout.FRAME_HEADER_SIZE + size))
-        table = np.frombuffer(body, np.uint8).reshape(count, -1)
+        table = np.empty((count, layout.FRAME_HEADER_SIZE + size), np.uint8)
         table[:, : layout.FRAME_HEADER_SIZE] = heads.view(np.uint8).reshape(count, -1)
         table[:, layout.FRAME_HEADER_SIZE :] = np.frombuffer(_data(rows.payloads), np.uint8).reshape(count, size)
-        return body
+        return table.reshape(-1).data
     columns = [_fixed(heads, layout.FRAME_HEADER_SIZE), rows.payloads]
     if rows.blocks is not None:
         columns.append(rows.blocks)
     joined = pc.binary_join_element_wise(*columns, b"")
-    return bytearray(_data(joined))
+    data = _data(joined).cast("B")
+    return memoryview(bytearray(data)) if data.readonly else data
 
 
 def _fixed(values: NDArray[Any], width: int) -> Array:

@@ -24,6 +24,7 @@ from courser.spark.encoding import make_batches
 from courser.spark.errors import WriteFailed
 from courser.spark.routing import Ready, Router
 from courser.spark.topic_lookup import TopicLookup
+from courser.spark.worker_memory import spare_collections
 from courser.spark.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class TaskWritten(WriterCommitMessage):
 
 def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: Iterator[Any]) -> TaskWritten:
     """Bring the rows of one task to the server."""
+    spare_collections()
     connection = connection_to(options.target)
     lookup = TopicLookup(connection.sync, options)
     router = Router(options, lookup.partition_count, first_turn=part)

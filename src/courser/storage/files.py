@@ -72,7 +72,10 @@ class File(Protocol):
         """Cut or extend the file. Durable after the next ``sync``."""
 
     def allocate(self, position: int, size: int) -> None:
-        """Reserve disk space and extend the file with zeros up to ``position + size``."""
+        """Reserve disk space up to ``position + size``, as zeros at the end of the file.
+
+        Only for speed: where it cannot be done, nothing happens. What is written there meanwhile is not touched.
+        """
 
     def start_writeback(self, position: int, size: int) -> None:
         """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self, TypeAlias
+from typing import NamedTuple, NoReturn, Self, TypeAlias
 
 from courser.errors import StartRefused
 from courser.model.buffers import Buffer
@@ -30,16 +30,26 @@ _STATX_MOUNT_ID_POSITION = 144
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_ID_UNKNOWN = bytes(16)
 
-_Writeback: TypeAlias = Callable[[int, int, int, int], int]
+_Call: TypeAlias = Callable[[int, int, int, int], int]
+
+
+class KernelCalls(NamedTuple):
+    """What Linux offers and Python does not, or not as it is needed. None where it is missing."""
+
+    writeback: _Call | None
+    """Descriptor, position, size, flags."""
+    allocation: _Call | None
+    """Descriptor, mode, position, size. Not ``os.posix_fallocate``: where a file system cannot reserve, the C library
+    writes zeros instead, over messages that are being written there at that moment."""
 
 
 class LocalFile:
     """A descriptor that closes itself when nobody holds it any more."""
 
-    def __init__(self, path: Path, descriptor: int, writeback: _Writeback | None) -> None:
+    def __init__(self, path: Path, descriptor: int, calls: KernelCalls) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._writeback = writeback
+        self._calls = calls
 
     @property
     def path(self) -> Path:
@@ -82,23 +92,20 @@ class LocalFile:
         os.ftruncate(self._descriptor, size)
 
     def allocate(self, position: int, size: int) -> None:
-        """Reserve disk space and extend the file with zeros up to ``position + size``."""
+        """Reserve disk space up to ``position + size``, as zeros. Does nothing where that cannot be done."""
         if position < 0 or self._descriptor < 0:
             self._refuse(position)
-        try:
-            os.posix_fallocate(self._descriptor, position, size)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            # A file system without reservations still owes the zeros.
-            if self.size() < position + size:
-                self.truncate(position + size)
+        if self._calls.allocation is None or not self._calls.allocation(self._descriptor, 0, position, size):
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise OSError(number, os.strerror(number), str(self._path))
 
     def start_writeback(self, position: int, size: int) -> None:
         """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
-        if self._writeback is not None:
+        if self._calls.writeback is not None:
             # The result is of no interest: this call leaves a write-back error in place for the next sync to report.
-            self._writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
+            self._calls.writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def discard_cache(self) -> None:
         """Forget clean pages, so that the next read comes from the disk itself."""
@@ -132,7 +139,7 @@ class LocalFileSystem:
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)
-        self._writeback = _find_writeback(library)
+        self._calls = _find_calls(library)
         self._library = library
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False) -> LocalFile:
@@ -145,7 +152,7 @@ class LocalFileSystem:
         flags |= os.O_RDWR if writable or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        file = LocalFile(path, os.open(path, flags, 0o600), self._writeback)
+        file = LocalFile(path, os.open(path, flags, 0o600), self._calls)
         mode = os.fstat(file._descriptor).st_mode
         if not stat.S_ISREG(mode):
             file.close()
@@ -258,15 +265,23 @@ def _describe(entry: os.DirEntry[str]) -> DirectoryEntry:
     return DirectoryEntry(entry.name, kind, 0)
 
 
-def _find_writeback(library: ctypes.CDLL) -> _Writeback | None:
+def _find_calls(library: ctypes.CDLL) -> KernelCalls:
+    size = ctypes.c_int64
+    return KernelCalls(
+        writeback=_find_call(library, "sync_file_range", (ctypes.c_int, size, size, ctypes.c_uint)),
+        allocation=_find_call(library, "fallocate", (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)),
+    )
+
+
+def _find_call(library: ctypes.CDLL, name: str, arguments: tuple[type, ...]) -> _Call | None:
     try:
-        function = library.sync_file_range
+        function = getattr(library, name)
     except AttributeError:
         return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    function.argtypes = arguments
     function.restype = ctypes.c_int
-    writeback: _Writeback = function
-    return writeback
+    call: _Call = function
+    return call
 
 
 def _read_boot_id() -> bytes:

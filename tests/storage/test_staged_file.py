@@ -1,0 +1,155 @@
+"""The file of a staged part: space that is allocated ahead of its writes, whatever becomes of it."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from courser.errors import DamagedData
+from courser.records.batch import NewMessage, build_batch, parse_batch
+from courser.storage import staged_file
+from courser.storage.local_files import LocalFileSystem
+from courser.storage.staged_file import PartIdentity, StagedFileReader, StagedFileWriter, Target, read_staged_file
+from courser.testing.faults import CrashMoment
+from courser.testing.files import FakeFileSystem, FaultPlan, SimulatedCrash
+
+DIRECTORY = Path("/data/staging")
+PATH = DIRECTORY / "a.part"
+IDENTITY = PartIdentity(1, "a sink", 0, 0, 7)
+TARGET = Target(1, 1, bytes(16), 0, 1)
+COUNT = 6
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_file, "_ALLOCATION_MIN", 200)
+    monkeypatch.setattr(staged_file, "_ALLOCATION_MAX", 1500)
+    monkeypatch.setattr(staged_file, "_WRITEBACK_SIZE", 500)
+
+
+def fresh_disk(seed: int) -> FakeFileSystem:
+    disk = FakeFileSystem(random.Random(seed))
+    disk.plant_directory(DIRECTORY)
+    return disk
+
+
+def write_part(disk: FakeFileSystem) -> StagedFileWriter:
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    for number in range(COUNT):
+        writer.append(TARGET, build_batch([NewMessage(b"%d" % number * 100)]))
+        if (work := writer.take_upkeep()) is not None:
+            work()
+    return writer
+
+
+def finish_part(disk: FakeFileSystem) -> StagedFileWriter:
+    writer = write_part(disk)
+    writer.finish()
+    disk.sync_directory(DIRECTORY)
+    return writer
+
+
+def payloads(disk: FakeFileSystem, file_size: int, digest: int) -> list[bytes]:
+    reader = StagedFileReader(disk, PATH, file_size=file_size, digest=digest)
+    return [bytes(parse_batch(reader.read(record)).body[48:]) for record in reader.records()]
+
+
+EXPECTED = [b"%d" % number * 100 for number in range(COUNT)]
+
+
+def test_space_is_allocated_ahead_and_given_back_at_the_end() -> None:
+    disk = fresh_disk(1)
+    writer = write_part(disk)
+    assert disk.calls["allocate"] >= 2
+    assert len(disk.contents(PATH)) > writer.contents.file_size
+    writer.finish()
+    assert len(disk.contents(PATH)) == writer.contents.file_size
+    assert payloads(disk, writer.contents.file_size, writer.contents.digest) == EXPECTED
+
+
+def test_a_small_part_allocates_nothing() -> None:
+    disk = fresh_disk(1)
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    assert writer.take_upkeep() is None
+
+
+def test_a_part_of_an_earlier_session_goes_on_over_what_was_allocated() -> None:
+    disk = fresh_disk(1)
+    write_part(disk).close()
+    found = read_staged_file(disk, PATH)
+    assert found is not None
+    assert (found.contents.chunk_count, found.contents.is_finished) == (COUNT, False)
+    writer = StagedFileWriter.reopen(disk, PATH, found.contents)
+    writer.append(TARGET, build_batch([NewMessage(b"more")]))
+    writer.finish()
+    contents = writer.contents
+    assert payloads(disk, contents.file_size, contents.digest) == [*EXPECTED, b"more"]
+
+
+def test_zeros_behind_the_end_do_no_harm() -> None:
+    """As after a power cut that took the cut of the file, and nothing else."""
+    disk = fresh_disk(1)
+    contents = finish_part(disk).contents
+    disk.plant(PATH, disk.contents(PATH) + bytes(1000))
+    found = read_staged_file(disk, PATH)
+    assert found is not None
+    assert (found.contents.is_finished, found.contents.file_size) == (True, contents.file_size)
+    assert payloads(disk, contents.file_size, contents.digest) == EXPECTED
+
+
+def test_a_part_that_lacks_a_byte_is_not_published() -> None:
+    disk = fresh_disk(1)
+    contents = finish_part(disk).contents
+    disk.plant(PATH, disk.contents(PATH)[:-1])
+    with pytest.raises(DamagedData):
+        payloads(disk, contents.file_size, contents.digest)
+
+
+def test_a_crash_at_every_call_leaves_whole_records_only(seed: int) -> None:
+    source = random.Random(seed)
+    finished_count = 0
+    for position in range(1, 40):
+        disk = fresh_disk(source.getrandbits(32))
+        disk.plan = FaultPlan().crash_at(position, source.choice(tuple(CrashMoment)))
+        is_told = False
+        try:
+            finish_part(disk)
+            is_told = True
+        except SimulatedCrash:
+            pass
+        disk.plan = FaultPlan()
+        if source.random() < 0.5:
+            disk.power_cut()
+        else:
+            disk.kill()
+        if PATH not in disk.files():
+            assert not is_told
+            continue
+        found = read_staged_file(disk, PATH)
+        assert found is not None or not is_told
+        if found is None:
+            continue
+        contents = found.contents
+        assert contents.is_finished or not is_told
+        assert contents.chunk_count == COUNT or not contents.is_finished
+        finished_count += contents.is_finished
+        if not contents.is_finished:
+            writer = StagedFileWriter.reopen(disk, PATH, contents)
+            writer.finish()
+        assert payloads(disk, contents.file_size, contents.digest) == EXPECTED[: contents.chunk_count]
+    assert finished_count > 5
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    system, path = LocalFileSystem(), tmp_path / "a.part"
+    writer = StagedFileWriter.create(system, path, IDENTITY, 1)
+    for number in range(COUNT):
+        writer.append(TARGET, build_batch([NewMessage(b"%d" % number * 100)]))
+        if (work := writer.take_upkeep()) is not None:
+            work()
+    writer.finish()
+    writer.close()
+    assert path.stat().st_size == writer.contents.file_size
+    found = read_staged_file(system, path)
+    assert found is not None
+    assert found.contents.is_finished
