@@ -105,7 +105,7 @@ QUICK = Scale(
     partition_count=1_000,
     claimed_size=100 * GIB,
     transcoding_seconds=5,
-    spark_size=256 * MIB,
+    spark_size=512 * MIB,
     spark_backlog_size=2 * GIB,
     spark_batch_count=12,
 )

@@ -32,7 +32,7 @@ MASTER = f"local[{TASK_COUNT}]"
 SEGMENT_SIZE = 64 * MIB
 DISTINCT_COUNT = 16
 """Different batches that are sent in turns: more than a dictionary of Parquet holds."""
-WARM_UP_COUNT = 4
+WARM_UP_COUNT = 8
 """Readings of each kind that are left out: Java translates to machine code what was run often, and not all at once."""
 STREAM = "bench"
 _PATIENCE = 600

@@ -7,9 +7,10 @@ shown: the second one is what a load that goes on and on gets.
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import Bench, Bound, Row, Target
+from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.samples import Shape
 from courser.bench.private_server import PrivateServer
 from courser.client.sync import SyncClient, connect_sync
@@ -34,12 +35,11 @@ def write_rows(
     direct: list[float] = []
     # The first rounds of each kind are left out: Java is slow then.
     for number in range(bench.scale.rounds + _WARM_UP_COUNT):
-        # Dirty pages of what ran before cost a factor of three.
-        os.sync()
+        _settle_memory(server.data.parent, size)
         seconds = [_seconds(lambda: rows.write.format("trivial").mode("append").save())]
         for delivery in ("exactly-once", "at-least-once"):
             name = f"written-{shape.name}-{delivery}-{number}"
-            os.sync()
+            _settle_memory(server.data.parent, size)
             with connect_sync(server.target) as client:
                 client.create_topic(options["stream"], name, TASK_COUNT)
                 target = {name: options[name] for name in ("url", "stream")} | {"topic": name, "delivery": delivery}
@@ -77,6 +77,21 @@ def write_rows(
         bare=bare,
         bare_name=dropping,
     )
+
+
+def _settle_memory(directory: Path, size: int) -> None:
+    """The same memory for everybody: no dirty pages, and free ones that the machine has used just before.
+
+    A virtual machine gives pages that were free for some seconds back to its host; to get one again takes longer than
+    to fill it, and whoever writes most pays most.
+    """
+    os.sync()
+    scratch = directory / "scratch"
+    piece = bytes(MIB)
+    with scratch.open("wb", 0) as file:
+        for _ in range(3 * size // MIB):
+            file.write(piece)
+    scratch.unlink()
 
 
 def _await_end(client: SyncClient, job: str) -> None:

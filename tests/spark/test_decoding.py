@@ -1,6 +1,8 @@
 """Stored bytes into record batches: every field of every message, whatever the batches look like."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -144,3 +146,22 @@ def test_lengths_that_contradict_each_other_are_refused() -> None:
     records[256 + 36] ^= 0xFF
     with pytest.raises(ReadFailed, match="offset 100 cannot be read"):
         decoded(memoryview(records))
+
+
+def test_a_task_does_not_load_pandas() -> None:
+    """It takes half a second, in every new worker; so it is looked at in a process of its own."""
+    code = """
+import sys
+from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.spark.decoding import Decoder
+from courser.spark.schema import arrow_schema, default_schema
+for sizes in ([10, 10], [10, 20]):
+    batch = build_batch([NewMessage(bytes(size)) for size in sizes])
+    records = memoryview(encode_batch(batch, partition_id=0, base_offset=0, base_timestamp=1))
+    schema = arrow_schema(default_schema("native", include_headers=False))
+    (rows,) = Decoder(schema, stream="shop", topic="orders", size_max=2**21).decode(records, 0, 9)
+    assert rows.num_rows == 2
+print("pandas" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.split() == ["False"]

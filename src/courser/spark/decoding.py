@@ -78,12 +78,17 @@ class _Repeated:
     """One text, as often as it is asked for: the longest array so far is kept."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._array = pa.array([], pa.string())
+        self._text = text.encode()
+        self._count = 0
+        self._array: Any = None
 
     def times(self, count: int) -> Any:
-        if len(self._array) < count:
-            self._array = pa.repeat(self._text, max(count, ROW_COUNT_MAX))
+        if self._array is None or self._count < count:
+            self._count = max(count, ROW_COUNT_MAX)
+            # From its buffers: ``pa.repeat`` loads pandas, which takes half a second in every new worker.
+            bounds = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(self._text))
+            buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._text * self._count)]
+            self._array = pa.Array.from_buffers(pa.string(), self._count, buffers)
         return self._array.slice(0, count)
 
 
