@@ -225,7 +225,7 @@ class Bench:
         os.sync()
         path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=self.directory))
         try:
-            _touch_memory(path / "touched", size)
+            touch_memory(path / "touched", size)
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
@@ -240,7 +240,7 @@ class Bench:
         return shutil.disk_usage(self.directory).free
 
 
-def _touch_memory(path: Path, size: int) -> None:
+def touch_memory(path: Path, size: int) -> None:
     """Fill the page cache, and give it back without a write to the disk.
 
     A virtual machine gets the pages of its memory from the host at their first use, and many return them when they

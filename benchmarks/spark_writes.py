@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import MIB, Bench, Bound, Row, Target
+from benchmarks.harness import Bench, Bound, Row, Target, touch_memory
 from benchmarks.samples import Shape
 from courser.bench.private_server import PrivateServer
 from courser.client.sync import SyncClient, connect_sync
@@ -80,18 +80,9 @@ def write_rows(
 
 
 def _settle_memory(directory: Path, size: int) -> None:
-    """The same memory for everybody: no dirty pages, and free ones that the machine has used just before.
-
-    A virtual machine gives pages that were free for some seconds back to its host; to get one again takes longer than
-    to fill it, and whoever writes most pays most.
-    """
+    """No dirty pages, and free ones that the machine has used just before: what is written twice takes most of them."""
     os.sync()
-    scratch = directory / "scratch"
-    piece = bytes(MIB)
-    with scratch.open("wb", 0) as file:
-        for _ in range(3 * size // MIB):
-            file.write(piece)
-    scratch.unlink()
+    touch_memory(directory / "touched", 3 * size)
 
 
 def _await_end(client: SyncClient, job: str) -> None:

@@ -145,6 +145,9 @@ async def test_the_kernel_is_asked_to_write_back_but_not_faster_than_a_disk_foll
             await partition._writeback.drain()
 
         await fill(2_000_000)
+        assert not hints, "a short burst is not slowed down by its own write-back"
+        clock.advance(100_000)
+        await fill(3_000_000)
         assert len(hints) == 1
         await fill(4_000_000)
         assert len(hints) == 1
@@ -153,6 +156,43 @@ async def test_the_kernel_is_asked_to_write_back_but_not_faster_than_a_disk_foll
         assert len(hints) == 2
         # Nothing is left out: the second one begins where the first one ended.
         assert hints[1] > 4_000_000
+
+
+async def test_recovery_points_are_synced_but_not_faster_than_a_disk_follows(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    clock = ManualClock()
+    wanted = replace(settings(Durability.WRITTEN), recovery_point_size=10_000)
+    batch = build_batch([NewMessage(bytes(6_000))])
+    async with opened(disk, pool, wanted, clock) as partition:
+
+        async def send_twice() -> int:
+            for _ in range(2):
+                await partition.append(batch)
+                await asyncio.sleep(0)
+            await partition._syncs.drain()
+            return partition.sync_count
+
+        assert await send_twice() == 0
+        clock.advance(100_000)
+        assert await send_twice() == 1
+        assert await send_twice() == 1
+        clock.advance(100_000)
+        assert await send_twice() == 2
+
+
+async def test_a_recovery_point_comes_also_if_nothing_more_is_sent(disk: GatedFileSystem, pool: Executor) -> None:
+    clock = ManualClock()
+    wanted = replace(settings(Durability.WRITTEN), recovery_point_size=10_000)
+    batch = build_batch([NewMessage(bytes(12_000))])
+    async with opened(disk, pool, wanted, clock) as partition:
+        await partition.append(batch)
+        assert partition.sync_count == 0
+        assert partition._timer is not None
+        clock.advance(100_000)
+        partition._on_timer()
+        await partition._syncs.drain()
+        assert partition.log.marks.synced == partition.log.marks.written
 
 
 async def test_the_parts_of_a_send_can_have_one_time_and_time_never_goes_back(

@@ -33,9 +33,10 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
 
-_WRITEBACK_PAUSE = 100_000
-"""Microseconds between two hints to the kernel to write back. They smooth a load that a disk keeps up with. A faster
-burst would only share its processor with the kernel, and the next sync writes what was left."""
+_DISK_PAUSE = 100_000
+"""Microseconds between two times that the disk is asked to write what nobody waits for: hints to write back, and
+syncs for a recovery point. They smooth a load that a disk keeps up with. A faster burst would only share its processor
+with the kernel; a start after a kill has to read what was sent meanwhile, and no more."""
 
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
@@ -58,8 +59,8 @@ class Partition:
         self._syncs = DiskLane(pool, plan_next=self._plan_due_sync, on_done=self._release)
         self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = DiskLane(pool, plan_next=self._plan_writeback, on_done=lambda: None)
-        self._writeback_due = 0
-        """When, by the monotonic clock, the next hint may be given."""
+        self._disk_due = clock.monotonic() + _DISK_PAUSE
+        """When, by the monotonic clock, the disk may next be asked to write what nobody waits for."""
         self._upkeep_at_size = 0
         self._segment_count = len(log.segments)
         self._is_behind = False
@@ -77,6 +78,8 @@ class Partition:
         """Reads in the pool: the files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
         self.is_deleted = False
+        self._is_closing = False
+        """Whether everything is about to be synced in any case."""
         self.sync_count = 0
 
     # --- sends ---
@@ -184,31 +187,43 @@ class Partition:
         # First what allocates: the others would keep it waiting.
         self._upkeep.wake()
         if left <= 0:
-            self._syncs.wake()
+            self._wake_due_sync(self._clock.monotonic())
         self._writeback.wake()
 
     def _plan_writeback(self) -> Job | None:
         now = self._clock.monotonic()
-        job = upkeep.plan_writeback(self.log) if now >= self._writeback_due else None
+        job = upkeep.plan_writeback(self.log) if now >= self._disk_due else None
         if job is not None:
-            self._writeback_due = now + _WRITEBACK_PAUSE
+            self._disk_due = now + _DISK_PAUSE
         return job
 
     def _wake_due_sync(self, now: int) -> None:
         if self._is_sync_due(now):
             self._syncs.wake()
-        elif self._timer is None and (due := self._acknowledgements.sync_due_at()) is not None:
+        elif self._timer is None and not self._is_closing and (due := self._sync_due_at()) is not None:
             self._timer = asyncio.get_running_loop().call_later((due - now) / 1_000_000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._wake_due_sync(self._clock.monotonic())
 
-    def _is_sync_due(self, now: int) -> bool:
+    @property
+    def _needs_recovery_point(self) -> bool:
         marks = self.log.marks
-        if marks.written.size - marks.synced.size >= self.log.settings.recovery_point_size:
+        return marks.written.size - marks.synced.size >= self.log.settings.recovery_point_size
+
+    def _is_sync_due(self, now: int) -> bool:
+        if self._needs_recovery_point and now >= self._disk_due:
             return True
+        marks = self.log.marks
         return self._acknowledgements.is_sync_due(marks.synced, marks.written, now)
+
+    def _sync_due_at(self) -> int | None:
+        """When a sync is due, if nothing more is written."""
+        due = self._acknowledgements.sync_due_at()
+        if self._needs_recovery_point:
+            due = min(due or self._disk_due, self._disk_due)
+        return due
 
     def _plan_due_sync(self) -> Job | None:
         return self._plan_sync() if self._is_sync_due(self._clock.monotonic()) else None
@@ -217,6 +232,7 @@ class Partition:
         job = plan_sync(self.log)
         if job is not None:
             self._acknowledgements.sync_began(self.log.marks.written)
+            self._disk_due = self._clock.monotonic() + _DISK_PAUSE
             self.sync_count += 1
         return job
 
@@ -235,6 +251,8 @@ class Partition:
                 waiter.set_result(None)
         if self._arrivals:
             self._announce()
+        if self._needs_recovery_point:
+            self._wake_due_sync(self._clock.monotonic())
 
     # --- polls ---
 
@@ -391,6 +409,7 @@ class Partition:
 
     async def close(self) -> bool:
         """Sync everything and let go of it. Return whether this partition stopped cleanly."""
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         for lane in (self._syncs, self._upkeep, self._writeback):

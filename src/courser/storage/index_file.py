@@ -77,14 +77,15 @@ def encode_blocks(
     base_offset: int,
     interval: int,
     first_entry: int = 0,
+    end_entry: int | None = None,
     covered_size: int | None = None,
 ) -> bytearray:
     """The entries from ``first_entry`` on as blocks: only full ones or, with ``covered_size``, all, closing the index.
 
-    Runs beside sends, on their thread: all blocks are filled with one array operation per column.
+    Others may be added meanwhile, behind ``end_entry``. All blocks are filled with one array operation per column.
     """
     is_last = covered_size is not None
-    count = len(entries) - first_entry
+    count = (len(entries) if end_entry is None else end_entry) - first_entry
     full_count = count // ENTRIES_PER_BLOCK
     data = bytearray((full_count + is_last) * BLOCK_SIZE)
     blocks = np.frombuffer(data, _block_type(ENTRIES_PER_BLOCK))

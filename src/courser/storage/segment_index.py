@@ -87,13 +87,18 @@ class SegmentIndex:
 
     # --- writing ---
 
-    def unflushed(self, *, covered_size: int | None = None) -> tuple[int, Buffer]:
-        """Where in the file to write, and what: the full blocks not yet written, or all, closing the index."""
+    def unflushed(self, block_count: int | None = None, *, covered_size: int | None = None) -> tuple[int, Buffer]:
+        """Where in the file to write, and what: so many of the full blocks not yet written, or all, closing the index.
+
+        May run on another thread than the one that adds batches, as long as that one flushes nothing meanwhile.
+        """
         if self.is_partial:
             return 0, b""
+        first_entry = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
         data = encode_blocks(
             self._entries,
-            first_entry=0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK,
+            first_entry=first_entry,
+            end_entry=None if block_count is None else first_entry + block_count * ENTRIES_PER_BLOCK,
             first_block=self._flushed_block_count,
             seed=self._seed,
             base_offset=self._base_offset,
