@@ -51,7 +51,12 @@ def finish_part(disk: FakeFileSystem) -> StagedFileWriter:
 
 def payloads(disk: FakeFileSystem, file_size: int, digest: int) -> list[bytes]:
     reader = StagedFileReader(disk, PATH, file_size=file_size, digest=digest)
-    return [bytes(parse_batch(reader.read(record)).body[48:]) for record in reader.records()]
+    found = []
+    for record in reader.records():
+        memory = memoryview(bytearray(record.size))
+        reader.read(record, memory)
+        found.append(bytes(parse_batch(memory).body[48:]))
+    return found
 
 
 EXPECTED = [b"%d" % number * 100 for number in range(COUNT)]

@@ -10,6 +10,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.staging import Staging
@@ -23,7 +25,9 @@ from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileRea
 Result = TypeVar("Result")
 
 _READ_SIZE = 8 * 1024 * 1024
-"""Bytes of staged batches that are read ahead of the append: twice as much is in memory."""
+"""Bytes of staged batches that are read ahead of the append."""
+_BLOCK_SIZE = 12 * 1024 * 1024
+"""Bytes of memory for that: the last batch may pass the limit. There are two, one being read while one is appended."""
 _READ_COUNT_MAX = 1024
 """The same as a number of batches, for small ones."""
 
@@ -105,28 +109,37 @@ class Redo:
         if progress.is_appended:
             return progress
         seen: dict[Target, int] = {}
+        # Used again and again: for memory that is new each time the kernel takes as long as for the data.
+        blocks = np.empty(_BLOCK_SIZE, np.uint8).data, np.empty(_BLOCK_SIZE, np.uint8).data
         for part in publish.parts:
             identity = PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt)
             path = self._staging.path_of(identity)
             open_reader = partial(StagedFileReader, self._file_system, path, file_size=part.size, digest=part.digest)
             reader = await self._in_pool(open_reader)
             try:
-                await self._append_part(reader, publish, progress, seen)
+                await self._append_part(reader, publish, progress, seen, blocks)
             finally:
                 reader.close()
         progress.is_appended = True
         return progress
 
     async def _append_part(
-        self, reader: StagedFileReader, publish: Publish, progress: Progress, seen: dict[Target, int]
+        self,
+        reader: StagedFileReader,
+        publish: Publish,
+        progress: Progress,
+        seen: dict[Target, int],
+        blocks: tuple[memoryview, memoryview],
     ) -> None:
         producer = producer_of(publish)
         rest = self._missing(reader, progress, seen)
         loop = asyncio.get_running_loop()
-        ahead = loop.run_in_executor(self._pool, _load, reader, rest)
+        block, other = blocks
+        ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
         while batches := await ahead:
             # The next ones are read while these are written.
-            ahead = loop.run_in_executor(self._pool, _load, reader, rest)
+            block, other = other, block
+            ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
             try:
                 for record, sequence, batch in batches:
                     self._check_open()
@@ -206,12 +219,17 @@ def _target_of(row: PublishTarget) -> Target:
     return Target(row.stream_id, row.topic_id, row.topic_uuid, row.partition_id, row.incarnation)
 
 
-def _load(reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]]) -> list[tuple[StagedBatch, int, Batch]]:
-    """In the pool: read and check the next batches. An empty list is the end."""
+def _load(
+    reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]], block: memoryview
+) -> list[tuple[StagedBatch, int, Batch]]:
+    """In the pool: read and check the next batches, into the block as far as they fit. An empty list is the end."""
     loaded: list[tuple[StagedBatch, int, Batch]] = []
     size = 0
     for record, sequence in records:
-        loaded.append((record, sequence, parse_batch(reader.read(record))))
+        fits = size + record.size <= len(block)
+        memory = block[size : size + record.size] if fits else np.empty(record.size, np.uint8).data
+        reader.read(record, memory)
+        loaded.append((record, sequence, parse_batch(memory)))
         size += record.size
         if size >= _READ_SIZE or len(loaded) >= _READ_COUNT_MAX:
             break

@@ -30,12 +30,12 @@ def read_task(task: InputPartition, options: ReadOptions, schema: StructType) ->
     # Spark makes a task of its own if there is nothing to read.
     if not isinstance(task, ReadTask):
         return
-    spare_collections()
     rule = LossRule(options.name, fails=options.fail_on_data_loss)
     decoder = Decoder(arrow_schema(schema), stream=options.stream, topic=options.topic, size_max=options.batch_size)
     for span in task.spans:
         for piece in read_span(span, rule):
             yield from decoder.decode(piece.records, span.start, span.end)
+    spare_collections()
 
 
 class BatchReader(DataSourceReader):

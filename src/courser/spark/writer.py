@@ -49,7 +49,6 @@ class TaskWritten(WriterCommitMessage):
 
 def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: Iterator[Any]) -> TaskWritten:
     """Bring the rows of one task to the server."""
-    spare_collections()
     connection = connection_to(options.target)
     lookup = TopicLookup(connection.sync, options)
     router = Router(options, lookup.partition_count, first_turn=part)
@@ -81,6 +80,7 @@ def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: It
         chunk_count = 0
         for _ in rows:
             pass
+    spare_collections()
     return TaskWritten(sink, part, attempt, chunk_count, row_count)
 
 
