@@ -92,9 +92,11 @@ class SegmentIndex:
 
         May run on another thread than the one that adds batches, as long as that one flushes nothing meanwhile.
         """
+        # In this order: a reader that finds the file damaged says so before it drops it.
+        has_file = self._file is not None
         if self.is_partial:
             return 0, b""
-        first_entry = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
+        first_entry = 0 if has_file else self._flushed_block_count * ENTRIES_PER_BLOCK
         data = encode_blocks(
             self._entries,
             first_entry=first_entry,
