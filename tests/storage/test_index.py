@@ -317,6 +317,52 @@ def test_rebuilt_and_grown_indexes_are_the_same_bytes() -> None:
     assert engine.disk.contents(engine.index_path()) == grown == index_bytes(2000)
 
 
+@every_cache
+def test_messages_that_come_while_blocks_are_written_are_indexed_too(cache: IndexCache) -> None:
+    engine = Engine(settings_of(cache))
+    number = 0
+
+    def send(count: int) -> None:
+        nonlocal number
+        for _ in range(count):
+            engine.append_numbered(1 + number % 4, mixed=True)
+            engine.clock.advance(10)
+            number += 1
+
+    while number < 1990:
+        send(5)
+        job = upkeep.plan_upkeep(engine.log)
+        if job is not None:
+            send(1)
+            job.run()
+            send(1)
+            job.complete()
+    send(2000 - number)
+    assert_right_answers(engine)
+    engine.roll()
+    assert engine.disk.contents(engine.index_path()) == index_bytes(2000)
+
+
+def test_an_index_that_is_given_up_before_its_blocks_are_written_counts_none_of_them() -> None:
+    engine = Engine(settings_of(IndexCache.NONE, segment_size=10**7))
+    for _ in range(1500):
+        engine.append_numbered(3)
+    engine.upkeep()
+    index = engine.log.segments[0].index
+    flushed_size = index.flushed_size
+    assert flushed_size
+    for _ in range(1500):
+        engine.append_numbered(3)
+    job = upkeep._plan_index_flush(engine.log)
+    assert job is not None
+    # As a reader does who finds it damaged.
+    index.drop_file()
+    job.run()
+    job.complete()
+    assert index.flushed_size == flushed_size
+    assert_right_answers(engine)
+
+
 def test_a_wide_interval_may_be_read_with_a_narrow_one() -> None:
     engine = sealed_engine()
     engine.stop()
