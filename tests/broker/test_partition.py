@@ -195,6 +195,29 @@ async def test_a_recovery_point_comes_also_if_nothing_more_is_sent(disk: GatedFi
         assert partition.log.marks.synced == partition.log.marks.written
 
 
+async def test_a_message_that_comes_beside_a_sync_is_synced_in_its_own_time(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    clock = ManualClock()
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=1000), clock) as partition:
+        await send(partition, "first")
+        disk.gate.clear()
+        clock.advance(1000)
+        partition._on_timer()
+        await asyncio.sleep(0)
+        assert partition.sync_count == 1
+        await send(partition, "second")
+        disk.gate.set()
+        await partition._syncs.drain()
+        assert partition.log.marks.synced.offset == 1
+        # Nothing follows it, and still somebody looks.
+        assert partition._timer is not None
+        clock.advance(1000)
+        partition._on_timer()
+        await partition._syncs.drain()
+        assert partition.log.marks.synced.offset == 2
+
+
 async def test_the_parts_of_a_send_can_have_one_time_and_time_never_goes_back(
     disk: GatedFileSystem, pool: Executor
 ) -> None:

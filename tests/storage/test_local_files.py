@@ -139,7 +139,7 @@ def allocating(path: Path, number: int) -> LocalFile:
     return LocalFile(path, os.open(path, os.O_RDWR | os.O_CREAT), KernelCalls(None, refuse))
 
 
-@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EINTR])
 def test_without_reservations_nothing_is_written_instead(tmp_path: Path, number: int) -> None:
     file = allocating(tmp_path / "a", number)
     file.write_at(0, [b"abc"])

@@ -1,11 +1,12 @@
 """The file of a staged part: space that is allocated ahead of its writes, whatever becomes of it."""
 
+import errno
 import random
 from pathlib import Path
 
 import pytest
 
-from courser.errors import DamagedData
+from courser.errors import DamagedData, StorageFailure
 from courser.records.batch import NewMessage, build_batch, parse_batch
 from courser.storage import staged_file
 from courser.storage.local_files import LocalFileSystem
@@ -100,6 +101,34 @@ def test_zeros_behind_the_end_do_no_harm() -> None:
     assert found is not None
     assert (found.contents.is_finished, found.contents.file_size) == (True, contents.file_size)
     assert payloads(disk, contents.file_size, contents.digest) == EXPECTED
+
+
+def test_an_end_that_reached_the_disk_before_a_message_is_no_end() -> None:
+    """As after a power cut in the sync of the end: allocated space reads as zeros where pages are missing."""
+    disk = fresh_disk(1)
+    finish_part(disk)
+    data = bytearray(disk.contents(PATH))
+    position = data.index(b"3" * 100)
+    data[position : position + 50] = bytes(50)
+    disk.plant(PATH, data)
+    found = read_staged_file(disk, PATH)
+    assert found is not None
+    assert (found.contents.chunk_count, found.contents.is_finished) == (3, False)
+
+
+def test_a_failed_write_beside_an_allocation_leaves_no_space_behind() -> None:
+    disk = fresh_disk(1)
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    writer.append(TARGET, build_batch([NewMessage(bytes(300))]))
+    work = writer.take_upkeep()
+    assert work is not None
+    disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, call=1)
+    with pytest.raises(StorageFailure):
+        writer.append(TARGET, build_batch([NewMessage(b"refused")]))
+    work()
+    assert len(disk.contents(PATH)) > writer.contents.file_size
+    writer.finish()
+    assert len(disk.contents(PATH)) == writer.contents.file_size
 
 
 def test_a_part_that_lacks_a_byte_is_not_published() -> None:

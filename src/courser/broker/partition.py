@@ -200,8 +200,13 @@ class Partition:
     def _wake_due_sync(self, now: int) -> None:
         if self._is_sync_due(now):
             self._syncs.wake()
-        elif self._timer is None and not self._is_closing and (due := self._sync_due_at()) is not None:
-            self._timer = asyncio.get_running_loop().call_later((due - now) / 1_000_000, self._on_timer)
+        else:
+            self._set_timer(now)
+
+    def _set_timer(self, now: int) -> None:
+        """Have a look when the next sync is due."""
+        if self._timer is None and not self._is_closing and (due := self._sync_due_at()) is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0) / 1_000_000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -220,13 +225,19 @@ class Partition:
 
     def _sync_due_at(self) -> int | None:
         """When a sync is due, if nothing more is written."""
-        due = self._acknowledgements.sync_due_at()
+        marks = self.log.marks
+        due = self._acknowledgements.sync_due_at() if marks.synced.offset < marks.written.offset else None
         if self._needs_recovery_point:
             due = min(due or self._disk_due, self._disk_due)
         return due
 
     def _plan_due_sync(self) -> Job | None:
-        return self._plan_sync() if self._is_sync_due(self._clock.monotonic()) else None
+        now = self._clock.monotonic()
+        if self._is_sync_due(now):
+            return self._plan_sync()
+        # What came while another sync was under way has its own time, and perhaps nothing follows it.
+        self._set_timer(now)
+        return None
 
     def _plan_sync(self) -> Job | None:
         job = plan_sync(self.log)
@@ -251,8 +262,6 @@ class Partition:
                 waiter.set_result(None)
         if self._arrivals:
             self._announce()
-        if self._needs_recovery_point:
-            self._wake_due_sync(self._clock.monotonic())
 
     # --- polls ---
 

@@ -128,9 +128,9 @@ class Staging:
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
                 continue
             try:
-                staged = read_staged_file(self._file_system, path)
+                staged = read_staged_file(self._file_system, path, is_durable=self._is_decided)
                 if staged is not None and path == self._path_of(staged.identity) and self._is_wanted(staged.identity):
-                    if staged.contents.is_finished:
+                    if staged.contents.is_finished and not self._is_decided(staged.identity):
                         self._sync_found(path)
                     found.append(StagedPart(staged.identity, path, staged.contents, self._clock.now()))
                 else:
@@ -143,11 +143,20 @@ class Staging:
             sync_directory(self._file_system, self.directory)
         return found
 
+    def _is_decided(self, identity: PartIdentity) -> bool:
+        """Whether a publish of this part was decided: then it was synced before."""
+        sink = self._state.sinks.get(identity.sink)
+        return sink is not None and is_in_open_publish(sink, identity)
+
     def _sync_found(self, path: Path) -> None:
         """A kill may have come between the end of the part and its sync. Its client will not ask for another one."""
         file = self._file_system.open(path)
         try:
             file.sync()
+        except OSError:
+            # What it has lost is not known, and the next start might not be told.
+            unlink_if_there(self._file_system, path)
+            raise
         finally:
             file.close()
 
@@ -335,17 +344,18 @@ class Staging:
         """Forget a part and its file. Not synced: what a power cut brings back, a start removes, or it expires."""
         del self._parts[part.identity]
         self.size -= part.contents.file_size
-        await _let_go(part)
         try:
+            # At once: another part of this name may come while the rest is waited for.
             unlink_if_there(self._file_system, part.path)
         except OSError as error:
             _log.warning("staged part not removed path=%s reason=%s", part.path, error)
+        await _let_go(part)
 
     async def close(self) -> None:
         """Let what is under way come to its end, and let go of all files."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        for part in self._parts.values():
+        for part in list(self._parts.values()):
             await _let_go(part)
 
     # --- facts ---

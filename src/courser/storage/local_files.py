@@ -22,6 +22,9 @@ _BUFFERS_MAX = 1024
 
 _SYNC_FILE_RANGE_WRITE = 2
 
+_CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EINTR})
+"""Answers to a reservation that say nothing about the disk: no such thing here, or not this time."""
+
 _AT_WORKING_DIRECTORY = -100
 _STATX_SIZE = 256
 _STATX_MOUNT_ID_UNIQUE = 0x4000
@@ -98,7 +101,7 @@ class LocalFile:
         if self._calls.allocation is None or not self._calls.allocation(self._descriptor, 0, position, size):
             return
         number = ctypes.get_errno()
-        if number not in (errno.EOPNOTSUPP, errno.EINVAL):
+        if number not in _CANNOT_RESERVE:
             raise OSError(number, os.strerror(number), str(self._path))
 
     def start_writeback(self, position: int, size: int) -> None:

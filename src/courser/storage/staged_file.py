@@ -111,6 +111,8 @@ class StagedFileWriter:
         self.contents = contents
         self._writeback_size = contents.file_size
         self._allocated_size = contents.file_size
+        self._has_allocated = False
+        """Whether there may be more in the file than what was written, whatever became of it."""
 
     @classmethod
     def create(cls, file_system: FileSystem, path: Path, identity: PartIdentity, created_at: int) -> "StagedFileWriter":
@@ -191,6 +193,7 @@ class StagedFileWriter:
         self._writeback_size = size
         if is_short:
             self._allocated_size = allocated_from + allocation
+            self._has_allocated = True
 
         def work() -> None:
             # Hints: if the kernel does not take them, the writes and the sync take longer.
@@ -221,7 +224,7 @@ class StagedFileWriter:
 
     def _cut(self) -> None:
         """Give back what was allocated and not used. If the power takes this back, zeros are left behind the end."""
-        if self._allocated_size > self.contents.file_size:
+        if self._has_allocated:
             try:
                 self._file.truncate(self.contents.file_size)
             except OSError as error:
@@ -272,10 +275,13 @@ class StagedFile:
     contents: PartContents
 
 
-def read_staged_file(file_system: FileSystem, path: Path) -> StagedFile | None:
+def read_staged_file(
+    file_system: FileSystem, path: Path, *, is_durable: Callable[[PartIdentity], bool] = lambda _: False
+) -> StagedFile | None:
     """What a file holds, up to the first thing that is not as it should be; None if it is no part at all.
 
-    The batches of a part that is not finished are hashed: a power cut may have torn any of them.
+    Its batches are hashed, unless it is known to have been synced: a power cut may have torn any of them, and its end
+    may have reached the disk before them.
     """
     file = file_system.open(path)
     try:
@@ -284,10 +290,7 @@ def read_staged_file(file_system: FileSystem, path: Path) -> StagedFile | None:
             return None
         identity, created_at, position = found
         contents = PartContents(position)
-        _walk(file, contents)
-        if not contents.is_finished:
-            contents = PartContents(position)
-            _walk(file, contents, hashes=True)
+        _walk(file, contents, hashes=not is_durable(identity))
         return StagedFile(identity, created_at, contents)
     finally:
         file.close()
@@ -308,7 +311,7 @@ def _read_header(file: File) -> tuple[PartIdentity, int, int] | None:
     return identity, created_at, _HEADER.size + sink_size + _CHECKSUM.size
 
 
-def _walk(file: File, contents: PartContents, *, hashes: bool = False) -> None:
+def _walk(file: File, contents: PartContents, *, hashes: bool) -> None:
     """Go from record to record, counting, up to the last good one."""
     file_size = file.size()
     while (found := _read_record(file, contents, file_size)) is not None:

@@ -215,18 +215,19 @@ def _plan_index_flush(log: PartitionLog) -> Job | None:
     if segment is None or (block_count := segment.index.full_block_count) < _INDEX_FLUSH_BLOCK_COUNT:
         return None
     index, path = segment.index, index_path(log.directory, segment.base_offset)
-    written: list[tuple[File, int]] = []
+    written: list[File] = []
 
     def run() -> None:
         # Beside sends, which add entries behind these. Half a megabyte of new memory is what this takes longest for.
         position, blocks = index.unflushed(block_count)
-        file = write_index_file(log.file_system, path, position, blocks)
-        written.append((file, len(blocks) // BLOCK_SIZE))
+        # Nothing if a reader has found the file damaged meanwhile: then there is no use in the rest of it.
+        if blocks:
+            written.append(write_index_file(log.file_system, path, position, blocks))
 
     def complete() -> None:
-        ((file, written_count),) = written
         drops_entries = log.settings.index_cache is IndexCache.NONE
-        index.note_flushed(written_count, file if drops_entries else None)
+        for file in written:
+            index.note_flushed(block_count, file if drops_entries else None)
 
     return _job(log, "index flush", run, complete)
 
