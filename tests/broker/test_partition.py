@@ -28,6 +28,8 @@ from courser.testing.files import FakeFile, FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 0, 1)
+MINUTE = 60_000_000
+"""Microseconds: no timer fires by itself in a test."""
 DIRECTORY = Path("/data/partition")
 ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")
 ALL = 2**40
@@ -91,6 +93,13 @@ async def opened(
     partition = Partition(log, pool, clock)
     yield partition
     await partition.close()
+
+
+def let_timer_fire(partition: Partition) -> None:
+    """As if the time of the test's clock had passed."""
+    assert partition._timer is not None
+    partition._timer.cancel()
+    partition._on_timer()
 
 
 async def send(partition: Partition, text: str) -> int:
@@ -188,9 +197,8 @@ async def test_a_recovery_point_comes_also_if_nothing_more_is_sent(disk: GatedFi
     async with opened(disk, pool, wanted, clock) as partition:
         await partition.append(batch)
         assert partition.sync_count == 0
-        assert partition._timer is not None
         clock.advance(100_000)
-        partition._on_timer()
+        let_timer_fire(partition)
         await partition._syncs.drain()
         assert partition.log.marks.synced == partition.log.marks.written
 
@@ -199,11 +207,11 @@ async def test_a_message_that_comes_beside_a_sync_is_synced_in_its_own_time(
     disk: GatedFileSystem, pool: Executor
 ) -> None:
     clock = ManualClock()
-    async with opened(disk, pool, settings(Durability.BOUNDED, interval=1000), clock) as partition:
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock) as partition:
         await send(partition, "first")
         disk.gate.clear()
-        clock.advance(1000)
-        partition._on_timer()
+        clock.advance(MINUTE)
+        let_timer_fire(partition)
         await asyncio.sleep(0)
         assert partition.sync_count == 1
         await send(partition, "second")
@@ -211,9 +219,8 @@ async def test_a_message_that_comes_beside_a_sync_is_synced_in_its_own_time(
         await partition._syncs.drain()
         assert partition.log.marks.synced.offset == 1
         # Nothing follows it, and still somebody looks.
-        assert partition._timer is not None
-        clock.advance(1000)
-        partition._on_timer()
+        clock.advance(MINUTE)
+        let_timer_fire(partition)
         await partition._syncs.drain()
         assert partition.log.marks.synced.offset == 2
 
