@@ -128,9 +128,9 @@ class Staging:
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
                 continue
             try:
-                staged = read_staged_file(self._file_system, path, is_durable=self._is_decided)
+                staged = read_staged_file(self._file_system, path, is_in_question=self._is_in_question)
                 if staged is not None and path == self._path_of(staged.identity) and self._is_wanted(staged.identity):
-                    if staged.contents.is_finished and not self._is_decided(staged.identity):
+                    if staged.contents.is_finished and self._is_in_question(staged.identity):
                         self._sync_found(path)
                     found.append(StagedPart(staged.identity, path, staged.contents, self._clock.now()))
                 else:
@@ -143,10 +143,10 @@ class Staging:
             sync_directory(self._file_system, self.directory)
         return found
 
-    def _is_decided(self, identity: PartIdentity) -> bool:
-        """Whether a publish of this part was decided: then it was synced before."""
+    def _is_in_question(self, identity: PartIdentity) -> bool:
+        """Whether a part may not have been synced: one that is published, or being published, was."""
         sink = self._state.sinks.get(identity.sink)
-        return sink is not None and is_in_open_publish(sink, identity)
+        return sink is None or identity.batch > sink.batch
 
     def _sync_found(self, path: Path) -> None:
         """A kill may have come between the end of the part and its sync. Its client will not ask for another one."""

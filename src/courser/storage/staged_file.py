@@ -276,12 +276,12 @@ class StagedFile:
 
 
 def read_staged_file(
-    file_system: FileSystem, path: Path, *, is_durable: Callable[[PartIdentity], bool] = lambda _: False
+    file_system: FileSystem, path: Path, *, is_in_question: Callable[[PartIdentity], bool] = lambda _: True
 ) -> StagedFile | None:
     """What a file holds, up to the first thing that is not as it should be; None if it is no part at all.
 
-    Its batches are hashed, unless it is known to have been synced: a power cut may have torn any of them, and its end
-    may have reached the disk before them.
+    Its batches are hashed if they are in question: before a sync a power cut may tear any of them, and the end may
+    reach the disk before them.
     """
     file = file_system.open(path)
     try:
@@ -290,7 +290,7 @@ def read_staged_file(
             return None
         identity, created_at, position = found
         contents = PartContents(position)
-        _walk(file, contents, hashes=not is_durable(identity))
+        _walk(file, contents, hashes=is_in_question(identity))
         return StagedFile(identity, created_at, contents)
     finally:
         file.close()
