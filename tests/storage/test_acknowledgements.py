@@ -198,36 +198,18 @@ def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
 
 def test_marks_move_in_order() -> None:
     marks = Watermarks(100)
-    assert marks.synced == marks.written == marks.accepted == Mark(100, 0, 0)
-    marks.accept(5, 50)
-    assert (marks.accepted.offset, marks.written.offset) == (105, 100)
-    marks.write()
-    assert marks.written == Mark(105, 5, 50)
+    assert marks.synced == marks.written == Mark(100, 0, 0)
+    marks.write(5, 50)
+    assert (marks.written, marks.synced.offset) == (Mark(105, 5, 50), 100)
     marks.sync(Mark(103, 3, 30))
     marks.sync(marks.written)
     assert marks.synced == Mark(105, 5, 50)
 
 
-def test_accepted_messages_that_were_not_written_are_withdrawn() -> None:
-    marks = Watermarks(0)
-    marks.accept(5, 50)
-    marks.withdraw()
-    assert marks.accepted == marks.written == Mark(0, 0, 0)
-    marks.accept(1, 1)
-
-
-def test_one_append_at_a_time() -> None:
-    marks = Watermarks(0)
-    marks.accept(5, 50)
-    with pytest.raises(AssertionError):
-        marks.accept(5, 50)
-
-
 @pytest.mark.parametrize("offset", [106, 99, 2**63])
 def test_nothing_is_synced_before_it_is_written_and_no_mark_goes_back(offset: int) -> None:
     marks = Watermarks(100)
-    marks.accept(5, 50)
-    marks.write()
+    marks.write(5, 50)
     with pytest.raises(AssertionError):
         marks.sync(Mark(offset, 0, 0))
 

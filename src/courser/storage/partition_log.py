@@ -247,7 +247,6 @@ class PartitionLog:
         file, position = segment.file, segment.size
         assert file is not None
         entries = segment.index.entries_of(base_offset, position, frames)
-        marks.accept(count, size)
         buffers = stamp(batch, self.identity, base_offset, timestamp, producer, sequence), body
         try:
             taken = file.write_at(position, buffers)
@@ -258,7 +257,7 @@ class PartitionLog:
         segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
         self.writes.size += size
-        marks.write()
+        marks.write(count, size)
         return _new_tuple(Appended, (base_offset, count, timestamp))
 
     def check_writable(self) -> None:
@@ -274,7 +273,6 @@ class PartitionLog:
         not torn: if all that is missing are zeros, the disk adds them, and the batch is whole, at offsets that others
         have by then. So that cut is made durable at once, before they are given again.
         """
-        self.marks.withdraw()
         failure = storage_failure("write", file.path, error)
         try:
             file.truncate(segment.size)

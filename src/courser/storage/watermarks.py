@@ -1,4 +1,4 @@
-"""How far a partition has got: three marks, one order, one place that moves them."""
+"""How far a partition has got: two marks, one order, one place that moves them."""
 
 from typing import NamedTuple
 
@@ -19,30 +19,21 @@ _new_mark = tuple.__new__
 
 
 class Watermarks:
-    """``synced`` <= ``written`` <= ``accepted``, always.
+    """``synced`` <= ``written``, always.
 
-    accepted: offsets were assigned. written: the kernel has the bytes. synced: a power cut does not take them, nor
-    anything before them.
+    written: offsets were assigned, and the kernel has the bytes. synced: a power cut does not take them, nor anything
+    before them.
     """
 
-    __slots__ = ("accepted", "synced", "written")
+    __slots__ = ("synced", "written")
 
     def __init__(self, offset: int) -> None:
-        self.accepted = self.written = self.synced = Mark(offset, 0, 0)
+        self.written = self.synced = Mark(offset, 0, 0)
 
-    def accept(self, message_count: int, size: int) -> None:
-        """Offsets are given to the next ``message_count`` messages."""
-        assert self.accepted is self.written, "one append at a time"
-        offset, count, written_size = self.accepted
-        self.accepted = _new_mark(Mark, (offset + message_count, count + message_count, written_size + size))
-
-    def withdraw(self) -> None:
-        """The accepted messages could not be written: nobody was told of their offsets."""
-        self.accepted = self.written
-
-    def write(self) -> None:
-        """The accepted messages are written."""
-        self.written = self.accepted
+    def write(self, message_count: int, size: int) -> None:
+        """The next ``message_count`` messages are written."""
+        offset, count, written_size = self.written
+        self.written = _new_mark(Mark, (offset + message_count, count + message_count, written_size + size))
 
     def sync(self, mark: Mark) -> None:
         """All up to ``mark`` is synced."""
