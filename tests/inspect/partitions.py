@@ -12,7 +12,7 @@ from courser.model.topic_options import TopicOptions
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch
 from courser.records.checksum import xxh3
-from courser.records.stored_header import PartitionIdentity, stamp
+from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from courser.records.user_headers import UserHeader, build_user_headers
 from courser.storage.durable_files import replace_file
 from courser.storage.jobs import perform
@@ -169,7 +169,7 @@ def cut(path: Path, size: int) -> None:
 
 def stored(batch: Batch, *, offset: int, time: int, identity: PartitionIdentity = IDENTITY) -> bytes:
     """A batch as it lies on disk."""
-    return bytes(stamp(batch, identity, base_offset=offset, base_timestamp=time)) + bytes(batch.body)
+    return bytes(stamp(batch, blank_header(identity), base_offset=offset, base_timestamp=time)) + bytes(batch.body)
 
 
 def with_wrong_wire_checksum(data: bytes) -> bytes:

@@ -30,7 +30,7 @@ def walk(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         patch.setattr(frame_walk, "survey", module.survey)
         patch.setattr(index_entries, "first_in_cells", module.first_in_cells)
         patch.setattr(batch, "check_batch", module.check_batch)
-        patch.setattr(stored_header, "seal_header", module.seal_header)
+        patch.setattr(stored_header, "stamp_header", module.stamp_header)
         patch.setattr(classic_decoding, "survey_classic", module.survey_classic)
         patch.setattr(classic_decoding, "frames_from_classic", module.frames_from_classic)
         patch.setattr(classic_encoding, "classic_from_frames", module.classic_from_frames)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import struct
 import subprocess
 import sys
 from types import ModuleType
@@ -174,19 +175,46 @@ def test_a_batch_over_the_limit_is_not_taken(walk: ModuleType) -> None:
     assert walk.check_batch(bytearray(encode_batch(build_batch([NewMessage(bytes(payload_size + 1))])))) is None
 
 
+numbers = st.integers(0, 2**64 - 1)
+small_numbers = st.integers(0, 2**32 - 1)
+
+
 @given(
-    header=st.binary(min_size=256, max_size=256),
+    blank=st.binary(min_size=256, max_size=256),
     checksums=st.binary(max_size=200),
     body=st.binary(max_size=600),
+    times=st.tuples(numbers, numbers, numbers),
+    shape=st.tuples(small_numbers, small_numbers),
 )
-def test_the_hashes_of_a_header(walk: ModuleType, header: bytes, checksums: bytes, body: bytes) -> None:
-    ours, theirs = bytearray(header), bytearray(header)
-    walk.seal_header(checksums, body, ours)
-    frame_walk_pure.seal_header(checksums, body, theirs)
-    assert ours == theirs
-    assert int.from_bytes(ours[40:48], "little") == xxh3(header[:40] + header[48:52] + checksums)
-    assert int.from_bytes(ours[240:248], "little") == xxh3(body)
-    assert int.from_bytes(ours[248:], "little") == xxh3(bytes(ours[:248]))
+def test_a_header_is_stamped(
+    walk: ModuleType,
+    blank: bytes,
+    checksums: bytes,
+    body: bytes,
+    times: tuple[int, int, int],
+    shape: tuple[int, int],
+) -> None:
+    header = walk.stamp_header(blank, checksums, body, *times, *shape)
+    assert header == frame_walk_pure.stamp_header(blank, checksums, body, *times, *shape)
+    fields = layout.STORED_HEADER.unpack(header)
+    size = 256 + len(body)
+    assert fields[1:5] == (*times, size)
+    assert (fields[6], fields[11], fields[14]) == (*shape, size)
+    assert int.from_bytes(header[40:48], "little") == xxh3(bytes(header[:40] + header[48:52]) + checksums)
+    assert int.from_bytes(header[240:248], "little") == xxh3(body)
+    assert int.from_bytes(header[248:], "little") == xxh3(bytes(header[:248]))
+    assert (header[:8], header[52:60], header[64:72], header[80:240]) == (
+        blank[:8],
+        blank[52:60],
+        blank[64:72],
+        blank[80:240],
+    ), "the rest stays as it was"
+
+
+@pytest.mark.parametrize(("blank", "shape"), [(bytes(255), (1, 1)), (bytes(256), (2**32, 1)), (bytes(256), (1, 2**32))])
+def test_what_is_no_header_is_not_stamped(walk: ModuleType, blank: bytes, shape: tuple[int, int]) -> None:
+    with pytest.raises((ValueError, struct.error)):
+        walk.stamp_header(blank, bytes(8), b"body", 1, 2, 3, *shape)
 
 
 def test_every_length_is_hashed_as_the_package_does_it(walk: ModuleType) -> None:

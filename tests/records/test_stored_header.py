@@ -15,6 +15,7 @@ from courser.records.stored_header import (
     PartitionIdentity,
     StoredHeader,
     blank_extension,
+    blank_header,
     check_body,
     frames_of,
     has_valid_batch_checksum,
@@ -33,9 +34,8 @@ every_shape = pytest.mark.parametrize("batch", [SAME_SIZED, MIXED], ids=["same-s
 
 def stamped(batch: Batch, **changes: object) -> bytes:
     """The header, with fields changed behind the writer's back and a header checksum that fits."""
-    header = bytearray(
-        stamp(batch, IDENTITY, base_offset=1000, base_timestamp=2000, producer=bytes(range(16)), sequence=5)
-    )
+    blank = blank_header(IDENTITY, producer=bytes(range(16)), sequence=5)
+    header = stamp(batch, blank, base_offset=1000, base_timestamp=2000)
     if changes:
         fields = StoredHeader._make(layout.STORED_HEADER.unpack(header))._asdict() | changes
         header[:] = layout.STORED_HEADER.pack(*fields.values())
@@ -162,7 +162,7 @@ def test_any_part_of_a_batch_is_a_batch_that_a_strict_client_takes(
     messages: list[NewMessage], data: st.DataObject
 ) -> None:
     batch = build_batch(messages)
-    header = read(bytes(stamp(batch, IDENTITY, base_offset=1000, base_timestamp=2000)))
+    header = read(bytes(stamp(batch, blank_header(IDENTITY), base_offset=1000, base_timestamp=2000)))
     first = data.draw(st.integers(0, batch.count - 1))
     count = data.draw(st.integers(1, batch.count - first))
     frames = layout_of(batch.body, batch.count)

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from courser.records import layout
-from courser.records.stored_header import PartitionIdentity, StoredHeader, stamp
+from courser.records.stored_header import PartitionIdentity, StoredHeader, blank_header, stamp
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
@@ -319,7 +319,7 @@ def test_a_valid_batch_of_another_partition_at_the_end_is_not_taken() -> None:
     scene = Scene(stop=StopKind.KILLED)
     batch = numbered(15, 3)
     other = PartitionIdentity(IDENTITY.topic_uuid, IDENTITY.partition_id, IDENTITY.incarnation + 1)
-    foreign = bytes(stamp(batch, other, base_offset=15, base_timestamp=1)) + bytes(batch.body)
+    foreign = bytes(stamp(batch, blank_header(other), base_offset=15, base_timestamp=1)) + bytes(batch.body)
     engine = scene.opened(scene.good + foreign)
     assert engine.letters() == ["C"]
     assert payloads(engine.read_all()[0]) == list(scene.expected.values())

@@ -194,7 +194,7 @@ frames_from_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t arg
     Py_buffer views[3];
     if (!are_so_many(argument_count, 6,
                      "frames_from_classic(section, ids, into, count, header_size, first_origin)") ||
-        !take_numbers(arguments + 3, 3, numbers) || !take_buffers(arguments, 3, views))
+        !take_numbers(arguments + 3, 3, numbers) || !take_buffers(arguments, 3, PyBUF_WRITABLE, views))
         return NULL;
     const uint64_t count = numbers[0], header_size = numbers[1];
     PyObject *checksums = NULL, *result = NULL;
@@ -241,7 +241,7 @@ classic_from_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t arg
     if (!are_so_many(argument_count, 8,
                      "classic_from_frames(body, into, position, count, header_size, base_offset, base_timestamp, "
                      "origin_timestamp)") ||
-        !take_numbers(arguments + 2, 6, numbers) || !take_buffers(arguments, 2, views))
+        !take_numbers(arguments + 2, 6, numbers) || !take_buffers(arguments, 2, PyBUF_WRITABLE, views))
         return NULL;
     uint8_t *end = NULL;
     uint8_t *const into = views[1].buf;

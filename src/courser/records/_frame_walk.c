@@ -19,11 +19,14 @@
 enum {
     BATCH_HEADER_SIZE = 256,
     BATCH_SIZE_MAX = 64 * 1024 * 1024,
+    BASE_OFFSET_POSITION = 8, /* base_timestamp and origin_timestamp follow */
     ORIGIN_TIMESTAMP_POSITION = 24,
     BATCH_LENGTH_POSITION = 32,
     BATCH_CHECKSUM_POSITION = 40,
     MESSAGE_COUNT_POSITION = 48,
     EXTENSION_POSITION = 52,
+    FRAME_SIZE_POSITION = 60,
+    STORED_LENGTH_POSITION = 72,
     BODY_HASH_POSITION = 240,
     HEADER_CHECKSUM_POSITION = 248,
     CHECKSUMMED_SIZE = 44, /* of the header: all before the extension but the checksum itself */
@@ -62,12 +65,12 @@ release_buffers(Py_buffer *views, int count)
         PyBuffer_Release(&views[count]);
 }
 
-/* The last one is written to. */
+/* `last_use` says whether the last one is written to. */
 static int
-take_buffers(PyObject *const *arguments, int count, Py_buffer *views)
+take_buffers(PyObject *const *arguments, int count, int last_use, Py_buffer *views)
 {
     for (int i = 0; i < count; i++)
-        if (PyObject_GetBuffer(arguments[i], &views[i], i + 1 < count ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0) {
+        if (PyObject_GetBuffer(arguments[i], &views[i], i + 1 < count ? PyBUF_SIMPLE : last_use) < 0) {
             release_buffers(views, i);
             return 0;
         }
@@ -282,35 +285,46 @@ done:
 }
 
 static PyObject *
-seal_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+stamp_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
     Py_buffer views[3];
-    if (!are_so_many(argument_count, 3, "seal_header(checksums, body, header)") ||
-        !take_buffers(arguments, 3, views))
+    uint64_t numbers[5]; /* base_offset, base_timestamp, origin_timestamp, message_count, frame_size */
+    if (!are_so_many(argument_count, 8,
+                     "stamp_header(blank, checksums, body, base_offset, base_timestamp, origin_timestamp, "
+                     "message_count, frame_size)") ||
+        !take_numbers(arguments + 3, 5, numbers) || !take_buffers(arguments, 3, PyBUF_SIMPLE, views))
         return NULL;
     PyObject *result = NULL;
-    uint8_t one_covered[CHECKSUMMED_SIZE + 8];
-    uint8_t *const header = views[2].buf, *covered = one_covered;
-    const size_t size = (size_t)views[0].len;
-    if (views[2].len != BATCH_HEADER_SIZE) {
-        PyErr_SetString(PyExc_ValueError, "no header of a batch");
+    uint8_t one_covered[CHECKSUMMED_SIZE + 8], *covered = one_covered;
+    const size_t checksums_size = (size_t)views[1].len;
+    if (views[0].len != BATCH_HEADER_SIZE || numbers[3] > UINT32_MAX || numbers[4] > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no header of a batch, or no such frames");
         goto done;
     }
-    if (size > 8 && (covered = PyMem_Malloc(CHECKSUMMED_SIZE + size)) == NULL) {
+    if (checksums_size > 8 && (covered = PyMem_Malloc(CHECKSUMMED_SIZE + checksums_size)) == NULL) {
         PyErr_NoMemory();
         goto done;
     }
+    if ((result = PyByteArray_FromStringAndSize(views[0].buf, BATCH_HEADER_SIZE)) == NULL)
+        goto done;
+    uint8_t *const header = (uint8_t *)PyByteArray_AsString(result);
+    const uint64_t length = BATCH_HEADER_SIZE + (uint64_t)views[2].len;
+    const uint32_t message_count = (uint32_t)numbers[3], frame_size = (uint32_t)numbers[4];
+    memcpy(header + BASE_OFFSET_POSITION, numbers, 24); /* and base_timestamp, and origin_timestamp */
+    memcpy(header + BATCH_LENGTH_POSITION, &length, sizeof length);
+    memcpy(header + MESSAGE_COUNT_POSITION, &message_count, sizeof message_count);
+    memcpy(header + FRAME_SIZE_POSITION, &frame_size, sizeof frame_size);
+    memcpy(header + STORED_LENGTH_POSITION, &length, sizeof length);
     memcpy(covered, header, BATCH_CHECKSUM_POSITION);
     memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
-    memcpy(covered + CHECKSUMMED_SIZE, views[0].buf, size);
-    const uint64_t batch_checksum = xxh3_64(covered, CHECKSUMMED_SIZE + size);
+    memcpy(covered + CHECKSUMMED_SIZE, views[1].buf, checksums_size);
+    const uint64_t batch_checksum = xxh3_64(covered, CHECKSUMMED_SIZE + checksums_size);
     memcpy(header + BATCH_CHECKSUM_POSITION, &batch_checksum, sizeof batch_checksum);
-    const uint64_t body_hash = xxh3_64(views[1].buf, (uint64_t)views[1].len);
+    const uint64_t body_hash = xxh3_64(views[2].buf, (uint64_t)views[2].len);
     memcpy(header + BODY_HASH_POSITION, &body_hash, sizeof body_hash);
     const uint64_t header_checksum = xxh3_64(header, HEADER_CHECKSUM_POSITION);
     memcpy(header + HEADER_CHECKSUM_POSITION, &header_checksum, sizeof header_checksum);
-    result = Py_NewRef(Py_None);
 done:
     if (covered != one_covered)
         PyMem_Free(covered);
@@ -345,7 +359,7 @@ static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, NULL},
     {"first_in_cells", (PyCFunction)(void (*)(void))first_in_cells, METH_FASTCALL, NULL},
     {"check_batch", (PyCFunction)(void (*)(void))check_batch, METH_FASTCALL, NULL},
-    {"seal_header", (PyCFunction)(void (*)(void))seal_header, METH_FASTCALL, NULL},
+    {"stamp_header", (PyCFunction)(void (*)(void))stamp_header, METH_FASTCALL, NULL},
     {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
     {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
     {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},

@@ -5,7 +5,17 @@ def first_in_cells(
     starts: Buffer, frame_size: int, count: int, position: int, offset: int, interval: int, cell: int, /
 ) -> tuple[bytes, bytes, int]: ...
 def check_batch(data: Buffer, /) -> tuple[int, int, int, bytes, bytes] | None: ...
-def seal_header(checksums: Buffer, body: Buffer, header: bytearray, /) -> None: ...
+def stamp_header(
+    blank: bytes,
+    checksums: Buffer,
+    body: Buffer,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    message_count: int,
+    frame_size: int,
+    /,
+) -> bytearray: ...
 def survey_classic(
     section: Buffer, count: int, header_size: int, payload_size_max: int, user_headers_size_max: int, /
 ) -> tuple[int, int, int] | None: ...

@@ -83,7 +83,7 @@ write_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_c
     const Py_ssize_t count = PyList_Size(payloads);
     const Py_ssize_t block_count = blocks == Py_None ? count : PyList_Size(blocks);
     Py_buffer views[2];
-    if (count < 0 || block_count < 0 || !take_buffers(arguments + 2, 2, views))
+    if (count < 0 || block_count < 0 || !take_buffers(arguments + 2, 2, PyBUF_WRITABLE, views))
         return NULL;
     int is_written = 0;
     if (!count || block_count != count || views[0].len != count * FRAME_HEADER_SIZE)
@@ -102,7 +102,7 @@ fill_checksums(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
         return NULL;
     Py_ssize_t count = PyLong_AsSsize_t(arguments[1]);
     Py_buffer body;
-    if ((count == -1 && PyErr_Occurred()) || !take_buffers(arguments, 1, &body))
+    if ((count == -1 && PyErr_Occurred()) || !take_buffers(arguments, 1, PyBUF_WRITABLE, &body))
         return NULL;
     uint8_t *frame = body.buf;
     uint64_t left = (uint64_t)body.len;

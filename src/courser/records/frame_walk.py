@@ -15,7 +15,7 @@ from courser.records import frame_walk_pure
 Survey: TypeAlias = Callable[[Buffer, int], tuple[int, bytes, bytes, bool, bool] | None]
 FirstInCells: TypeAlias = Callable[[Buffer, int, int, int, int, int, int], tuple[bytes, bytes, int]]
 CheckBatch: TypeAlias = Callable[[Buffer], tuple[int, int, int, bytes, bytes] | None]
-SealHeader: TypeAlias = Callable[[Buffer, Buffer, bytearray], None]
+StampHeader: TypeAlias = Callable[[bytes, Buffer, Buffer, int, int, int, int, int], bytearray]
 SurveyClassic: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int] | None]
 FramesFromClassic: TypeAlias = Callable[[Buffer, Buffer, memoryview, int, int, int], tuple[int, bytes, bytes] | None]
 ClassicFromFrames: TypeAlias = Callable[[Buffer, memoryview, int, int, int, int, int, int], int | None]
@@ -40,7 +40,7 @@ is_compiled = _chosen is not frame_walk_pure
 survey: Survey = _chosen.survey
 first_in_cells: FirstInCells = _chosen.first_in_cells
 check_batch: CheckBatch = _chosen.check_batch
-seal_header: SealHeader = _chosen.seal_header
+stamp_header: StampHeader = _chosen.stamp_header
 survey_classic: SurveyClassic = _chosen.survey_classic
 frames_from_classic: FramesFromClassic = _chosen.frames_from_classic
 classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames

@@ -19,7 +19,8 @@ _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
 """The lengths of the frame that begins at a position."""
 _pack = struct.Struct("<I").pack
-_pack_hash = struct.Struct("<Q").pack_into
+_pack_u32_into = struct.Struct("<I").pack_into
+_pack_u64_into = struct.Struct("<Q").pack_into
 _ZERO = np.zeros(1, np.uint32)
 
 FRAME_FIELDS = np.dtype(
@@ -179,11 +180,29 @@ def check_batch(data: Buffer) -> tuple[int, int, int, bytes, bytes] | None:
     return origin_timestamp, count, frame_size, starts, checksums
 
 
-def seal_header(checksums: Buffer, body: Buffer, header: bytearray) -> None:
-    """Put the three hashes into the header of a stored batch in which all else is written."""
-    _pack_hash(header, layout.BATCH_CHECKSUM_POSITION, batch_checksum(header, checksums))
-    _pack_hash(header, layout.BODY_HASH_POSITION, xxh3(body))
-    _pack_hash(header, layout.HEADER_CHECKSUM_POSITION, xxh3(header[: layout.HEADER_CHECKSUM_POSITION]))
+def stamp_header(
+    blank: bytes,
+    checksums: Buffer,
+    body: Buffer,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+    message_count: int,
+    frame_size: int,
+) -> bytearray:
+    """The header of a stored batch: a ``blank`` one, which says whose batch it is, with all that the batch says."""
+    header = bytearray(blank)
+    length = layout.BATCH_HEADER_SIZE + len(body)
+    partition_id = int.from_bytes(blank[: layout.BASE_OFFSET_POSITION], "little")
+    layout.WIRE_HEADER.pack_into(
+        header, 0, partition_id, base_offset, base_timestamp, origin_timestamp, length, 0, message_count
+    )
+    _pack_u32_into(header, layout.FRAME_SIZE_POSITION, frame_size)
+    _pack_u64_into(header, layout.STORED_LENGTH_POSITION, length)
+    _pack_u64_into(header, layout.BATCH_CHECKSUM_POSITION, batch_checksum(header, checksums))
+    _pack_u64_into(header, layout.BODY_HASH_POSITION, xxh3(body))
+    _pack_u64_into(header, layout.HEADER_CHECKSUM_POSITION, xxh3(header[: layout.HEADER_CHECKSUM_POSITION]))
+    return header
 
 
 def batch_checksum(header: Buffer, checksums: Buffer) -> int:

@@ -13,7 +13,7 @@ from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.batch import Batch, wire_header
 from courser.records.checksum import xxh3
-from courser.records.frame_walk import seal_header
+from courser.records.frame_walk import stamp_header
 from courser.records.frame_walk_pure import batch_checksum
 from courser.records.frames import FrameLayout, survey_frames
 
@@ -69,49 +69,27 @@ _NO_CODEC = int(layout.Codec.NONE)
 _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
 """``StoredHeader._make`` without its steps in between: one is made per batch that is read."""
-_pack_into = layout.STORED_HEADER.pack_into
 
 
-def stamp(
-    batch: Batch,
-    identity: PartitionIdentity,
-    base_offset: int,
-    base_timestamp: int,
-    producer: bytes = NO_PRODUCER,
-    sequence: int = 0,
-) -> bytearray:
-    """The 256 bytes that go in front of ``batch.body`` on disk."""
-    body = batch.body
-    size = layout.BATCH_HEADER_SIZE + len(body)
-    header = bytearray(layout.BATCH_HEADER_SIZE)
-    _pack_into(
-        header,
-        0,
-        identity.partition_id,
+def blank_header(identity: PartitionIdentity, producer: bytes = NO_PRODUCER, sequence: int = 0) -> bytes:
+    """What the headers of a partition's batches have in common; all else is zero."""
+    owner = identity.topic_uuid, identity.incarnation
+    extension = layout.MAGIC, layout.FORMAT_VERSION, _NO_CODEC, 0, 0, 0, 0, 0, *owner, producer, sequence, 0, 0
+    return layout.STORED_HEADER.pack(identity.partition_id, 0, 0, 0, 0, 0, 0, *extension)
+
+
+def stamp(batch: Batch, blank: bytes, base_offset: int, base_timestamp: int) -> bytearray:
+    """The 256 bytes that go in front of ``batch.body`` on disk, from the ``blank_header`` of its partition."""
+    return stamp_header(
+        blank,
+        batch.checksums,
+        batch.body,
         base_offset,
         base_timestamp,
         batch.origin_timestamp,
-        size,
-        0,
         batch.count,
-        layout.MAGIC,
-        layout.FORMAT_VERSION,
-        _NO_CODEC,
-        0,
         batch.frames.frame_size,
-        0,
-        0,
-        size,
-        identity.topic_uuid,
-        identity.incarnation,
-        producer,
-        sequence,
-        0,
-        0,
     )
-    # Last, and with little behind it: a large body drives all else out of the processor's caches.
-    seal_header(batch.checksums, body, header)
-    return header
 
 
 def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:

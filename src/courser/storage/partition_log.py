@@ -18,7 +18,7 @@ from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
-from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, stamp
+from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
 from courser.storage.files import File, FileSystem, write_rest
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
@@ -76,6 +76,7 @@ class PartitionLog:
         self.file_system = file_system
         self.directory = directory
         self.identity = identity
+        self._blank_header = blank_header(identity)
         self.settings = settings
         self._clock = clock
         self.ledger = recovered.ledger
@@ -247,7 +248,11 @@ class PartitionLog:
         file, position = segment.file, segment.size
         assert file is not None
         entries = segment.index.entries_of(base_offset, position, frames)
-        buffers = stamp(batch, self.identity, base_offset, timestamp, producer, sequence), body
+        blank = self._blank_header
+        if producer is not NO_PRODUCER:
+            blank = blank_header(self.identity, producer, sequence)
+        # Last, and with little behind it: a large body drives all else out of the processor's caches.
+        buffers = stamp(batch, blank, base_offset, timestamp), body
         try:
             taken = file.write_at(position, buffers)
             if taken != size:
