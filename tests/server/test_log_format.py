@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,33 @@ def test_json() -> None:
         "level": "warning",
         "logger": "courser.broker.x",
         "message": "trimmed stream=3",
+        "stream": 3,
         "topic": 4,
         "user": "\u20ac",
     }
+
+
+def facts_in_json(message: str, *arguments: object, **facts: object) -> dict[str, object]:
+    line = json.loads(JsonFormatter().format(record(message, *arguments, **facts)))
+    return {name: value for name, value in line.items() if name not in ("time", "level", "logger", "message")}
+
+
+def test_facts_in_a_message_are_fields_of_a_json_line() -> None:
+    message = "segments deleted reason=%s stream=%d load=%.1f path=%s %s"
+    facts = facts_in_json(message, "expired", 3, 0.25, Path("/a"), "rest")
+    assert facts == {"reason": "expired", "stream": 3, "load": 0.25, "path": "/a"}
+
+
+def test_what_is_no_fact_stays_in_the_message() -> None:
+    assert facts_in_json("100%% of %s, memory=%dMiB used", "all", 5) == {}
+    assert facts_in_json("50%% done part=%d", 7) == {"part": 7}
+    assert facts_in_json("text with % and name=%s, as somebody else logs it") == {}
+    assert facts_in_json("%(stream)d", {"stream": 3}) == {}
+
+
+def test_no_fact_takes_the_place_of_what_every_line_has() -> None:
+    line = json.loads(JsonFormatter().format(record("x level=%s message=%s", "fake", "fake")))
+    assert (line["level"], line["message"]) == ("warning", "x level=fake message=fake")
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])

@@ -1,15 +1,20 @@
 """One log record, one line: for people, or as JSON. Nothing that a client named can forge a line.
 
-Facts come as ``extra={"stream": 3}`` and follow the message as ``stream=3``.
+Facts stand in the message, ``_log.info("rolled stream=%d", 3)``, or come as ``extra={"stream": 3}`` and follow it. In
+JSON both are fields of their own.
 """
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TRACE_PREFIX = "\n    | "
+_PLACEHOLDER = re.compile(r"(?:\b([a-z_]+)=)?%(?:%|([-+ #0]*\d*(?:\.\d+)?[a-zA-Z]))(?=(\s|$)?)")
+"""Of a message that is yet to be filled in: the name of a fact, if one stands before it, how its value is written, and
+whether nothing follows that belongs to the value, as a unit would."""
 
 
 class TextFormatter(logging.Formatter):
@@ -37,8 +42,9 @@ class JsonFormatter(TextFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **dict(_facts(record)),
         }
+        for name, value in (*_facts_in_message(record), *_facts(record)):
+            contents.setdefault(name, value)
         if trace := self._trace(record):
             contents["trace"] = trace
         return json.dumps(contents, default=str)
@@ -59,6 +65,18 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
     for name, value in vars(record).items():
         if name not in _STANDARD:
             yield name, value
+
+
+def _facts_in_message(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """What the message says as ``name=%s``. A value with a unit behind it stays in the message alone."""
+    if not isinstance(record.msg, str) or not isinstance(record.args, tuple):
+        return
+    placeholders = [found for found in _PLACEHOLDER.finditer(record.msg) if found[2] is not None]
+    if len(placeholders) != len(record.args):
+        return
+    for placeholder, value in zip(placeholders, record.args, strict=True):
+        if placeholder[1] is not None and placeholder[3] is not None:
+            yield placeholder[1], value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _bare(value: object) -> str:
