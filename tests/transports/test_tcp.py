@@ -1,6 +1,7 @@
 import asyncio
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,7 @@ from courser.storage.local_clock import SystemClock
 from courser.testing.clocks import ManualClock
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
-from courser.transports.settings import ConnectionSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 from courser.transports.tcp_connection import TcpConnection
 from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
@@ -30,7 +31,11 @@ class Server:
     """A listener whose clients get back what they say."""
 
     def __init__(
-        self, settings: ConnectionSettings, connection_count_max: int = 100, tls: ssl.SSLContext | None = None
+        self,
+        settings: ConnectionSettings,
+        connection_count_max: int = 100,
+        tls: ssl.SSLContext | None = None,
+        options: SocketSettings | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.sessions: list[Session] = []
@@ -48,7 +53,7 @@ class Server:
             slow_work=SlowWork(),
         )
         self.listener = TcpListener(
-            TcpSettings(port=0),
+            TcpSettings(port=0, socket=options or SocketSettings()),
             services,
             open_session=self._open,
             close_session=self._close,
@@ -117,9 +122,12 @@ class Client:
 
 @asynccontextmanager
 async def serving(
-    settings: ConnectionSettings | None = None, connection_count_max: int = 100, tls: ssl.SSLContext | None = None
+    settings: ConnectionSettings | None = None,
+    connection_count_max: int = 100,
+    tls: ssl.SSLContext | None = None,
+    options: SocketSettings | None = None,
 ) -> AsyncIterator[Server]:
-    server = Server(settings or ConnectionSettings(), connection_count_max, tls)
+    server = Server(settings or ConnectionSettings(), connection_count_max, tls, options)
     _, server.port = await server.listener.start()
     try:
         yield server
@@ -154,6 +162,40 @@ async def test_more_connections_than_allowed_are_turned_away_and_the_others_are_
         assert await third.end() == b""
         assert server.listener.turned_away_count == 1
         assert await first.say(b"still here") == b"still here"
+
+
+async def socket_options(options: SocketSettings) -> dict[str, int]:
+    """What the kernel says of the server's end of a connection."""
+    async with serving(options=options) as server:
+        client = await server.connect()
+        await client.say(b"hello")
+        (connection,) = server.listener._connections
+        assert connection._transport is not None
+        theirs = connection._transport.get_extra_info("socket")
+        linger = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+        return {
+            "nodelay": theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+            "keepalive": theirs.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            # The kernel doubles what it is asked for, to have room for its own records.
+            "receive": theirs.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2,
+            "send": theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2,
+            "linger": struct.unpack("ii", linger)[1],
+        }
+
+
+async def test_the_kernel_is_told_what_the_operator_set_about_sockets() -> None:
+    usual = await socket_options(SocketSettings())
+    assert (usual["nodelay"], usual["keepalive"], usual["linger"]) == (1, 0, 0)
+    options = SocketSettings(
+        nodelay=False, keepalive=True, receive_buffer_size=50_000, send_buffer_size=60_000, linger=3
+    )
+    assert await socket_options(options) == {
+        "nodelay": 0,
+        "keepalive": 1,
+        "receive": 50_000,
+        "send": 60_000,
+        "linger": 3,
+    }
 
 
 async def test_who_sends_nothing_and_does_not_log_in_is_cut_off_and_who_pings_is_not() -> None:

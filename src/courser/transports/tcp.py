@@ -162,10 +162,9 @@ def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:
     connection: socket.socket = transport.get_extra_info("socket")
-    if settings.nodelay:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if settings.keepalive:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Said either way: event loops switch the first one on by themselves.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
     if settings.receive_buffer_size is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_size)
     if settings.send_buffer_size is not None:
