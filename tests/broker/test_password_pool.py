@@ -49,9 +49,9 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 async def test_it_answers_as_the_passwords_themselves(executor: ThreadPoolExecutor) -> None:
     pool = PasswordPool(QuickPasswords(), executor)
     assert await pool.hash("secret") == HASH
-    assert await pool.is_right("secret", HASH)
-    assert not await pool.is_right("wrong", HASH)
-    assert not await pool.is_right("secret", None)
+    assert await pool.is_right("alice", "secret", HASH)
+    assert not await pool.is_right("alice", "wrong", HASH)
+    assert not await pool.is_right("alice", "secret", None)
     assert pool.is_outdated("$argon2id$old$secret")
 
 
@@ -59,7 +59,7 @@ async def test_it_answers_as_the_passwords_themselves(executor: ThreadPoolExecut
 async def test_only_so_many_hashes_run_at_once(executor: ThreadPoolExecutor, concurrency: int) -> None:
     passwords = HeldPasswords()
     pool = PasswordPool(passwords, executor, concurrency=concurrency)
-    logins = [asyncio.ensure_future(pool.is_right(f"guess {number}", HASH)) for number in range(20)]
+    logins = [asyncio.ensure_future(pool.is_right("alice", f"guess {number}", HASH)) for number in range(20)]
     for _ in range(concurrency):
         assert await asyncio.to_thread(passwords.started.acquire, timeout=30)
     passwords.go_on.set()
@@ -70,19 +70,29 @@ async def test_only_so_many_hashes_run_at_once(executor: ThreadPoolExecutor, con
 async def test_equal_questions_share_one_hash(executor: ThreadPoolExecutor) -> None:
     passwords = HeldPasswords()
     pool = PasswordPool(passwords, executor)
-    logins = [asyncio.ensure_future(pool.is_right("secret", HASH)) for _ in range(1500)]
+    logins = [asyncio.ensure_future(pool.is_right("alice", "secret", HASH)) for _ in range(1500)]
     await asyncio.sleep(0)
     passwords.go_on.set()
     assert all(await asyncio.gather(*logins))
     assert passwords.questions == [("secret", HASH)]
-    assert await pool.is_right("secret", HASH)
+    assert await pool.is_right("alice", "secret", HASH)
     assert len(passwords.questions) == 2, "nothing is remembered once it is answered"
+
+
+async def test_two_unknown_users_share_no_hash_as_two_known_ones_do_not(executor: ThreadPoolExecutor) -> None:
+    passwords = HeldPasswords()
+    pool = PasswordPool(passwords, executor)
+    logins = [asyncio.ensure_future(pool.is_right(name, "guess", None)) for name in ("nobody", "nobody", "no one")]
+    await asyncio.sleep(0)
+    passwords.go_on.set()
+    assert not any(await asyncio.gather(*logins))
+    assert passwords.questions == [("guess", None), ("guess", None)]
 
 
 async def test_who_asked_first_may_go_away(executor: ThreadPoolExecutor) -> None:
     passwords = HeldPasswords()
     pool = PasswordPool(passwords, executor)
-    first, second = [asyncio.ensure_future(pool.is_right("secret", HASH)) for _ in range(2)]
+    first, second = [asyncio.ensure_future(pool.is_right("alice", "secret", HASH)) for _ in range(2)]
     await asyncio.sleep(0)
     first.cancel()
     passwords.go_on.set()
@@ -95,7 +105,7 @@ async def test_too_many_that_wait_are_refused(executor: ThreadPoolExecutor) -> N
     passwords = HeldPasswords()
     pool = PasswordPool(passwords, executor)
     limit = password_pool._QUEUE_COUNT_MAX
-    logins = [asyncio.ensure_future(pool.is_right(f"guess {number}", HASH)) for number in range(limit + 5)]
+    logins = [asyncio.ensure_future(pool.is_right("alice", f"guess {number}", HASH)) for number in range(limit + 5)]
     await asyncio.sleep(0)
     passwords.go_on.set()
     results = await asyncio.gather(*logins, return_exceptions=True)
@@ -124,7 +134,7 @@ async def test_unknown_users_and_wrong_passwords_take_the_same_time(executor: Th
     for number in range(24):
         for password_hash, taken in times.items():
             began = time.process_time()
-            assert not await pool.is_right(f"wrong {number}", password_hash)
+            assert not await pool.is_right("alice", f"wrong {number}", password_hash)
             taken.append(time.process_time() - began)
     wrong, unknown = (statistics.median(taken) for taken in times.values())
     assert abs(wrong - unknown) < max(wrong, unknown) / 5

@@ -149,7 +149,7 @@ class Authentication:
         await self._wait(name, address)
         user = self._find(name)
         password_hash = None if user is None else user.password_hash
-        is_right = await self._passwords.is_right(password, password_hash)
+        is_right = await self._passwords.is_right(name, password, password_hash)
         # Meanwhile the user may be gone, or have another password.
         user = self._find(name)
         if not is_right or user is None or user.password_hash != password_hash:

@@ -4,7 +4,6 @@ Hashing a password takes tens of milliseconds on purpose: call these functions i
 """
 
 import hashlib
-import hmac
 import secrets
 
 from argon2 import PasswordHasher
@@ -50,11 +49,6 @@ def make_token() -> str:
 def hash_token(token: str) -> bytes:
     """What the catalog keeps of a token."""
     return hashlib.sha256(_bytes(token)).digest()
-
-
-def is_same_hash(first: bytes, second: bytes) -> bool:
-    """Compare hashes without telling by the time it takes where they differ."""
-    return hmac.compare_digest(first, second)
 
 
 def _bytes(secret: str) -> bytes:

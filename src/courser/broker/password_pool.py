@@ -13,7 +13,8 @@ _QUEUE_COUNT_MAX = 1000
 """Hashes that may wait for their turn, about 30 ms each: who comes later would not get an answer in time."""
 
 Result = TypeVar("Result")
-_Question = tuple[str, str | None]
+_Question = tuple[str, str, str | None]
+"""Name, password, and the hash that the user has."""
 
 
 class PasswordPool:
@@ -30,13 +31,15 @@ class PasswordPool:
         """As ``Passwords.hash``. Raises ``CommandRejected`` (20010) if too many wait already."""
         return await self._run(partial(self._passwords.hash, password))
 
-    async def is_right(self, password: str, password_hash: str | None) -> bool:
-        """As ``Passwords.is_right``. A thousand clients that come back at once with one password cost one hash.
+    async def is_right(self, name: str, password: str, password_hash: str | None) -> bool:
+        """As ``Passwords.is_right``. A thousand clients of one user that come back at once cost one hash.
 
         Raises:
             CommandRejected: 20010 if too many wait already.
         """
-        question = (password, password_hash)
+        # Asked with the name, though the answer does not depend on it: unknown users all have the same hash, none. If
+        # two of them shared an answer, its time would tell them from users that there are.
+        question = (name, password, password_hash)
         answer = self._under_way.get(question)
         if answer is None:
             answer = asyncio.ensure_future(self._run(partial(self._passwords.is_right, password, password_hash)))
