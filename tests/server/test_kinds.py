@@ -52,6 +52,7 @@ GOOD: list[tuple[Kind[Any], object, str, object]] = [
     (kinds.DIALECT, "0.6", "0.6", Dialect.SDK_0_6),
     (kinds.DIALECTS, {"al=ice": "0.5"}, "al=ice=0.5", {"al=ice": Dialect.SDK_0_5}),
     (kinds.DIALECTS, {"a": "0.5", "b": "0.8"}, "a=0.5, b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
+    (kinds.DIALECTS, "a=0.5,b=0.8", "a=0.5,b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
     (kinds.DIALECTS, {}, ",", {}),
 ]
 
@@ -78,7 +79,7 @@ BAD: list[tuple[Kind[Any], list[object], list[str]]] = [
     (kinds.duration(SECOND, or_zero=True), ["999ms"], ["1us"]),
     (kinds.EXPIRY, ["server_default", "default", "0", 0, "0s", 3600], ["server_default", "5"]),
     (kinds.topic_size(16 * MIB), ["0", "server_default", "1 MiB", 1, True, 0], ["0", "15 MiB"]),
-    (kinds.PATH, ["", " ", 5, "a\0b", "a\nb", "x" * 5000], ["", "\x7f"]),
+    (kinds.PATH, ["", " ", 5, "a\0b", "a\nb", "x" * 5000, "~no.such.user/x"], ["", "\x7f"]),
     (kinds.choice("text", "json"), ["xml", 1], [""]),
     (
         kinds.ADDRESS,
@@ -88,7 +89,7 @@ BAD: list[tuple[Kind[Any], list[object], list[str]]] = [
     (kinds.LOG_LEVELS, ["loud", "", "info,", "info,=debug", "a b=debug", 5], ["info,courser"]),
     (kinds.INDEX_CACHE, ["some", 1], ["1", "yes"]),
     (kinds.DIALECT, ["0.4", "0.9", 0.8, 8], ["8"]),
-    (kinds.DIALECTS, [{"a": "0.4"}, {"a": 1}, "a=0.5", []], ["alice", "=0.5", "a=", "a=0.9"]),
+    (kinds.DIALECTS, [{"a": "0.4"}, {"a": 1}, "a=0.9", []], ["alice", "=0.5", "a=", "a=0.9"]),
 ]
 
 

@@ -128,6 +128,8 @@ def test_files_with_a_byte_order_mark_and_other_line_ends(tmp_path: Path) -> Non
         ("[system.partition]\nsize = '1 GB'", ["system.partition.size", "system.segment.size", "a size such as"]),
         ("[sytem]\npath = 'x'", ["sytem.path", "system.path"]),
         ("[http]\nenable = true", ["http.enable", "http.enabled"]),
+        ("[system.partition]\npaths = 'x'", ["the closest is system.partition.path, a key of Iggy without a meaning"]),
+        ("system.path = '~no.such.user/x'", ['"~no.such.user/x"', "expected the path of a directory"]),
         ("[nonsense]", ["nonsense", "a table", "no such key"]),
         ("tcp = 5", ["tcp = 5", "expected a table"]),
         ("[tcp.address]\nport = 1", ["tcp.address", "a table", "expected host and port"]),
@@ -164,7 +166,7 @@ def test_all_mistakes_are_told_at_once(load_text: Load) -> None:
     ("contents", "words"),
     [
         (b"[tcp\n", "no valid TOML"),
-        (b"a = 1\na = 2\n", "no valid TOML"),
+        (b"a = 1\na = 2\n", "no valid TOML: Cannot overwrite a value (at line 2, column 6): a key is set twice"),
         (b"a = \xff\n", "not UTF-8"),
         (b"#" * 2_000_000, "is it a configuration?"),
     ],

@@ -209,7 +209,11 @@ def _words(value: object) -> str:
 
 
 def _path(value: object) -> Path:
-    return Path(_words(value)).expanduser()
+    try:
+        return Path(_words(value)).expanduser()
+    except RuntimeError as error:
+        # "~name/...", and there is no such user.
+        raise ValueError(value) from error
 
 
 def _path_or_nothing(value: object) -> Path | None:
@@ -293,7 +297,7 @@ def _dialect(value: object) -> Dialect:
 
 def _dialects_from_toml(value: object) -> Mapping[str, Dialect]:
     if not isinstance(value, dict):
-        raise ValueError(value)
+        return _dialects_from_text(_text(value))
     return {str(user): _dialect(dialect) for user, dialect in value.items()}
 
 
@@ -328,5 +332,7 @@ def _anything_to_toml(value: object) -> str:
     return str(value) if isinstance(value, int | float) else quoted(str(value))
 
 
-ANYTHING: Kind[object] = Kind("any", "anything", lambda value: value, lambda text: text, _anything_to_toml)
+ANYTHING: Kind[object] = Kind(
+    "any", "a key of Iggy without a meaning here", lambda value: value, lambda text: text, _anything_to_toml
+)
 """Of keys without a meaning here."""

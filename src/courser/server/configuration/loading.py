@@ -176,7 +176,9 @@ def read_toml(path: Path) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise ConfigurationRefused([f"{path} is not UTF-8: byte {error.start} belongs to no letter"]) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationRefused([f"{path} is no valid TOML: {error}"]) from error
+        # The parser calls it "Cannot overwrite a value".
+        hint = ": a key is set twice" if "overwrite" in str(error) else ""
+        raise ConfigurationRefused([f"{path} is no valid TOML: {error}{hint}"]) from error
 
 
 def _leaves(table: Mapping[str, object], index: KeyIndex, parents: tuple[str, ...]) -> Iterator[tuple[str, object]]:
