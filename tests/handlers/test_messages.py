@@ -9,6 +9,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.message_keys import KEY_HEADER
+from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.consumers import ConsumerKind
@@ -17,6 +18,7 @@ from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.records.batch import NewMessage, build_batch
 from courser.records.user_headers import iterate_user_headers
+from courser.storage.read_result import ReadBuffer, ReadResult
 from tests.handlers.messaging import (
     add_topic,
     damage,
@@ -326,6 +328,58 @@ async def test_a_partition_of_another_member_is_not_served(scene: Scene) -> None
     await send(scene, "p1", to=1)
     assert await scene.refusal(scene.root, poll_command(partition=1, consumer=GROUP)) is ErrorCode.PARTITION_NOT_OWNED
     assert await texts(scene, poll_command(partition=1, consumer=GROUP), other) == ["p1"]
+
+
+async def poll_held(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, session: Session, command: c.PollMessages
+) -> tuple["asyncio.Task[ErrorCode]", asyncio.Event]:
+    """A poll that will be refused, and waits for the disk until the event is set."""
+    partition = partition_of(scene, command.partition_id or 0)
+    read, is_reading, disk = partition.read, asyncio.Event(), asyncio.Event()
+
+    async def read_later(offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+        is_reading.set()
+        await disk.wait()
+        return await read(offset, count=count, size_max=size_max, buffer=buffer)
+
+    monkeypatch.setattr(partition, "read", read_later)
+    task = asyncio.create_task(scene.refusal(session, command))
+    await is_reading.wait()
+    return task, disk
+
+
+async def test_a_member_that_loses_its_partition_while_it_reads_commits_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_topic(scene, partition_count=2)
+    await send(scene, "p1", to=1)
+    old, new = scene.connect(0), scene.connect(0)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    await scene.ask(old, c.JoinConsumerGroup("s", "t", "g"))
+    command = poll_command(partition=1, consumer=GROUP, commit=True)
+    refused, disk = await poll_held(scene, monkeypatch, old, command)
+    await scene.ask(new, c.JoinConsumerGroup("s", "t", "g"))
+    disk.set()
+    assert await refused is ErrorCode.PARTITION_NOT_OWNED
+    assert await texts(scene, command, new) == ["p1"]
+
+
+@pytest.mark.parametrize("consumer", [Consumer(ConsumerKind.CONSUMER, "me"), GROUP])
+async def test_nothing_is_committed_for_one_whose_connection_goes_while_it_reads(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, consumer: Consumer
+) -> None:
+    await add_topic(scene)
+    await send(scene, "for somebody")
+    gone, next_one = scene.connect(0), scene.connect(0)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    for session in (gone, next_one):
+        await scene.ask(session, c.JoinConsumerGroup("s", "t", "g"))
+    command = poll_command(consumer=consumer, commit=True)
+    refused, disk = await poll_held(scene, monkeypatch, gone, command)
+    scene.broker.sessions.close(gone)
+    disk.set()
+    assert await refused is ErrorCode.DISCONNECTED
+    assert await texts(scene, command, next_one) == ["for somebody"]
 
 
 async def test_flush_syncs_if_asked_to(scene: Scene) -> None:

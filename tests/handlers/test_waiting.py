@@ -2,10 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.sessions import Session
-from courser.errors import ErrorCode
+from courser.errors import CommandRejected, ErrorCode
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
 from courser.model.messaging import PollingKind
@@ -111,3 +113,31 @@ async def test_a_partition_that_is_deleted_ends_the_wait(scene: Scene) -> None:
     task = await begun(scene, scene.root, wait((0, 0), (1, 0)))
     await scene.ask(scene.connect(0), c.DeletePartitions("s", "t", 1))
     assert await task == r.Arrivals(0, (1,))
+
+
+@pytest.mark.parametrize("gone", [c.DeleteTopic("s", "t"), c.DeleteStream("s")])
+async def test_a_topic_that_is_deleted_ends_the_wait_of_a_member(scene: Scene, gone: c.Command) -> None:
+    member, _ = await group_of_two(scene)
+    task = await begun(scene, member, wait((0, 0), consumer=GROUP, generation=1))
+    await scene.ask(scene.root, gone)
+    with pytest.raises(CommandRejected) as refused:
+        await task
+    assert refused.value.code is ErrorCode.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        wait((0, 0), consumer=GROUP, generation=1),
+        c.WaitForMessages(
+            c.PollMessages(GROUP, "s", "t", 0, PollingKind.NEXT, 0, 10, auto_commit=True), 20 * SECOND, 1000
+        ),
+    ],
+)
+async def test_a_group_that_is_deleted_ends_the_waits_of_its_members(scene: Scene, waiting: c.Command) -> None:
+    member, _ = await group_of_two(scene)
+    task = await begun(scene, member, waiting)
+    await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
+    assert task in (await asyncio.wait([task], timeout=5))[0], "it waits for a group that is gone"
+    assert isinstance(error := task.exception(), CommandRejected)
+    assert error.code is ErrorCode.GROUP_NOT_FOUND

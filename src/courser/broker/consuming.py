@@ -101,8 +101,11 @@ class Polls:
     # --- which partition ---
 
     def group_of(self, topic: OpenTopic, identifier: Identifier) -> tuple[int, int, int]:
-        """The ids of a consumer group of a topic. Raises 5000."""
-        found = self._state.streams[topic.stream_id].topics[topic.topic_id]
+        """The ids of a consumer group of a topic. Raises 5000, or 2010 if the topic was deleted meanwhile."""
+        try:
+            found = self._state.streams[topic.stream_id].topics[topic.topic_id]
+        except KeyError:
+            raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted meanwhile") from None
         if type(identifier) is int and identifier in found.groups:
             return topic.stream_id, topic.topic_id, identifier
         place = (topic.stream_id, topic.topic_id, identifier)
@@ -153,7 +156,7 @@ class Polls:
             return _nothing(partition)
         for skipped in result.skipped:
             self.counters.note(partition, skipped)
-        return await self._reply(topic, partition, key, command, result)
+        return await self._reply(session, topic, partition, key, command, result)
 
     async def _read(
         self, session: Session, partition: Partition, offset: int, count: int, size_max: int
@@ -177,12 +180,29 @@ class Polls:
         return result
 
     async def _reply(
-        self, topic: OpenTopic, partition: Partition, key: ConsumerKey, command: PollMessages, result: ReadResult
+        self,
+        session: Session,
+        topic: OpenTopic,
+        partition: Partition,
+        key: ConsumerKey,
+        command: PollMessages,
+        result: ReadResult,
     ) -> Polled:
-        if command.auto_commit and result.message_count:
-            await commit_forward(partition, key, result.next_offset - 1, persisted=topic.persists_offsets)
         partition_id = partition.log.identity.partition_id
+        if command.auto_commit and result.message_count:
+            self._check_commit(session, topic, command.consumer, partition_id)
+            await commit_forward(partition, key, result.next_offset - 1, persisted=topic.persists_offsets)
         return Polled(partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
+
+    def _check_commit(self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int) -> None:
+        """Nothing is committed for one who is gone, or whose partition is another's, since the read began.
+
+        The next owner would pass over messages that nobody got.
+        """
+        if session.ended is not None:
+            raise session.ended.with_traceback(None)
+        if consumer.kind is ConsumerKind.GROUP:
+            self._groups.partition_for_commit(session, self.group_of(topic, consumer.identifier), partition_id)
 
     # --- polls of our own ---
 
@@ -204,7 +224,7 @@ class Polls:
             seen_end = partition.log.visible_end
             result = await self._read_strictly(session, partition, key, poll, size_max)
             if result is not None and result.message_count:
-                return await self._reply(topic, partition, key, poll, result)
+                return await self._reply(session, topic, partition, key, poll, result)
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
                 return _nothing(partition)

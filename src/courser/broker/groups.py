@@ -159,6 +159,7 @@ class ConsumerGroups:
         if group is not None:
             for session in group.members:
                 session.groups.discard(key)
+                session.wake()
         if not groups:
             self._topics.pop((stream_id, topic_id), None)
 
