@@ -49,7 +49,7 @@ class EchoCodec:
     def is_slow(self, frame: memoryview) -> bool:
         return bytes(frame[3:7]) == b"slow"
 
-    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+    def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:
         text = bytes(frame[3:])
         if text.endswith(b"riddle"):
             raise KeyError("a defect")

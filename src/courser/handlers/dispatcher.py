@@ -104,5 +104,6 @@ class Dispatcher:
             raise session.ended.with_traceback(None)
         handler, is_public = self._routes[type(command)]
         if not is_public:
-            self._check_login(session)
+            check_login = self._check_login
+            check_login(session)
         return handler(self._broker, session, command)

@@ -61,7 +61,7 @@ def checksum_of_wire_fields(
     return xxh3(fields + checksums)
 
 
-def parse_batch(data: Buffer, *, verify_frames: bool = False) -> Batch:
+def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
     """Check a batch as a producer sent it.
 
     The batch checksum is always checked. ``verify_frames`` also hashes every message.

@@ -214,7 +214,7 @@ class PartitionLog:
             self.marks.written[0] + message_count > self.reserved_end and self.settings.durability.level is not _SYNCED
         )
 
-    def append(self, batch: Batch, *, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
+    def append(self, batch: Batch, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
 
         Without a ``timestamp`` it gets the time of now.

@@ -114,7 +114,7 @@ class ClassicCodec:
             return len(frame) > QUICK_SIZE_MAX
         return len(frame) > _QUICK_MESSAGES_SIZE_MAX or promised_count(frame) > _QUICK_COUNT_MAX
 
-    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
+    def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
         """See ``Codec``. Whether a login is missing is looked at later: a bad payload is refused first."""
         try:
             return Incoming(self._command(frame))

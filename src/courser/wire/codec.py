@@ -53,7 +53,7 @@ class Codec(Protocol):
     def is_slow(self, frame: memoryview) -> bool:
         """Whether decoding a whole frame may take so long that it must not be done on the event loop."""
 
-    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+    def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:
         """Understand one whole frame. Never raises: what is wrong with a frame is in the answer.
 
         The command may refer to the memory of the frame.

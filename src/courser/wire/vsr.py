@@ -131,7 +131,7 @@ class VsrCodec:
         del frame
         return self._verify_frames or not is_compiled
 
-    def decode(self, frame: memoryview, *, is_logged_in: bool) -> Incoming:
+    def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:
         """See ``Codec``."""
         self._is_first = False
         if len(frame) < HEADER_SIZE:
@@ -145,14 +145,14 @@ class VsrCodec:
         try:
             if operation == _NON_REPLICATED:
                 _check_client(incoming)
-                _check_read_is_allowed(incoming, code, is_logged_in=is_logged_in)
+                _check_read_is_allowed(incoming, code, is_logged_in)
                 _check_body(incoming, body)
                 incoming.command = _read_non_replicated(incoming, code, body)
             elif operation == _SEND_MESSAGES:
-                _check_change_is_allowed(incoming, session, is_logged_in=is_logged_in)
+                _check_change_is_allowed(incoming, session, is_logged_in)
                 self._read_send(incoming, body)
             elif operation in _WRITES or operation in READERS_OF_OPERATIONS:
-                _check_change_is_allowed(incoming, session, is_logged_in=is_logged_in)
+                _check_change_is_allowed(incoming, session, is_logged_in)
                 _check_body(incoming, body)
                 if operation in _WRITES:
                     self._read_offset_change(incoming, body)
@@ -179,7 +179,7 @@ class VsrCodec:
         answer = self._duplicates.recall_write(incoming.request, _SEND_MESSAGES, head)
         if answer is not None:
             raise _Refusal((answer,), _REPEATED)
-        incoming.command = read_send(head, body, verify_frames=self._verify_frames)
+        incoming.command = read_send(head, body, self._verify_frames)
 
     def _read_offset_change(self, incoming: VsrIncoming, body: memoryview) -> None:
         incoming.content = read_offset_content(body)
@@ -317,7 +317,7 @@ def _check_client(incoming: VsrIncoming) -> None:
         raise _refused(incoming, ErrorCode.INVALID_COMMAND, "the client calls itself 0")
 
 
-def _check_read_is_allowed(incoming: VsrIncoming, code: int, *, is_logged_in: bool) -> None:
+def _check_read_is_allowed(incoming: VsrIncoming, code: int, is_logged_in: bool) -> None:
     if code in _CLASSIC_LOGINS:
         answer = headers.eviction(incoming.client, Reason.MALFORMED_LOGIN)
         raise _Refusal((answer,), f"command {code} is no login of this protocol")
@@ -325,7 +325,7 @@ def _check_read_is_allowed(incoming: VsrIncoming, code: int, *, is_logged_in: bo
         raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} before a login")
 
 
-def _check_change_is_allowed(incoming: VsrIncoming, session: int, *, is_logged_in: bool) -> None:
+def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: bool) -> None:
     if incoming.client == NO_CLIENT:
         _check_client(incoming)
     if not is_logged_in:

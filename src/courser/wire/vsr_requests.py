@@ -87,10 +87,10 @@ def read_send_head(body: memoryview) -> bytes:
     size: int = _U32_SIZE + _unpack_u32(body)[0]
     if size > len(body) or size > _SEND_HEAD_SIZE_MAX:
         raise Malformed(f"a send of {len(body)} bytes has {size} bytes of metadata")
-    return bytes(body[: size + EXTENSION_POSITION])
+    return body[: size + EXTENSION_POSITION].tobytes()
 
 
-def read_send(head: bytes, body: memoryview, *, verify_frames: bool) -> c.SendMessages:
+def read_send(head: bytes, body: memoryview, verify_frames: bool) -> c.SendMessages:
     """A send. The batch stays where it is.
 
     Raises:
@@ -99,7 +99,7 @@ def read_send(head: bytes, body: memoryview, *, verify_frames: bool) -> c.SendMe
     """
     batch_start = _U32_SIZE + _unpack_u32(head)[0]
     stream, topic, partitioning, count = _route_of_send(head[_U32_SIZE:batch_start])
-    batch = parse_batch(body[batch_start:], verify_frames=verify_frames)
+    batch = parse_batch(body[batch_start:], verify_frames)
     if count != batch.count:
         raise InvalidBatch(
             ErrorCode.INVALID_MESSAGES_COUNT, f"{count} messages are announced, but the batch has {batch.count}"
