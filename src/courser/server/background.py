@@ -7,6 +7,7 @@ from functools import partial
 
 from courser.broker.broker import Broker
 from courser.broker.heartbeats import Heartbeats
+from courser.broker.retention import Reason
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
@@ -58,10 +59,12 @@ async def _check_logs(logs: Logs) -> None:
 
 
 async def _report_figures(broker: Broker, listener: TcpListener) -> None:
-    """One line about the state of the process."""
+    """One line about the state of the process, and what was counted since its start."""
     figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.measure)
+    deleted, missed = broker.retention.counters.segment_count, broker.polls.counters
     _log.info(
-        "figures cpu=%.1f%% memory=%dMiB threads=%d connections=%d turned_away=%d cut_off=%d disk_free=%s",
+        "figures cpu=%.1f%% memory=%dMiB threads=%d connections=%d turned_away=%d cut_off=%d disk_free=%s "
+        "segments_expired=%d segments_over_size=%d polls_behind=%d polls_damaged=%d",
         figures.cpu_usage,
         figures.memory_usage // _MIB,
         figures.thread_count,
@@ -69,4 +72,8 @@ async def _report_figures(broker: Broker, listener: TcpListener) -> None:
         listener.turned_away_count,
         listener.cut_off_count,
         format_byte_size(figures.free_disk_space // _MIB * _MIB).replace(" ", ""),
+        deleted[Reason.EXPIRED],
+        deleted[Reason.SIZE],
+        missed.gone_count,
+        missed.damaged_count,
     )
