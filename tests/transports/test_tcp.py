@@ -358,11 +358,63 @@ async def test_a_client_that_stops_sending_still_gets_its_answers() -> None:
         connection.close()
 
 
-async def test_over_tls_a_reply_goes_out_while_nothing_more_can_be_received(monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate = Certificate(
-        TlsSettings(certificate_file=None, key_file=None, is_self_signed=True), "localhost", SystemClock()
-    )
-    trusting = ssl.create_default_context(cadata=certificate.pem.decode())
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    """One that was made for these tests."""
+    settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
+    return Certificate(settings, "localhost", SystemClock())
+
+
+@pytest.fixture
+def trusting(certificate: Certificate) -> ssl.SSLContext:
+    """A client's side that trusts it."""
+    return ssl.create_default_context(cadata=certificate.pem.decode())
+
+
+async def connection_count_is(server: Server, count: int) -> None:
+    async with asyncio.timeout(GRACE):
+        while server.listener.connection_count != count:  # noqa: ASYNC110 - it is about to
+            await asyncio.sleep(0)
+
+
+async def test_over_tls_connections_count_before_their_handshake(
+    certificate: Certificate, trusting: ssl.SSLContext
+) -> None:
+    async with serving(connection_count_max=2, tls=certificate.context) as server:
+        first, silent, third = await server.connect(trusting), await server.connect(), await server.connect()
+        assert await third.end() == b"", "two are here already"
+        assert server.listener.turned_away_count == 1
+        assert await first.say(b"still here") == b"still here"
+        silent.writer.transport.abort()
+        await connection_count_is(server, 1)
+        assert await (await server.connect(trusting)).say(b"at last") == b"at last"
+        assert server.listener.connection_count == 2
+
+
+async def test_over_tls_nonsense_in_place_of_a_handshake_ends_a_connection_and_no_other(
+    certificate: Certificate, trusting: ssl.SSLContext
+) -> None:
+    async with serving(tls=certificate.context) as server:
+        good, bad = await server.connect(trusting), await server.connect()
+        bad.writer.write(frame(b"hello, this is no TLS"))
+        await bad.end()
+        await connection_count_is(server, 1)
+        assert await good.say(b"still here") == b"still here"
+
+
+async def test_over_tls_a_stop_ends_handshakes_too(certificate: Certificate) -> None:
+    async with serving(tls=certificate.context) as server:
+        silent = await server.connect()
+        await connection_count_is(server, 1)
+        await server.listener.stop(GRACE)
+        assert await silent.end() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await server.connect()
+
+
+async def test_over_tls_a_reply_goes_out_while_nothing_more_can_be_received(
+    certificate: Certificate, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paused, pause = asyncio.Event(), TcpConnection.pause
 
     def note_pause(connection: TcpConnection) -> None:

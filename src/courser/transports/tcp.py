@@ -13,6 +13,7 @@ from courser.model.messaging import Transport
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp_connection import TcpConnection
+from courser.transports.tls_door import TlsDoor
 
 _log = logging.getLogger(__name__)
 
@@ -20,8 +21,6 @@ _PATROL_INTERVAL = 1.0
 """Seconds between two looks at the deadlines of all connections."""
 _BACKLOG = 1024
 """Connections that may wait to be let in: a restart brings all clients back at once."""
-_HANDSHAKE_DEADLINE = 10.0
-"""Seconds for a TLS handshake."""
 
 
 class TcpListener:
@@ -44,35 +43,34 @@ class TcpListener:
         self._connection_count_max = connection_count_max
         self._tls = tls
         self._connections: set[TcpConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._door: asyncio.Server | TlsDoor | None = None
         self._all_gone: asyncio.Event | None = None
         self.turned_away_count = 0
         self.cut_off_count = 0
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open now."""
-        return len(self._connections)
+        """Connections that are open now, those in a TLS handshake too."""
+        handshake_count = self._door.handshake_count if isinstance(self._door, TlsDoor) else 0
+        return len(self._connections) + handshake_count
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address, which tells the port if any free one was asked for."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: TcpConnection(self._services, self._let_in, self._forget),
-            self._settings.host,
-            self._settings.port,
-            ssl=self._tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=_HANDSHAKE_DEADLINE if self._tls is not None else None,
+        host, port = self._settings.host, self._settings.port
+        if self._tls is not None:
+            self._door = door = TlsDoor(self._tls, make_connection=self._make_connection, has_room=self._has_room)
+            return await door.open(host, port, _BACKLOG)
+        self._door = server = await asyncio.get_running_loop().create_server(
+            self._make_connection, host, port, backlog=_BACKLOG
         )
-        host, port = self._server.sockets[0].getsockname()[:2]
+        host, port = server.sockets[0].getsockname()[:2]
         return host, port
 
     async def stop(self, grace: float) -> None:
         """Let nobody in; end idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
-        if self._server is None:
+        if self._door is None:
             return
-        self._server.close()
+        self._door.close()
         self._all_gone = asyncio.Event()
         goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
         for connection in tuple(self._connections):
@@ -86,14 +84,25 @@ class TcpListener:
                     _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
         for connection in tuple(self._connections):
             connection.abort()
-        self._server = None
+        self._door = None
 
     # --- connections ---
 
+    def _make_connection(self) -> TcpConnection:
+        return TcpConnection(self._services, self._let_in, self._forget)
+
+    def _has_room(self) -> bool:
+        count = self.connection_count
+        if count < self._connection_count_max and self._all_gone is None:
+            return True
+        self.turned_away_count += 1
+        _log.warning("a connection was turned away: %d are open already", count)
+        return False
+
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
-        if len(self._connections) >= self._connection_count_max or self._all_gone is not None:
-            self.turned_away_count += 1
-            _log.warning("a connection was turned away: %d are open already", len(self._connections))
+        if isinstance(self._door, TlsDoor):
+            self._door.handshake_done(connection)
+        if not self._has_room():
             return None
         _set_options(transport, self._settings.socket)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
