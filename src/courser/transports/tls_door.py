@@ -60,7 +60,7 @@ class TlsDoor:
             raise
         host, port = sockets[0].getsockname()[:2]
         for listening in sockets:
-            self._begin(self._accept(listening)).add_done_callback(partial(_close, listening))
+            self._begin(self._accept(listening), partial(_close, listening))
         return host, port
 
     def close(self) -> None:
@@ -99,11 +99,12 @@ class TlsDoor:
         finally:
             self._handshakes.discard(connection)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _begin(self, work: Coroutine[Any, Any, None], on_done: Callable[[Any], None] | None = None) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+        if on_done is not None:
+            task.add_done_callback(on_done)
 
 
 def _close(listening: socket.socket, _: "asyncio.Task[None]") -> None:
