@@ -339,8 +339,9 @@ class MetadataDamaged(StartRefused):
         super().__init__(
             path,
             f"damaged at byte {position}: {reason}",
-            "restore the metadata directory from a backup, or start once with recreate_missing_state to keep its "
-            "intact beginning and to rebuild the rest from the descriptors beside the data",
+            "restore the metadata directory from a backup, or start once with "
+            "--set system.recovery.recreate_missing_state=true to keep its intact beginning and to rebuild the rest "
+            "from the descriptors beside the data",
         )
         self.position = position
         self.damage = reason

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from courser import connect_sync
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import how_it_stopped, read_session
@@ -301,6 +303,23 @@ def test_bad_starts(
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
     assert not (tmp_path / "local_data").exists()
+
+
+@pytest.mark.parametrize("prefix", [(), ("env", "IGGY_SYSTEM_RECOVERY_RECREATE_MISSING_STATE=true")])
+def test_missing_metadata_is_refused_with_the_option_that_rebuilds_it(tmp_path: Path, prefix: tuple[str, ...]) -> None:
+    with RunningServer(tmp_path) as server, connect_sync(f"iggy://iggy:iggy@{server.address}") as client:
+        client.create_stream("shop")
+        client.create_topic("shop/orders", partitions_count=1)
+        client.send_messages("shop/orders", partitioning=0, messages=["kept"])
+    shutil.rmtree(server.data / "metadata")
+    refused = try_to_serve(tmp_path)
+    assert refused.returncode == 1
+    assert "no metadata that says what it is" in refused.stderr
+    (option,) = re.findall(r"start once with --set (\S+) ", refused.stderr)
+    arguments = ("--with-default-root-credentials", *(() if prefix else ("--set", option)))
+    server = RunningServer(tmp_path, arguments=arguments, prefix=prefix)
+    with server, connect_sync(f"iggy://iggy:iggy@{server.address}") as client:
+        assert [message.text() for message in client.poll_messages("shop/orders", partition_id=0)] == ["kept"]
 
 
 def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path: Path) -> None:

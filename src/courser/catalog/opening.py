@@ -105,6 +105,6 @@ def _check_presence(file_system: FileSystem, data_directory: Path, directories: 
         raise StartRefused(
             directory,
             "there is data below streams, but no metadata that says what it is",
-            "restore the metadata directory from a backup, or start once with recreate_missing_state to rebuild it "
-            "from the descriptors beside the data",
+            "restore the metadata directory from a backup, or start once with "
+            "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data",
         )

@@ -77,8 +77,9 @@ class Reconciler:
             raise StartRefused(
                 later[0],
                 "it was made by a command that the metadata does not know: the end of the journal is gone",
-                "restore the metadata directory from a backup, or start once with recreate_missing_state to rebuild "
-                "it from the descriptors beside the data, or move the directory out of the way",
+                "restore the metadata directory from a backup, or start once with "
+                "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data, "
+                "or move the directory out of the way",
             )
 
     def carry_out(self) -> Reconciliation:
