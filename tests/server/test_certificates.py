@@ -102,6 +102,25 @@ def test_files_that_exist_come_before_a_certificate_of_our_own(tmp_path: Path) -
     assert not Certificate(preferring, "localhost", clock_at(NOW)).is_from_files
 
 
+def test_a_file_that_does_not_exist_is_told_when_another_certificate_takes_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "missing.pem"
+    settings = TlsSettings(certificate_file=path, key_file=tmp_path / "key.pem", is_self_signed=True)
+    assert not Certificate(settings, "localhost", SystemClock()).is_from_files
+    assert f"it takes the place of {path}, which does not exist" in caplog.text
+    caplog.clear()
+    Certificate(MADE, "localhost", SystemClock())
+    assert "takes the place" not in caplog.text
+
+
+def test_a_file_that_cannot_be_looked_for_is_not_taken_for_missing(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    settings = TlsSettings(certificate_file=path, key_file=tmp_path / "key.pem", is_self_signed=True)
+    with pytest.raises(StartRefused, match="it cannot be read: File name too long"):
+        Certificate(settings, "localhost", SystemClock())
+
+
 def test_files_are_read_again(tmp_path: Path) -> None:
     certificate = Certificate(files_in(tmp_path), "localhost", clock_at(NOW))
     first = certificate.pem

@@ -45,6 +45,9 @@ class Certificate:
             key, self.pem = make_self_signed(host, self._now())
             _load_from_memory(self.context, key + self.pem)
             _log.info("a self-signed certificate was made: %s", fingerprint(self.pem))
+            if settings.certificate_file is not None:
+                # Perhaps a misspelled path: whoever means a file must not find out by clients that trust it no more.
+                _log.warning("it takes the place of %s, which does not exist", settings.certificate_file)
 
     @property
     def is_from_files(self) -> bool:
@@ -135,7 +138,7 @@ def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
 def _files_of(settings: TlsSettings) -> tuple[Path, Path] | None:
     """The files to use, or None if a certificate is to be made."""
     certificate_file, key_file = settings.certificate_file, settings.key_file
-    if settings.is_self_signed and (certificate_file is None or not certificate_file.exists()):
+    if settings.is_self_signed and (certificate_file is None or not _may_exist(certificate_file)):
         return None
     if certificate_file is None or key_file is None:
         raise StartRefused(
@@ -144,6 +147,14 @@ def _files_of(settings: TlsSettings) -> tuple[Path, Path] | None:
             "set both tcp.tls.cert_file and tcp.tls.key_file, or neither with tcp.tls.self_signed = true",
         )
     return certificate_file, key_file
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # Nobody knows. Reading it will fail, and say why.
+        return True
 
 
 def _read(path: Path) -> bytes:
