@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from courser.api.table import ENTRY_OF
 from courser.errors import ErrorCode
+from courser.records.classic import Dialect
 from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.private_commands import PRIVATE_DECODERS
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_headers import HEADER_SIZE, Operation, Reason
 from courser.wire.vsr_requests import READERS_OF_CODES
+from tests.wire.classic_client import payload_of
+from tests.wire.classic_samples import COMMANDS
 from tests.wire.vsr_captures import channel_of, exchanges, frame
 
 SIZE_MAX = 700
@@ -38,14 +43,12 @@ def samples() -> list[bytes]:
 
 
 def private_samples() -> list[bytes]:
-    consumer, place = "0102026331", "0201730201740100000000"
-    bodies = {
-        60001: f"{consumer}{place}0100000000000000000a0000000040420f000000000000001000",
-        60002: "020173020174",
-        60003: "02017302017400000000",
-        60004: f"{consumer}0201730201740000000000000000000000000000000001000000000000000000000000000000",
-    }
-    return [frame(2, bytes.fromhex(body), code=code) for code, body in bodies.items()]
+    """Courser's own commands, which nobody recorded: their payloads are the same in both generations."""
+    return [
+        frame(2, payload_of(command, Dialect.SDK_0_8), code=ENTRY_OF[type(command)].code)
+        for command in COMMANDS
+        if ENTRY_OF[type(command)].code in PRIVATE_DECODERS
+    ]
 
 
 def check(request: bytes, *, is_logged_in: bool = True) -> Incoming:
@@ -76,6 +79,12 @@ def test_there_is_a_sample_of_every_request() -> None:
     codes = {int.from_bytes(request[196:200], "little") for request in requests if request[176] == 2}
     assert operations >= {int(operation) for operation in Operation}
     assert codes >= {100, *READERS_OF_CODES}
+    own = {int.from_bytes(request[196:200], "little") for request in private_samples()}
+    assert own == set(PRIVATE_DECODERS)
+
+
+def test_the_samples_of_our_own_commands_are_understood() -> None:
+    assert all(check(request).command is not None for request in private_samples())
 
 
 def test_every_request_cut_at_every_byte_of_its_body() -> None:
