@@ -23,10 +23,17 @@ def bounded(messages: int = 10, size: int = 10**9, interval: int = 1000) -> Ackn
     )
 
 
+def send(acks: Acknowledgements[str], mark: Mark, name: str, *, now: int = 0) -> bool:
+    """What a partition does with a send, while nothing is synced: return whether it is acknowledged at once."""
+    is_admitted = acks.admits(mark, ZERO, now)
+    if not is_admitted:
+        acks.wait(mark, name)
+    return is_admitted
+
+
 def test_at_written_a_send_is_acknowledged_at_once() -> None:
     acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.WRITTEN))
-    acks.written(at(10**6), "a", now=0)
-    assert acks.releasable(ZERO, now=10**9) == ["a"]
+    assert send(acks, at(10**6), "a", now=10**9)
     assert not acks.is_sync_due(ZERO, at(10**6), now=10**9)
     assert acks.sync_due_at() is None
 
@@ -34,7 +41,7 @@ def test_at_written_a_send_is_acknowledged_at_once() -> None:
 def test_at_synced_a_send_waits_until_the_sync_has_passed_it() -> None:
     acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.SYNCED))
     for number, name in ((3, "a"), (5, "b"), (9, "c")):
-        acks.written(at(number), name, now=0)
+        assert not send(acks, at(number), name)
     assert acks.releasable(ZERO, now=0) == []
     assert acks.is_sync_due(ZERO, at(9), now=0)
     assert acks.releasable(at(4), now=0) == ["a"]
@@ -46,17 +53,15 @@ def test_at_synced_a_send_waits_until_the_sync_has_passed_it() -> None:
 
 def test_at_bounded_a_send_within_the_bound_is_acknowledged_at_once() -> None:
     acks = bounded(messages=10)
-    acks.written(at(4), "a", now=0)
-    acks.written(at(10), "b", now=0)
-    assert acks.releasable(ZERO, now=0) == ["a", "b"]
+    assert send(acks, at(4), "a")
+    assert send(acks, at(10), "b")
 
 
 def test_at_bounded_a_send_past_the_bound_waits_for_the_sync() -> None:
     acks = bounded(messages=10)
-    acks.written(at(10), "a", now=0)
-    acks.written(at(11), "b", now=0)
-    acks.written(at(12), "c", now=0)
-    assert acks.releasable(ZERO, now=0) == ["a"]
+    assert send(acks, at(10), "a")
+    assert not send(acks, at(11), "b")
+    assert not send(acks, at(12), "c")
     assert acks.is_sync_due(ZERO, at(12), now=0)
     assert acks.releasable(at(1), now=0) == ["b"]
     assert acks.releasable(at(2), now=0) == ["c"]
@@ -64,17 +69,15 @@ def test_at_bounded_a_send_past_the_bound_waits_for_the_sync() -> None:
 
 def test_at_bounded_the_bytes_are_bounded_too() -> None:
     acks = bounded(messages=1000, size=100)
-    acks.written(at(1, 100), "a", now=0)
-    acks.written(at(2, 101), "b", now=0)
-    assert acks.releasable(ZERO, now=0) == ["a"]
+    assert send(acks, at(1, 100), "a")
+    assert not send(acks, at(2, 101), "b")
     assert acks.releasable(at(1, 100), now=0) == ["b"]
 
 
 def test_at_bounded_a_send_that_alone_passes_the_bound_waits_for_its_own_sync() -> None:
     acks = bounded(messages=10)
-    acks.written(at(25), "large", now=0)
-    acks.written(at(26), "small", now=0)
-    assert acks.releasable(ZERO, now=0) == []
+    assert not send(acks, at(25), "large")
+    assert not send(acks, at(26), "small")
     assert acks.releasable(at(14), now=0) == []
     assert acks.releasable(at(25), now=0) == ["large", "small"]
 
@@ -82,8 +85,7 @@ def test_at_bounded_a_send_that_alone_passes_the_bound_waits_for_its_own_sync() 
 def test_at_bounded_a_sync_falls_due_after_the_interval_or_at_half_the_bound() -> None:
     acks = bounded(messages=10, interval=1000)
     assert acks.sync_due_at() is None
-    acks.written(at(1), "a", now=500)
-    acks.releasable(ZERO, now=500)
+    assert send(acks, at(1), "a", now=500)
     assert acks.sync_due_at() == 1500
     assert not acks.is_sync_due(ZERO, at(1), now=1499)
     assert acks.is_sync_due(ZERO, at(1), now=1500)
@@ -93,24 +95,20 @@ def test_at_bounded_a_sync_falls_due_after_the_interval_or_at_half_the_bound() -
 
 def test_at_bounded_an_overdue_sync_holds_all_acknowledgements() -> None:
     acks = bounded(messages=1000, interval=1000)
-    acks.written(at(1), "a", now=0)
-    assert acks.releasable(ZERO, now=2000) == ["a"]
-    acks.written(at(2), "b", now=2001)
-    assert acks.releasable(ZERO, now=2001) == []
+    assert send(acks, at(1), "a", now=0)
+    assert send(acks, at(2), "b", now=2000)
+    assert not send(acks, at(3), "c", now=2001)
     assert acks.releasable(at(1), now=2001) == [], "what was written at 0 is covered, but no sync has begun"
-    acks.sync_began(at(2))
-    assert acks.releasable(at(2), now=2002) == ["b"]
+    acks.sync_began(at(3))
+    assert acks.releasable(at(3), now=2002) == ["c"]
 
 
 def test_at_bounded_a_sync_that_takes_too_long_holds_them_as_well() -> None:
     acks = bounded(messages=1000, interval=1000)
-    acks.written(at(1), "a", now=0)
-    assert acks.releasable(ZERO, now=0) == ["a"]
+    assert send(acks, at(1), "a", now=0)
     acks.sync_began(at(1))
-    acks.written(at(2), "b", now=1500)
-    assert acks.releasable(ZERO, now=1500) == ["b"]
-    acks.written(at(3), "c", now=2001)
-    assert acks.releasable(ZERO, now=2001) == [], "the sync of what was written at 0 is still under way"
+    assert send(acks, at(2), "b", now=1500)
+    assert not send(acks, at(3), "c", now=2001), "the sync of what was written at 0 is still under way"
     assert acks.releasable(at(1), now=2002) == ["c"]
 
 
@@ -126,8 +124,8 @@ def test_a_send_that_may_not_pass_keeps_those_behind_it_waiting() -> None:
 
 def test_after_a_failed_sync_nobody_is_acknowledged() -> None:
     acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.SYNCED))
-    acks.written(at(1), "a", now=0)
-    acks.written(at(2), "b", now=0)
+    assert not send(acks, at(1), "a")
+    assert not send(acks, at(2), "b")
     assert acks.drain() == ["a", "b"]
     assert acks.releasable(at(2), now=0) == []
 
@@ -167,11 +165,15 @@ def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
     syncing: Mark | None = None
     sends: list[Sent] = []
     for step, count, size in steps:
+        admitted: list[Sent] = []
         match step:
             case "send":
                 written = Mark(written.offset + count, written.message_count + count, written.size + size)
                 sends.append(Sent(written, count, size, now))
-                acks.written(written, sends[-1], now)
+                if acks.admits(written, synced, now):
+                    admitted.append(sends[-1])
+                else:
+                    acks.wait(written, sends[-1])
             case "begin" if syncing is None and written != synced:
                 syncing = written
                 acks.sync_began(written)
@@ -180,7 +182,7 @@ def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
             case "pass":
                 now += count
         unsynced_before = [sent for sent in sends if sent.mark.offset > synced.offset]
-        released = acks.releasable(synced, now)
+        released = admitted + acks.releasable(synced, now)
         for sent in released:
             sent.is_acknowledged = True
         at_risk = [sent for sent in sends if sent.is_acknowledged and sent.mark.offset > synced.offset]

@@ -34,12 +34,6 @@ class Acknowledgements(Generic[Waiter]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def written(self, mark: Mark, waiter: Waiter, now: int) -> None:
-        """A send has been written, up to ``mark``. ``releasable`` gives it back, perhaps at once."""
-        if self._unsynced_since is None:
-            self._unsynced_since = now
-        self._waiting.append((mark, waiter))
-
     def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
         """A send has been written, up to ``mark``. Return whether it may be acknowledged at once."""
         if self._unsynced_since is None:
