@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.messages import PollingStrategy
 from courser.errors import ClientClosed, ErrorCode, NotAssigned, NotFound, OffsetsUnavailable
+from courser.testing.broker import TestBroker
 from tests.client.twins import Twins
 
 PLACE = "demo/orders"
@@ -99,6 +101,23 @@ async def test_where_it_starts(client: Any, start: Any, expected: str) -> None:
     await send(client, *"abcde")
     consumer = client.consumer(PLACE, partitions=[0], start=start, stop_at_end=True)
     assert "".join(await rest(consumer)) == expected
+
+
+async def test_the_last_message_is_found_in_front_of_missing_numbers(tmp_path: Path) -> None:
+    async with TestBroker(tmp_path) as broker:
+        client = await broker.connect()
+        await client.create_stream("demo")
+        await client.create_topic(PLACE)
+        await send(client, *"abc")
+    # As for a restored backup: a start then leaves out numbers.
+    (tmp_path / "data" / "session").unlink()
+    async with TestBroker(tmp_path) as broker:
+        client = await broker.connect()
+        (bounds,) = (await client.get_partition_bounds(PLACE)).partitions
+        assert bounds.next_offset > 3
+        assert await rest(client.consumer(PLACE, start="last", stop_at_end=True)) == ["c"]
+        await send(client, "d")
+        assert await rest(client.consumer(PLACE, start="last", stop_at_end=True)) == ["d"]
 
 
 async def test_it_starts_at_a_time(client: Any) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 
+from courser.api.replies import PartitionBounds
 from courser.cli.naming import Place
 from courser.cli.records import Field, Record
 from courser.client.client import Client
-from courser.errors import NotFound
+from courser.errors import NotAllowed, NotFound
 from courser.model.identifiers import Identifier
 
 GROUP_LAG_FIELDS = (
@@ -22,20 +23,35 @@ async def group_lags(client: Client, place: Place, group: Identifier) -> list[Re
     stored = await asyncio.gather(
         *(_stored_offset(client, place, group, partition.partition_id) for partition in bounds.partitions)
     )
+    lags = await asyncio.gather(
+        *(lag_of(client, place, partition, offset) for partition, offset in zip(bounds.partitions, stored, strict=True))
+    )
     return [
         {
             "partition_id": partition.partition_id,
             "stored_offset": offset,
             "next_offset": partition.next_offset,
-            "lag": partition.next_offset - _position(offset, partition.first_offset),
+            "lag": lag,
         }
-        for partition, offset in zip(bounds.partitions, stored, strict=True)
+        for partition, offset, lag in zip(bounds.partitions, stored, lags, strict=True)
     ]
 
 
-def _position(stored_offset: int | None, first_offset: int) -> int:
-    """Where reading would go on. What retention has deleted is no lag."""
-    return first_offset if stored_offset is None else max(stored_offset + 1, first_offset)
+async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_offset: int | None) -> int:
+    """Messages of a partition behind the stored offset.
+
+    Neither what retention has deleted is lag, nor numbers that no message ever had: a power cut or a restored backup
+    leaves a gap in the numbering, and a group that has read everything would seem to be behind for ever.
+    """
+    first, end = bounds.first_offset, bounds.next_offset
+    position = first if stored_offset is None else max(stored_offset + 1, first)
+    if end - first == bounds.message_count:
+        return end - position
+    try:
+        segments = (await client.get_segments(*place.names, bounds.partition_id)).segments
+    except NotAllowed:  # who may only poll is told the upper bound
+        return end - position
+    return sum(max(0, min(row.next_offset, end) - max(row.first_offset, position)) for row in segments)
 
 
 async def _stored_offset(client: Client, place: Place, group: Identifier, partition_id: int) -> int | None:

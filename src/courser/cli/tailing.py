@@ -86,7 +86,7 @@ async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _
     position = first
     start = reading.start
     if reading.last is not None:
-        position = max(first, end - reading.last)
+        position = await _offset_of_last(client, reading.place, bounds, reading.last)
     elif start == LATEST:
         position = end
     elif isinstance(start, PollingStrategy) and start.kind is PollingKind.OFFSET:
@@ -94,6 +94,26 @@ async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _
     elif isinstance(start, PollingStrategy) and start.kind is PollingKind.TIMESTAMP:
         position = await _offset_at(client, reading.place, bounds, start)
     return _Reader(bounds.partition_id, position, end)
+
+
+async def _offset_of_last(client: Client, place: Place, bounds: PartitionBounds, count: int) -> int:
+    """Where the newest messages begin. After a power cut numbers are missing, and only the server knows which."""
+    first, end = bounds.first_offset, bounds.next_offset
+    if end - first == bounds.message_count:
+        return max(first, end - count)
+    try:
+        found = await client.poll_messages(
+            *place.names,
+            bounds.partition_id,
+            PollingStrategy.Last(),
+            count,
+            auto_commit=False,
+            consumer=_NOBODY,
+            size_max=1,
+        )
+    except OffsetsUnavailable as gone:
+        return gone.first_offset
+    return found[0].offset if found else end
 
 
 async def _offset_at(client: Client, place: Place, bounds: PartitionBounds, start: PollingStrategy) -> int:

@@ -79,16 +79,18 @@ class StartingPoint:
             case PollingKind.OFFSET:
                 return self._offsets.get(bounds.partition_id, bounds.first_offset if self._offsets else self._value)
             case PollingKind.LAST:
+                # After a power cut numbers are missing, and only the server knows which.
+                if bounds.next_offset - bounds.first_offset != bounds.message_count:
+                    return await self._where(bounds, PollingKind.LAST, 0, self._value)
                 return max(bounds.next_offset - self._value, bounds.first_offset)
             case PollingKind.TIMESTAMP:
-                return await self._at_time(bounds)
+                return await self._where(bounds, PollingKind.TIMESTAMP, self._value, 1)
         return bounds.first_offset
 
-    async def _at_time(self, bounds: r.PartitionBounds) -> int:
+    async def _where(self, bounds: r.PartitionBounds, kind: PollingKind, value: int, count: int) -> int:
+        """The offset of the first message that such a poll finds."""
         reader = Reader(ConsumerKind.CONSUMER, 0)
-        poll = c.PollMessages(
-            reader, self._stream, self._topic, bounds.partition_id, PollingKind.TIMESTAMP, self._value, 1, False
-        )
+        poll = c.PollMessages(reader, self._stream, self._topic, bounds.partition_id, kind, value, count, False)
         try:
             polled = await self._link.request(c.WaitForMessages(poll, 0, 1), patient=True)
         except OffsetsUnavailable as gap:
