@@ -1,6 +1,7 @@
 """Which server a pipeline talks to, and what Spark is told about it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,9 @@ def test_options_of_a_read() -> None:
     assert options["consumer"] == "lake"
     assert "minPartitions" not in options
     at = topic_options(SOURCE, target, Start('{"0": 5}'))
-    assert json.loads(at["startingOffsets"]) == {"orders": {"0": 5}}
+    assert json.loads(at["startingOffsets"]) == {"0": 5}
+    place = replace(SOURCE.place, topic="orders, all")
+    assert topic_options(replace(SOURCE, place=place), target, Start())["topic"] == r"orders\, all"
     since = topic_options(SOURCE, target, Start("earliest", "2026-11-01T00:00:00+00:00"))
     assert since["startingTimestamp"] == "2026-11-01T00:00:00+00:00"
     assert "startingOffsets" not in since

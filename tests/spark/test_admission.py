@@ -1,6 +1,7 @@
 """How much a micro-batch takes, and when: limits, shares, holding back, remembered heads."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,24 +9,23 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
 from courser.spark.admission import Limits, admit, reconcile
-from courser.spark.offsets import Progress, parse_progress
+from courser.spark.offsets import NAMELESS, TopicProgress, parse_progress, progress_json
 from courser.spark.options import Use
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import default_schema
-from courser.spark.stream_reader import HEADS_AGE_MAX, StreamReader
-from courser.spark.topics import Bounds, Segment, TopicFacts
+from courser.spark.stream_reader import HEADS_AGE_MAX, IDLE_WAIT, StreamReader
+from courser.spark.topics import Bounds, TopicFacts
+from tests.spark.known_topics import UUID, KnownTopic, facts
 
-UUID = bytes(range(16))
 
-
-def facts(*heads: int, size: int = 100, first: int = 0) -> TopicFacts:
-    """Partitions with messages of one size."""
-    return TopicFacts(UUID, {number: Bounds(first, head, head * size, head) for number, head in enumerate(heads)})
+def offsets(following: Mapping[int, int], lost: Mapping[int, int] | None = None) -> dict[str, Any]:
+    """Of a query that reads one topic."""
+    return progress_json({"orders": TopicProgress(UUID, following, lost or {})})
 
 
 def admitted(starts: Mapping[int, int], found: TopicFacts, limits: Limits) -> Mapping[int, int]:
-    heads = {partition: bounds.next for partition, bounds in found.partitions.items()}
-    return admit(Progress(UUID, starts), heads, found.partitions, limits).next
+    topics = {"orders": found}
+    return admit({"orders": TopicProgress(UUID, starts)}, topics, topics, limits)["orders"].next
 
 
 def test_without_limits_everything_is_taken() -> None:
@@ -61,7 +61,7 @@ def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
 
 
 def test_losses_are_counted_and_add_up() -> None:
-    progress = Progress(UUID, {0: 10, 1: 90}, {0: 5})
+    progress = TopicProgress(UUID, {0: 10, 1: 90}, {0: 5})
     found = TopicFacts(UUID, {0: Bounds(30, 50, 1, 1), 1: Bounds(0, 80, 1, 1), 2: Bounds(4, 9, 1, 1)})
     reconciled = reconcile(progress, found, "shop/orders")
     assert reconciled.progress.next == {0: 30, 1: 80, 2: 4}
@@ -70,66 +70,39 @@ def test_losses_are_counted_and_add_up() -> None:
 
 
 def test_offsets_are_the_same_text_whatever_order_they_came_in() -> None:
-    one = Progress(UUID, {10: 1, 9: 2}, {3: 1}).as_json()
-    other = Progress(UUID, {9: 2, 10: 1}, {3: 1}).as_json()
+    one = offsets({10: 1, 9: 2}, {3: 1})
+    other = offsets({9: 2, 10: 1}, {3: 1})
     assert str(one) == str(other)
     assert list(one["p"]) == ["9", "10"]
-    assert parse_progress(one, "t") == Progress(UUID, {9: 2, 10: 1}, {3: 1})
-    assert "lost" not in Progress(UUID, {0: 1}).as_json()
+    assert parse_progress(one, "t") == {NAMELESS: TopicProgress(UUID, {9: 2, 10: 1}, {3: 1})}
+    assert "lost" not in offsets({0: 1})
 
 
 # --- a reader and its source --------------------------------------------------------------------------
 
 
-class Known:
-    """A topic that a test changes at will, and a clock that it turns."""
-
-    def __init__(self, *heads: int) -> None:
-        self.heads = list(heads)
-        self.now = 100.0
-        self.asked = 0
-        self.waited = 0
-
-    def facts(self) -> TopicFacts:
-        self.asked += 1
-        return facts(*self.heads)
-
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
-        self.waited += 1
-        return False
-
-    def segments(self, partition: int) -> list[Segment]:
-        return []
-
-    def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        return False
-
-    def offset_at_time(self, partition: int, moment: int) -> int | None:
-        return None
-
-
-def reader_of(known: Known, monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
+def reader_of(known: KnownTopic, monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
     texts = {name: str(value) for name, value in given.items()}
-    options, values = read_options({"stream": "shop", "topic": "orders"} | texts, Use.STREAM, {})
+    reads, values = read_options({"stream": "shop", "topic": "orders"} | texts, Use.STREAM, {})
     monkeypatch.setattr("courser.spark.stream_reader.server_topic", lambda _: known)
     schema = default_schema("native", include_headers=False)
-    return StreamReader(options, stream_options(values), schema, lambda: known.now)
+    return StreamReader(reads, stream_options(values), schema, lambda: known.now)
 
 
 LIMIT = ReadMaxBytes(2**28)
-START = Progress(UUID, {0: 0}).as_json()
+START = offsets({0: 0})
 
 
 def test_spark_gets_the_one_limit_that_it_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reader_of(Known(1), monkeypatch).getDefaultReadLimit() == ReadMaxBytes(512 * 2**20)
-    assert reader_of(Known(1), monkeypatch, maxOffsetsPerTrigger=5).getDefaultReadLimit() == ReadMaxRows(5)
+    assert reader_of(KnownTopic(1), monkeypatch).getDefaultReadLimit() == ReadMaxBytes(512 * 2**20)
+    assert reader_of(KnownTopic(1), monkeypatch, maxOffsetsPerTrigger=5).getDefaultReadLimit() == ReadMaxRows(5)
 
 
 def test_an_idle_query_waits_at_the_server_and_lag_is_not_asked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Known(0)
+    known = KnownTopic(0)
     reader = reader_of(known, monkeypatch)
     assert reader.latestOffset(START, LIMIT) == START
-    assert (known.asked, known.waited) == (1, 1)
+    assert (known.asked, known.waits) == (1, [IDLE_WAIT])
     assert reader.reportLatestOffset() == START
     assert known.asked == 1
     known.now += HEADS_AGE_MAX * 2
@@ -138,7 +111,7 @@ def test_an_idle_query_waits_at_the_server_and_lag_is_not_asked_for_anew(monkeyp
 
 
 def test_few_messages_are_held_back_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Known(0)
+    known = KnownTopic(0)
     reader = reader_of(known, monkeypatch, minOffsetsPerTrigger=10, maxTriggerDelay="30s")
     known.heads = [9]
     assert reader.latestOffset(START, LIMIT) == START
@@ -147,11 +120,11 @@ def test_few_messages_are_held_back_but_not_for_ever(monkeypatch: pytest.MonkeyP
     known.now += 2
     assert reader.latestOffset(START, LIMIT)["p"] == {"0": 9}
     known.heads = [19]
-    assert reader.latestOffset(Progress(UUID, {0: 9}).as_json(), LIMIT)["p"] == {"0": 19}
+    assert reader.latestOffset(offsets({0: 9}), LIMIT)["p"] == {"0": 19}
 
 
 def test_a_run_with_an_end_reads_to_where_it_began_and_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Known(5)
+    known = KnownTopic(5)
     reader = reader_of(known, monkeypatch, minOffsetsPerTrigger=10)
     reader.prepareForTriggerAvailableNow()
     known.heads = [500, 3]
@@ -161,7 +134,7 @@ def test_a_run_with_an_end_reads_to_where_it_began_and_holds_nothing_back(monkey
 
 
 def test_a_query_begins_where_its_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Known(7, 9)
+    known = KnownTopic(7, 9)
     assert reader_of(known, monkeypatch).initialOffset()["p"] == {"0": 7, "1": 9}
     assert reader_of(known, monkeypatch, startingOffsets="earliest").initialOffset()["p"] == {"0": 0, "1": 0}
     named = reader_of(known, monkeypatch, startingOffsets='{"orders": {"0": 3}}').initialOffset()

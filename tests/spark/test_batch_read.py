@@ -121,6 +121,36 @@ def test_filters_make_the_read_smaller_and_are_applied(spark: SparkSession, serv
         assert chosen.rdd.getNumPartitions() == tasks
 
 
+def test_several_topics_are_one_frame_in_which_every_row_knows_its_topic(
+    spark: SparkSession, server: RunningServer
+) -> None:
+    with client_of(server) as client:
+        make_topic(client, "clicks", partitions=2)
+        make_topic(client, "views")
+        send(client, "clicks", 0, numbered(40))
+        send(client, "clicks", 1, numbered(20))
+        send(client, "views", 0, numbered(30, size=9))
+    ends = '{"clicks": {"1": 15}, "views": "latest"}'
+    frame = read(spark, options_of(server, "clicks,views", endingOffsets=ends))
+    rows = {name: frame.where(f.col("topic") == name).collect() for name in ("clicks", "views")}
+    assert {(row.stream, row.topic, row.partition) for row in rows["clicks"]} == {
+        ("shop", "clicks", part) for part in (0, 1)
+    }
+    assert sorted(row.offset for row in rows["clicks"]) == sorted([*range(40), *range(15)])
+    assert [bytes(row.payload) for row in rows["views"]] == numbered(30, size=9)
+    counts = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
+    assert counts == {"clicks": 55, "views": 30}
+    filters: list[tuple[Any, int]] = [
+        (f.lit(True), 3),
+        (f.col("topic") == "views", 1),
+        (f.col("topic").isin("clicks", "others") & (f.col("partition") == 1), 1),
+        ((f.col("topic") == "clicks") & (f.col("topic") != "views"), 2),
+    ]
+    for condition, tasks in filters:
+        frame = read(spark, options_of(server, "clicks,views", pushdown="true"))
+        assert frame.where(condition).rdd.getNumPartitions() == tasks
+
+
 def test_an_error_of_the_source_is_in_what_spark_says(spark: SparkSession, server: RunningServer) -> None:
     with pytest.raises(PySparkException, match='there is no option "topics"; the closest is "topic"'):
         spark.read.format("courser").options(stream=STREAM, topics="x").load().collect()

@@ -3,12 +3,22 @@
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from courser.jobs.ranges import open_topic
 from courser.spark.data_source import CourserSource
-from courser.spark.options import EARLIEST, LATEST, OPTIONS, OptionRefused, Use, parse_options
-from courser.spark.read_options import read_options, stream_options
+from courser.spark.option_kinds import EARLIEST, LATEST
+from courser.spark.options import OPTIONS, OptionRefused, Use, parse_options
+from courser.spark.read_options import ReadOptions, read_options, stream_options
+from courser.spark.write_options import write_options
 
 PLACE = {"stream": "shop", "topic": "orders"}
+SEVERAL = {"stream": "shop", "topic": "orders, payments"}
+
+
+def one_read(given: dict[str, str], use: Use = Use.BATCH) -> ReadOptions:
+    (options,), _ = read_options(given, use, {})
+    return options
 
 
 def test_names_are_taken_in_any_case_and_defaults_stand_for_what_is_not_said() -> None:
@@ -41,6 +51,11 @@ def test_an_option_for_something_else_says_for_what() -> None:
         ("startingTimestamp", "yesterday", "microseconds since 1970"),
         ("startingOffsets", '{"orders": {"0": -3}}', "-2 earliest, -1 latest"),
         ("startingOffsets", "[1]", "-2 earliest, -1 latest"),
+        ("startingOffsets", '{"orders": "newest"}', "-2 earliest, -1 latest"),
+        ("startingOffsets", '{"0": 1, "payments": {"0": 1}}', "-2 earliest, -1 latest"),
+        ("endingTimestamp", '{"orders": "yesterday"}', "microseconds since 1970"),
+        ("endingTimestamp", '{"orders": {"first": 1}}', "microseconds since 1970"),
+        ("topic", "orders,,payments", "names with commas between them"),
         ("startingOffsets", f'{{"orders": {{"0": {2**63}}}}}', "-2 earliest, -1 latest"),
         ("source", "archive", "auto or server or segments"),
         ("columns", "offset,,", "names with commas"),
@@ -79,6 +94,8 @@ def test_stream_and_topic_are_required(missing: str) -> None:
         ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "both say where to begin"),
         ({"endingOffsets": "earliest"}, "nothing would be read"),
         ({"startingOffsets": '{"others": {"0": 1}}'}, 'names topic "others", but "orders" is read'),
+        ({"endingTimestamp": '{"others": 5}'}, 'names topic "others", but "orders" is read'),
+        ({"endingOffsets": '{"orders": "earliest"}'}, "nothing would be read"),
         ({"url": "iggy://a:b@c:1", "address": "c:1"}, "both name the server"),
         ({"username": "spark"}, "COURSER_PASSWORD in the environment"),
         ({"tokenFile": "/not/there"}, "/not/there cannot be read"),
@@ -90,25 +107,63 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, str], m
         read_options(PLACE | given, Use.BATCH, {})
 
 
+def test_a_read_of_several_topics_has_options_for_each_of_them() -> None:
+    given = {"startingOffsets": '{"orders": {"0": 23}, "payments": "latest"}', "endingOffsets": '{"orders": {"0": 40}}'}
+    (orders, payments), _ = read_options(SEVERAL | given | {"minPartitions": "3"}, Use.BATCH, {})
+    assert (orders.name, payments.name) == ("shop/orders", "shop/payments")
+    assert (orders.starting, orders.ending) == ({0: 23}, {0: 40})
+    assert (payments.starting, payments.ending) == (LATEST, LATEST)
+    assert orders.min_partitions == payments.min_partitions == 3
+    (orders, payments), _ = read_options(SEVERAL | {"startingOffsets": "latest"}, Use.BATCH, {})
+    assert (orders.starting, payments.starting) == (LATEST, LATEST)
+
+
+def test_times_may_differ_by_topic_and_partition() -> None:
+    times = '{"orders": "1970-01-01T00:00:05Z", "payments": {"1": 7}}'
+    (orders, payments), _ = read_options(SEVERAL | {"startingTimestamp": times, "endingTimestamp": "9"}, Use.BATCH, {})
+    assert (orders.starting_time, orders.ending_time) == (5_000_000, 9)
+    assert (payments.starting_time, payments.ending_time) == ({1: 7}, 9)
+    (orders, payments), _ = read_options(SEVERAL | {"startingTimestamp": '{"orders": 5}'}, Use.STREAM, {})
+    assert (payments.starting_time, payments.starting) == (None, LATEST)
+
+
+def test_offsets_of_one_topic_may_be_given_by_partition_alone() -> None:
+    assert one_read(PLACE | {"startingOffsets": '{"0": 23, "1": -2}'}).starting == {0: 23, 1: EARLIEST}
+    with pytest.raises(
+        OptionRefused, match='names partitions alone, but several topics are read, "orders", "payments"'
+    ):
+        read_options(SEVERAL | {"startingOffsets": '{"0": 23}'}, Use.BATCH, {})
+
+
+def test_what_takes_one_topic_refuses_several_and_says_how_a_comma_is_written() -> None:
+    schema = StructType([StructField("payload", BinaryType())])
+    refused = pytest.raises(OptionRefused, match='2 topics, "orders", "payments", where only one can be; a comma')
+    with refused:
+        write_options(SEVERAL, schema, {})
+    with refused:
+        open_topic(SEVERAL | {"source": "segments", "path": "/data"})
+    assert write_options(PLACE | {"topic": r"orders\, payments"}, schema, {}).topic == "orders, payments"
+
+
 def test_a_stream_does_not_read_files_alone() -> None:
     with pytest.raises(OptionRefused, match="a stream reads from the server"):
         read_options(PLACE | {"source": "segments", "path": "/data"}, Use.STREAM, {})
 
 
 def test_a_stream_begins_at_the_end_and_a_batch_read_at_the_beginning() -> None:
-    assert read_options(PLACE, Use.STREAM, {})[0].starting == LATEST
-    assert read_options(PLACE, Use.BATCH, {})[0].starting == EARLIEST
+    assert one_read(PLACE, Use.STREAM).starting == LATEST
+    assert one_read(PLACE).starting == EARLIEST
     values = read_options(PLACE | {"maxOffsetsPerTrigger": "7"}, Use.STREAM, {})[1]
     assert stream_options(values).max_count == 7
 
 
 def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret-token\n")
-    options, _ = read_options(PLACE | {"address": "host:1234", "tokenFile": str(tmp_path / "token")}, Use.BATCH, {})
+    options = one_read(PLACE | {"address": "host:1234", "tokenFile": str(tmp_path / "token")})
     assert options.target is not None
     assert (options.target.host, options.target.token) == ("host", "secret-token")
     environment = {"COURSER_PASSWORD": "hidden"}
-    options, _ = read_options(PLACE | {"address": "host:1", "username": "spark"}, Use.BATCH, environment)
+    (options,), _ = read_options(PLACE | {"address": "host:1", "username": "spark"}, Use.BATCH, environment)
     assert options.target is not None
     assert (options.target.username, options.target.password) == ("spark", "hidden")
     assert "hidden" not in repr(options)
@@ -116,7 +171,7 @@ def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> Non
 
 def test_patience_is_said_by_options_or_by_the_url() -> None:
     url = {"url": "iggy://a:b@c:1?request_timeout=3s&connect_timeout=2s"}
-    target = read_options(PLACE | url | {"connectTimeout": "1s", "retries": "2"}, Use.BATCH, {})[0].target
+    target = one_read(PLACE | url | {"connectTimeout": "1s", "retries": "2"}).target
     assert target is not None
     assert (target.connect_timeout, target.request_timeout, target.reconnect_attempts) == (1.0, 3.0, 3)
 

@@ -43,9 +43,12 @@ def task_of(source: CourserSource) -> InputPartition:
 LIMIT = ReadMaxBytes(2**28)
 
 
-def test_a_topic_that_does_not_exist_fails_at_once(server: RunningServer) -> None:
+def test_a_topic_that_does_not_exist_fails_at_once(server: RunningServer, client: SyncClient) -> None:
     with pytest.raises(ReadFailed, match="there is no shop/nothing"):
         source_rows(options_of(server, "nothing"))
+    make_topic(client, "something")
+    with pytest.raises(ReadFailed, match="there is no shop/nothing"):
+        source_rows(options_of(server, "something,nothing"))
     with pytest.raises(ReadFailed, match="there is no shop/nothing"):
         stream_of(server, "nothing").initialOffset()
 
@@ -170,12 +173,20 @@ def test_a_checkpoint_of_another_topic_or_version_is_refused(server: RunningServ
     start = stream_of(server, "mine").initialOffset()
     with pytest.raises(ReadFailed, match="the checkpoint is about topic 00112233"):
         stream_of(server, "mine").latestOffset(start | {"topic_id": "00112233"}, LIMIT)
-    with pytest.raises(ReadFailed, match="offsets of version 2, but this release knows version 1"):
-        stream_of(server, "mine").latestOffset(start | {"v": 2}, LIMIT)
+    with pytest.raises(ReadFailed, match="offsets of version 3, but this release knows versions 1 and 2"):
+        stream_of(server, "mine").latestOffset(start | {"v": 3}, LIMIT)
     with pytest.raises(ReadFailed, match="offsets of version None"):
         stream_of(server, "mine").latestOffset({"offset": 3}, LIMIT)
     with pytest.raises(ReadFailed, match="cannot be understood"):
         stream_of(server, "mine").latestOffset({"v": 1, "topic_id": "00", "p": {"zero": 1}}, LIMIT)
+
+
+def test_a_name_with_a_comma_in_it_can_be_read(server: RunningServer, client: SyncClient) -> None:
+    for topic, count in (("orders", 1), ("orders, all", 2)):
+        make_topic(client, topic)
+        send(client, topic, 0, numbered(count))
+    assert [row["topic"] for row in source_rows(options_of(server, r"orders\, all"))] == ["orders, all"] * 2
+    assert len(source_rows(options_of(server, r"orders\, all,orders"))) == 3
 
 
 def test_a_topic_that_is_created_again_between_planning_and_reading_is_noticed(

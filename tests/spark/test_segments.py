@@ -88,6 +88,19 @@ def test_files_give_the_same_rows_as_the_server(server: RunningServer, client: S
     assert source_rows(offline(server, "same")) == expected
 
 
+def test_several_topics_are_read_from_files(server: RunningServer, client: SyncClient) -> None:
+    fill(client, "first")
+    fill(client, "second")
+    bounds = {"startingOffsets": '{"second": {"0": 333}}', "endingOffsets": '{"first": {"0": 777}}'}
+    expected = [("first", offset) for offset in range(777)] + [("second", offset) for offset in range(333, TOTAL)]
+    from_server = source_rows(options_of(server, "first,second", **bounds))
+    assert [(row["topic"], row["offset"]) for row in from_server] == expected
+    assert [row["payload"] for row in from_server] == numbered(777, 250) + numbered(TOTAL - 333, 250, first=333)
+    assert source_rows(local(server, "first,second", **bounds)) == from_server
+    assert source_rows(offline(server, "first,second", **bounds)) == from_server
+    assert len(task_rows(offline(server, "first,second", minPartitions=7))) == 7
+
+
 def test_auto_takes_closed_segments_from_files_and_the_rest_from_the_server(
     server: RunningServer, client: SyncClient
 ) -> None:

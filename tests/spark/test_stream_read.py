@@ -84,6 +84,34 @@ def test_a_query_reads_all_there_is_and_goes_on_from_its_checkpoint(
     assert offset_in(progress[-1], "latestOffset")["p"] == {"0": 105, "1": 10}
 
 
+def test_a_query_gets_a_second_topic_with_the_checkpoint_that_it_has_and_cannot_lose_one(
+    spark: SparkSession, server: RunningServer, client: SyncClient, tmp_path: Path
+) -> None:
+    make_topic(client, "first", partitions=2)
+    make_topic(client, "second")
+    send(client, "first", 0, numbered(10))
+    run(spark, server, "first", tmp_path, Sink())
+    send(client, "first", 1, numbered(20))
+    send(client, "second", 0, numbered(300))
+    sink = Sink()
+    progress = run(spark, server, "first,second", tmp_path, sink, maxOffsetsPerTrigger=200, consumer="lake")
+    assert [(row.topic, row.partition, row.offset) for row in sink.batches[1]] == [("first", 1, i) for i in range(20)]
+    assert [len(rows) for rows in sink.batches.values()] == [20, 200, 100]
+    assert [row.offset for row in sink.rows if row.topic == "second"] == list(range(300))
+    topics = offset_in(progress[-1], "endOffset")["topics"]
+    assert {name: topic["p"] for name, topic in topics.items()} == {"first": {"0": 10, "1": 20}, "second": {"0": 300}}
+    assert offset_in(progress[-1], "latestOffset")["topics"] == topics
+
+    send(client, "second", 0, numbered(1))
+    with pytest.raises(StreamingQueryException, match='the checkpoint knows topic "second" too'):
+        run(spark, server, "first", tmp_path, Sink())
+    sink = Sink()
+    run(spark, server, "second,first", tmp_path, sink, consumer="lake")
+    assert [(row.topic, row.offset) for row in sink.rows] == [("second", 300)]
+    assert client.get_consumer_offset(STREAM, "second", 0, consumer="lake").stored_offset == 300
+    assert client.get_consumer_offset(STREAM, "first", 1, consumer="lake").stored_offset == 19
+
+
 def test_limits_cut_micro_batches_in_proportion_to_what_waits(
     spark: SparkSession, server: RunningServer, client: SyncClient, tmp_path: Path
 ) -> None:

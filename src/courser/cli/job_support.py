@@ -26,6 +26,7 @@ from courser.errors import (
     NotFound,
     TargetRefused,
 )
+from courser.spark.topic_names import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,31 +109,30 @@ def read_options(
 ) -> dict[str, str]:
     """What a read of the data source is told."""
     stream, topic = place
-    options = {"stream": stream, "topic": topic}
+    options = {"stream": stream, "topic": topic_text(topic)}
     if data is not None:
         options |= {"path": str(data.absolute()), "source": "segments"}
     else:
         options |= server_options_of()
     for side, text in (("starting", start), ("ending", end)):
-        options |= _bound(side, text, topic)
+        options |= _bound(side, text)
     if allow_loss:
         options |= {"failOnDataLoss": "false", "onCorrupt": "skip"}
     return options
 
 
-def _bound(side: str, text: str | None, topic: str) -> dict[str, str]:
+def _bound(side: str, text: str | None) -> dict[str, str]:
     if text is None:
         return {}
-    if text.lstrip().startswith("{"):
-        return {f"{side}Offsets": f'{{"{topic}": {text}}}'}
-    return {f"{side}Offsets": text} if text in ("earliest", "latest") else {f"{side}Timestamp": text}
+    is_offset = text in ("earliest", "latest") or text.lstrip().startswith("{")
+    return {f"{side}Offsets": text} if is_offset else {f"{side}Timestamp": text}
 
 
 def write_options(place: tuple[str, str], partitions: int | None) -> dict[str, str]:
     """What a write of the data source is told."""
     stream, topic = place
     made = {} if partitions is None else {"createTopic": str(partitions)}
-    return {"stream": stream, "topic": topic, **made, **server_options_of()}
+    return {"stream": stream, "topic": topic_text(topic), **made, **server_options_of()}
 
 
 def server_options_of() -> dict[str, str]:

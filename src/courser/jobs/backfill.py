@@ -19,7 +19,7 @@ from courser.errors import CourserError
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
 from courser.lake.locks import only_writer
 from courser.spark.connections import connection_to, patiently
-from courser.spark.options import Use, closest, parse_options, required, target_of
+from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 """By the ending of a file's name; ``.gz`` and the like may follow where Spark reads it."""
@@ -104,7 +104,7 @@ def backfill(
     reading = _Reading(spark, file_format or _kind_of(found), schema, csv_header, mapped or Mapped())
     values = parse_options(target, Use.WRITE)
     server = target_of(values)
-    subject = {"target": f"{server.address}/{required(values, 'stream')}/{required(values, 'topic')}"}
+    subject = {"target": f"{server.address}/{required(values, 'stream')}/{required_topic(values)}"}
     path = book_path(books, job)
     with only_writer(path.with_suffix(".d")):
         book = open_book(path, subject)

@@ -22,7 +22,7 @@ from courser.jobs.ranges import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.whole_files import make_folders, sync_folder
 from courser.spark.connections import connection_to, patiently
-from courser.spark.options import Use, parse_options, required, target_of
+from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
 _ORDER = ("timestamp", "partition", "offset")
 _KEPT = ("id", "payload", "origin_timestamp", "headers")
@@ -133,7 +133,7 @@ def _counts(latest: DataFrame) -> dict[str, int]:
 
 def _check_topic(options: Mapping[str, str]) -> str:
     values = parse_options(options, Use.WRITE)
-    stream, topic = required(values, "stream"), required(values, "topic")
+    stream, topic = required(values, "stream"), required_topic(values)
     client = connection_to(target_of(values)).sync
     try:
         bounds = patiently(lambda: client.get_partition_bounds(stream, topic), values["retries"])

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from courser.spark.errors import retention_overtook
-from courser.spark.options import EARLIEST, Use
+from courser.spark.option_kinds import EARLIEST
+from courser.spark.options import Use, one_topic
 from courser.spark.places import LossRule, Piece, Span, read_span
-from courser.spark.planning import Range, plan_tasks, resolve_end, resolve_start
+from courser.spark.planning import Part, Range, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions, read_options
 from courser.spark.sources import places_in, source_of
 from courser.spark.topics import TopicFacts
@@ -41,14 +42,9 @@ class SourceTopic:
             if known is not None and known < first <= start and self.options.fail_on_data_loss:
                 raise retention_overtook(self.options.name, partition, known, first)
             wanted.append(Range(partition, max(start, known or 0), self.ends[partition]))
-        tasks = plan_tasks(
-            wanted,
-            self.facts,
-            lambda part: [(part, ())],
-            size_max=self.options.partition_size_max,
-            min_count=self.options.min_partitions,
-        )
-        return [Range(span.partition, span.start, span.end) for (span,) in tasks]
+        part = Part(self.options.topic, wanted, self.facts, lambda part: [(part, ())])
+        tasks = plan_tasks([part], size_max=self.options.partition_size_max, min_count=self.options.min_partitions)
+        return [Range(span.partition, span.start, span.end) for task in tasks for span in task.spans]
 
     def size_of(self, part: Range) -> int:
         """Bytes of a range, about."""
@@ -59,11 +55,12 @@ def open_topic(options: Mapping[str, str]) -> SourceTopic:
     """Look at a topic.
 
     Raises:
-        OptionRefused: options that make no sense.
+        OptionRefused: options that make no sense, or that name several topics.
         ReadFailed: there is no such topic.
         DataLost: it does not hold what the options ask for.
     """
-    chosen, _ = read_options(options, Use.BATCH)
+    (chosen, *_), values = read_options(options, Use.BATCH)
+    one_topic(values)
     source = source_of(chosen)
     facts = source.facts()
     places_of = places_in(chosen, source, facts)

@@ -22,7 +22,7 @@ from courser.lake.locks import only_writer
 from courser.spark.connections import Connection, connection_to, patiently
 from courser.spark.delivery import StagedDelivery
 from courser.spark.errors import WriteFailed
-from courser.spark.options import Use, parse_options, required, target_of
+from courser.spark.options import Use, parse_options, required, required_topic, target_of
 from courser.spark.places import Span
 from courser.spark.planning import Range
 from courser.spark.read_options import ReadOptions
@@ -131,7 +131,7 @@ def _write_options(given: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         target=target_of(values),
         stream=required(values, "stream"),
-        topic=required(values, "topic"),
+        topic=required_topic(values),
         partitioning="column",
         is_exactly_once=True,
         create_partitions=values["createTopic"],

@@ -1,6 +1,5 @@
 """The rows that come in: a topic, or files, as a streaming DataFrame."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import TargetRefused
 from courser.pipelines.definition import Definition, FileSource, ServerWish, Start, TopicSource
+from courser.spark.topic_names import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str
     options: dict[str, str | None] = {
         **connection_options(target),
         "stream": source.place.stream,
-        "topic": source.place.topic,
+        "topic": topic_text(source.place.topic),
         "consumer": source.consumer,
         "failOnDataLoss": "true" if source.fail_on_data_loss else "false",
         "includeHeaders": "true" if source.with_headers else None,
@@ -95,8 +95,6 @@ def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str
     }
     if start.timestamp is not None:
         options["startingTimestamp"] = start.timestamp
-    elif start.offsets.startswith("{"):
-        options["startingOffsets"] = json.dumps({source.place.topic: json.loads(start.offsets)})
     else:
         options["startingOffsets"] = start.offsets
     return {name: value for name, value in options.items() if value is not None}

@@ -18,6 +18,7 @@ from courser.pipelines.publishing import clear, publish, staging_root
 from courser.pipelines.reading import FORMAT, connection_options
 from courser.pipelines.staging import REPORT_SCHEMA, StagedFile, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
+from courser.spark.topic_names import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -193,7 +194,7 @@ def lake_writer(
 def topic_writer(rows: "DataFrame", place: TopicPlace, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
     """A query into a topic, exactly once."""
     messages = as_messages(rows, sink)
-    options = {**connection_options(target), "stream": place.stream, "topic": place.topic}
+    options = {**connection_options(target), "stream": place.stream, "topic": topic_text(place.topic)}
     if sink.partitioning is not None:
         options["partitioning"] = sink.partitioning
     return messages.writeStream.format(FORMAT).options(**options).option("checkpointLocation", str(path))

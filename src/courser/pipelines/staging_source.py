@@ -6,7 +6,7 @@ its rows are those of ``staging.REPORT_SCHEMA``.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -64,16 +64,18 @@ class StagingSource(DataSource):
         del schema
         given = {name: text for name, text in self.options.items() if name.lower() != ORDER.lower()}
         (order,) = (text for name, text in self.options.items() if name.lower() == ORDER.lower())
-        options, values = read_options(given, Use.STREAM)
+        reads, values = read_options(given, Use.STREAM)
         rows = default_schema(values["schemaStyle"], include_headers=values["includeHeaders"])
-        return StagingReader(options, stream_options(values), rows, _order(order))
+        return StagingReader(reads, stream_options(values), rows, _order(order))
 
 
 class StagingReader(StreamReader):
     """Plans as any stream; its tasks write."""
 
-    def __init__(self, options: ReadOptions, streaming: StreamOptions, schema: StructType, order: StageRows) -> None:
-        super().__init__(options, streaming, schema)
+    def __init__(
+        self, reads: Sequence[ReadOptions], streaming: StreamOptions, schema: StructType, order: StageRows
+    ) -> None:
+        super().__init__(reads, streaming, schema)
         self._order = order
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from courser.spark.errors import DataLost, beyond_the_head, partition_gone, retention_overtook
-from courser.spark.offsets import Progress
-from courser.spark.topics import Bounds, TopicFacts
+from courser.spark.offsets import Progress, TopicProgress
+from courser.spark.topics import TopicFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None: no limit."""
+    """Of all topics together. None: no limit."""
 
     count: int | None = None
     size: int | None = None
@@ -20,11 +20,11 @@ class Limits:
 class Reconciled:
     """Progress made to fit what is there now, and what was lost thereby."""
 
-    progress: Progress
+    progress: TopicProgress
     losses: tuple[DataLost, ...]
 
 
-def reconcile(progress: Progress, facts: TopicFacts, topic: str) -> Reconciled:
+def reconcile(progress: TopicProgress, facts: TopicFacts, topic: str) -> Reconciled:
     """Compare how far a query got with what is there. New partitions begin at 0, never at their end."""
     following: dict[int, int] = {}
     lost = dict(progress.lost)
@@ -46,33 +46,72 @@ def reconcile(progress: Progress, facts: TopicFacts, topic: str) -> Reconciled:
     return Reconciled(replace(progress, next=following, lost=lost), tuple(losses))
 
 
-def admit(progress: Progress, heads: Mapping[int, int], bounds: Mapping[int, Bounds], limits: Limits) -> Progress:
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+def waiting_messages(progress: Progress, heads: Mapping[str, TopicFacts]) -> dict[Place, int]:
+    """How many messages wait in each partition. ``heads``: where reading may go to."""
+    return {
+        (topic, partition): max(heads[topic].partitions[partition].next - start, 0)
+        if partition in heads[topic].partitions
+        else 0
+        for topic, reached in progress.items()
+        for partition, start in reached.next.items()
+    }
+
+
+def admit(
+    progress: Progress, heads: Mapping[str, TopicFacts], facts: Mapping[str, TopicFacts], limits: Limits
+) -> Progress:
     """How far the next micro-batch goes: to the heads, or as far as the limits allow.
 
-    Each partition gets a share of the limit as large as its share of what waits; one that has something gets a message
-    at least, so that none starves and a message larger than the limit does not stop the query.
+    Each partition gets a share of the limit as large as its share of what waits in all topics; one that has something
+    gets a message at least, so that none starves and a message larger than the limit does not stop the query.
     """
-    waiting = {partition: max(heads.get(partition, 0) - start, 0) for partition, start in progress.next.items()}
-    sizes = {partition: count * bounds[partition].message_size for partition, count in waiting.items() if count}
+    waiting = waiting_messages(progress, heads)
     share = 1.0
     if limits.count is not None and (total := sum(waiting.values())) > limits.count:
         share = limits.count / total
-    if limits.size is not None and (size := sum(sizes.values())) > limits.size:
+    if limits.size is not None and (size := _size(waiting, facts)) > limits.size:
         share = min(share, limits.size / size)
-    following = {partition: start + _part(waiting[partition], share) for partition, start in progress.next.items()}
+    taken = {place: _part(count, share) for place, count in waiting.items()}
     if limits.count is not None:
-        following = _not_over(progress.next, following, limits.count)
-    return replace(progress, next=following)
+        taken = _not_over(taken, limits.count, sum(sum(reached.next.values()) for reached in progress.values()))
+    return {
+        topic: replace(reached, next={part: start + taken[topic, part] for part, start in reached.next.items()})
+        for topic, reached in progress.items()
+    }
+
+
+def _size(waiting: Mapping[Place, int], facts: Mapping[str, TopicFacts]) -> float:
+    return sum(
+        count * facts[topic].partitions[partition].message_size
+        for (topic, partition), count in waiting.items()
+        if count
+    )
 
 
 def _part(count: int, share: float) -> int:
     return count if share >= 1.0 else min(max(int(count * share), 1), count)
 
 
-def _not_over(start: Mapping[int, int], end: dict[int, int], limit: int) -> dict[int, int]:
-    """The minimum of one message each may pass the limit: then the last partitions wait for the next micro-batch."""
-    left = limit
-    for partition in sorted(end, key=lambda partition: start[partition] - end[partition]):
-        end[partition] = start[partition] + min(end[partition] - start[partition], left)
-        left -= end[partition] - start[partition]
-    return end
+def _not_over(taken: dict[Place, int], limit: int, read_count: int) -> dict[Place, int]:
+    """The minimum of one message each may pass the limit: then the largest shares are cut.
+
+    If not even a message each is possible, partitions take turns: what was read so far says whose turn it is.
+    """
+    over = sum(taken.values()) - limit
+    if over <= 0:
+        return taken
+    busy = [place for place, count in taken.items() if count]
+    if len(busy) > limit:
+        first = read_count % len(busy)
+        chosen = set((busy[first:] + busy[:first])[:limit])
+        return {place: int(place in chosen) for place in taken}
+    allowed = dict(taken)
+    for place in sorted(busy, key=lambda place: -taken[place]):
+        cut = min(over, taken[place] - 1)
+        allowed[place] -= cut
+        over -= cut
+    return allowed

@@ -41,15 +41,15 @@ class CourserSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch read. Raises ``OptionRefused``."""
-        options, values = read_options(self.options, Use.BATCH)
+        reads, values = read_options(self.options, Use.BATCH)
         check_schema(schema, values["schemaStyle"])
-        return PushingReader(options, schema) if values["pushdown"] else BatchReader(options, schema)
+        return PushingReader(reads, schema) if values["pushdown"] else BatchReader(reads, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For a stream. Raises ``OptionRefused``."""
-        options, values = read_options(self.options, Use.STREAM)
+        reads, values = read_options(self.options, Use.STREAM)
         check_schema(schema, values["schemaStyle"])
-        return StreamReader(options, stream_options(values), schema)
+        return StreamReader(reads, stream_options(values), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For a batch write. Raises ``OptionRefused``, ``RowRefused`` or ``WriteFailed``."""

@@ -41,6 +41,7 @@ class Decoder:
         """
         self._schema = schema
         self._size_max = size_max
+        self._name = f"{stream}/{topic}"
         self._constants = {"stream": _Repeated(stream), "topic": _Repeated(topic)}
 
     def decode(self, records: memoryview, start: int, end: int) -> Iterator[Any]:
@@ -49,13 +50,13 @@ class Decoder:
         Raises:
             ReadFailed: the lengths inside contradict each other, or an offset has more than 63 bits.
         """
-        frames = _Frames(records, *_survey(records))
+        frames = _Frames(records, *_survey(records, self._name))
         count = len(frames.starts)
         if not count:
             return
         first, last = int(frames.offsets[0]), int(frames.offsets[-1])
         if last < 0:
-            raise ReadFailed(f"offset {last + 2**64} has more than 63 bits: Spark has no type for it")
+            raise ReadFailed(f"{self._name}: offset {last + 2**64} has more than 63 bits: Spark has no type for it")
         if first < start or last >= end:
             frames = frames.between(start, end)
         for part in frames.cut(self._size_max):
@@ -92,8 +93,8 @@ class _Repeated:
         return self._array.slice(0, count)
 
 
-def _survey(records: memoryview) -> tuple[Positions, Positions, Positions]:
-    """Where every frame begins; where the batches begin, and how many frames each has."""
+def _survey(records: memoryview, name: str) -> tuple[Positions, Positions, Positions]:
+    """Where every frame begins; where the batches begin, and how many frames each has. ``name``: for messages."""
     starts: list[Positions | list[int]] = []
     singles: list[int] = []
     batches: list[int] = []
@@ -107,7 +108,7 @@ def _survey(records: memoryview) -> tuple[Positions, Positions, Positions]:
             # Whoever sends messages one by one makes many such batches: no array for a single number.
             singles.append(body)
         else:
-            starts += (singles, _starts_in(records[body:end], count, offset) + body)
+            starts += (singles, _starts_in(records[body:end], count, offset, name) + body)
             singles = []
         batches.append(position)
         counts.append(count)
@@ -122,11 +123,11 @@ def _frame_end(records: memoryview, start: int) -> int:
     return end
 
 
-def _starts_in(body: memoryview, count: int, offset: int) -> Positions:
+def _starts_in(body: memoryview, count: int, offset: int, name: str) -> Positions:
     try:
         return survey_frames(body, count)[0].starts
     except InvalidBatch as error:
-        raise ReadFailed(f"the batch at offset {offset} cannot be read: {error.reason}") from error
+        raise ReadFailed(f"{name}: the batch at offset {offset} cannot be read: {error.reason}") from error
 
 
 class _Frames:

@@ -95,6 +95,15 @@ def fewer_than_planned(topic: str, partition: int, start: int, end: int, reached
     )
 
 
+def topic_left_out(query: str, topic: str) -> ReadFailed:
+    """A query does not read a topic any more that its checkpoint knows."""
+    return ReadFailed(
+        f'{query}: the checkpoint knows topic "{topic}" too, which the option "topic" does not name any more: its '
+        "messages would not be read from here on; name it again, start with a new checkpoint, or give it up with the "
+        "option failOnDataLoss=false, and how far the query got in it is forgotten"
+    )
+
+
 class RowRefused(ClientFailure):
     """A row, or a column, that cannot become messages."""
 

@@ -6,11 +6,9 @@ driver resolves them once, so that they stand in no plan and no log.
 """
 
 import difflib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,24 @@ from typing import Any
 from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import ClientFailure, ErrorCode, TargetRefused
-from courser.model.quantities import parse_byte_size, parse_duration
+from courser.spark.option_kinds import (
+    COUNT,
+    DURATION,
+    FLAG,
+    NAMES,
+    NUMBER,
+    OFFSETS,
+    SIZE,
+    TEXT,
+    TIMES,
+    TOPICS,
+    Kind,
+    choice,
+)
+from courser.spark.topic_names import listed
 
-_SECOND = 1_000_000
-OFFSET_MAX = 2**63 - 1
-"""What Spark's BIGINT holds. Offsets of the server have 64 bits without a sign; larger ones are refused."""
 RETRY_PAUSE = 0.5
 """Seconds before the first attempt to reach a server that went away; doubled for each further one."""
-EARLIEST = -2
-LATEST = -1
-"""In offsets by partition, as Kafka's source writes them."""
 
 
 class OptionRefused(ClientFailure):
@@ -52,16 +58,6 @@ EVERYTHING = frozenset(Use)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """How a text becomes a value."""
-
-    name: str
-    """For people."""
-    parse: Callable[[str], Any]
-    """Raises ``ValueError`` with what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
 class Option:
     """One option."""
 
@@ -72,126 +68,6 @@ class Option:
     help: str
     uses: frozenset[Use]
 
-
-# --- kinds --------------------------------------------------------------------------------------------
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("a text that is not empty")
-    return text
-
-
-def _flag(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError("true or false")
-    return word == "true"
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("a number above 0")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("a number, 0 or more")
-    return int(text)
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_byte_size(text.replace("_", ""))
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ValueError('a number of bytes, or a size such as "128 MiB"')
-    return size
-
-
-def _duration(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        try:
-            return parse_duration(text) / _SECOND
-        except ValueError:
-            raise ValueError('seconds, or a duration such as "30s"') from None
-
-
-def _time(text: str) -> int:
-    """Microseconds since 1970."""
-    if text.strip().isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError('microseconds since 1970, or a time such as "2026-05-01T12:00:00Z"') from None
-    moment = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (moment.days * 86_400 + moment.seconds) * _SECOND + moment.microseconds
-
-
-def _choice(*words: str) -> Kind:
-    def parse(text: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
-            raise ValueError(" or ".join(words))
-        return word
-
-    return Kind(", ".join(f"`{word}`" for word in words), parse)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError("names with commas between them")
-    return names
-
-
-_OFFSETS_EXPECTED = 'earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
-
-Offsets = int | Mapping[str, Mapping[int, int]]
-"""``EARLIEST``, ``LATEST``, or by topic and partition."""
-
-
-def _offsets(text: str) -> Offsets:
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
-    try:
-        topics = json.loads(text)
-        offsets = {
-            topic: {_partition(partition): _offset(offset) for partition, offset in partitions.items()}
-            for topic, partitions in topics.items()
-        }
-    except (ValueError, AttributeError):
-        raise ValueError(_OFFSETS_EXPECTED) from None
-    return offsets
-
-
-def _partition(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError
-    return int(text)
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or not EARLIEST <= value <= OFFSET_MAX:
-        raise ValueError
-    return value
-
-
-TEXT = Kind("text", _text)
-FLAG = Kind("`true` or `false`", _flag)
-COUNT = Kind("number above 0", _count)
-NUMBER = Kind("number", _number)
-SIZE = Kind("bytes, or such as `128 MiB`", _size)
-DURATION = Kind("seconds, or such as `30s`", _duration)
-TIME = Kind("ISO time or microseconds since 1970", _time)
-NAMES = Kind("names with commas between them", _names)
-OFFSETS = Kind('`earliest`, `latest`, or JSON `{"topic": {"0": 23, "1": -2}}`', _offsets)
 
 # --- the table ----------------------------------------------------------------------------------------
 
@@ -224,10 +100,17 @@ OPTIONS: tuple[Option, ...] = (
         EVERYTHING,
     ),
     Option("stream", TEXT, None, "Name of the stream. Required.", EVERYTHING),
-    Option("topic", TEXT, None, "Name of the topic. Required.", EVERYTHING),
+    Option(
+        "topic",
+        TOPICS,
+        None,
+        "Name of the topic. Required. A read takes several topics of the stream: `orders,payments`. A comma that "
+        "belongs to a name is written `\\,`.",
+        EVERYTHING,
+    ),
     Option(
         "source",
-        _choice("auto", "server", "segments"),
+        choice("auto", "server", "segments"),
         "auto",
         "Where messages come from. `auto`: closed segments from their files where `path` is given and the task can "
         "read it, everything else from the server. `segments`: files only, without a server.",
@@ -236,14 +119,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("path", TEXT, None, "The server's data directory, as drivers and tasks see it.", READS),
     Option(
         "verify",
-        _choice("full", "off"),
+        choice("full", "off"),
         "full",
         "`full` checks the stored hashes of every batch that is read from a file; `off` only those of headers.",
         READS,
     ),
     Option(
         "onCorrupt",
-        _choice("fail", "skip", "quarantine"),
+        choice("fail", "skip", "quarantine"),
         "fail",
         "Damaged data in a file: `fail` stops; `skip` passes over it and logs which offsets are missing; `quarantine` "
         "does that too, and copies the damaged bytes to `quarantinePath`.",
@@ -255,15 +138,25 @@ OPTIONS: tuple[Option, ...] = (
         OFFSETS,
         None,
         "Where a batch read, or a query without a checkpoint, begins. Default: `earliest` for a batch read, `latest` "
-        "for a stream. Partitions that are not named: `earliest`, and `latest` for a stream.",
+        "for a stream; so begin partitions and topics that are not named too. The offsets of one topic may stand "
+        'alone: `{"0": 23}`. `-2` is `earliest`, `-1` `latest`; a topic can have a word: `{"orders": "earliest"}`.',
         READS,
     ),
     Option("endingOffsets", OFFSETS, "latest", "Where a batch read ends: offsets are exclusive.", BATCH),
     Option(
-        "startingTimestamp", TIME, None, "Begin with the first message that was appended at this time or later.", READS
+        "startingTimestamp",
+        TIMES,
+        None,
+        "Begin with the first message that was appended at this time or later. By topic, or by topic and partition "
+        '(`{"orders": {"0": 1777636800000000}}`), if they differ; what is not named begins as without this option.',
+        READS,
     ),
     Option(
-        "endingTimestamp", TIME, None, "End before the first message that was appended at this time or later.", BATCH
+        "endingTimestamp",
+        TIMES,
+        None,
+        "End before the first message that was appended at this time or later. By topic and partition as above.",
+        BATCH,
     ),
     Option("maxOffsetsPerTrigger", COUNT, None, "Messages of a micro-batch at most.", STREAM),
     # Four tasks of `maxBytesPerPartition`, and about a second on two cores: what Spark does once for each micro-batch,
@@ -294,20 +187,20 @@ OPTIONS: tuple[Option, ...] = (
         "A name under which the server stores how far the query got: for views of lag only.",
         STREAM,
     ),
-    Option("schemaStyle", _choice("native", "kafka"), "native", "The columns, and what they are called.", READS),
+    Option("schemaStyle", choice("native", "kafka"), "native", "The columns, and what they are called.", READS),
     Option("includeHeaders", FLAG, "false", "Whether there is a column `headers`.", READS),
     Option("columns", NAMES, None, "Only these columns. The same as a schema that names them.", READS),
     Option(
         "pushdown",
         FLAG,
         "false",
-        "Use filters on `partition`, `offset` and `timestamp` to read less. Needs the setting "
+        "Use filters on `topic`, `partition`, `offset` and `timestamp` to read less. Needs the setting "
         "`spark.sql.python.filterPushdown.enabled=true`.",
         BATCH,
     ),
     Option(
         "partitioning",
-        _choice("key", "column", "balanced"),
+        choice("key", "column", "balanced"),
         None,
         "Which partition a row goes to: by the hash of its column `key`, as in any client; the one that its column "
         "`partition` names; or the partitions in turn. Default: `column` if there is a column `partition`, else `key` "
@@ -316,7 +209,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "delivery",
-        _choice("exactly-once", "at-least-once"),
+        choice("exactly-once", "at-least-once"),
         "exactly-once",
         "`exactly-once` stages rows on the server and publishes them when all tasks are done; `at-least-once` sends "
         "them at once, and again when a task is run again.",
@@ -433,3 +326,28 @@ def required(values: Mapping[str, Any], name: str) -> str:
     if value is None:
         raise OptionRefused(f'option "{name}" is required')
     return str(value)
+
+
+def required_topics(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The topics of a read. Raises ``OptionRefused``."""
+    required(values, "topic")
+    topics: tuple[str, ...] = values["topic"]
+    return topics
+
+
+def required_topic(values: Mapping[str, Any]) -> str:
+    """The topic of what takes one only. Raises ``OptionRefused``."""
+    required(values, "topic")
+    (topic,) = one_topic(values)
+    return topic
+
+
+def one_topic(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same where there may be none. Raises ``OptionRefused`` if there are several."""
+    topics: tuple[str, ...] = values["topic"] or ()
+    if len(topics) > 1:
+        raise OptionRefused(
+            f'option "topic" names {len(topics)} topics, {listed(topics)}, where only one can be; a comma that belongs '
+            r'to a name is written "\,"'
+        )
+    return topics

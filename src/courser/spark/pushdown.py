@@ -1,10 +1,10 @@
-"""Filters that Spark offers before a batch read: those on partition, offset and time make ranges smaller.
+"""Filters that Spark offers before a batch read: those on topic, partition, offset and time make ranges smaller.
 
 Only what cannot match is left out; Spark applies every filter again to what is read. A reader that looks at filters
 fails in a session where that is switched off, so there are two of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -56,6 +56,8 @@ class Bounded:
 class Wanted:
     """What a query can want at all."""
 
+    topics: set[str] | None = None
+    """None: all."""
     partition: Bounded = field(default_factory=Bounded)
     offset: Bounded = field(default_factory=Bounded)
     timestamp: Bounded = field(default_factory=Bounded)
@@ -63,6 +65,9 @@ class Wanted:
     def take(self, given: Filter) -> None:
         """Learn from a filter; from others nothing is learned."""
         column = getattr(given, "attribute", ("",))
+        if column == ("topic",):
+            self._take_topics(given)
+            return
         bounded = {"partition": self.partition, "offset": self.offset, "timestamp": self.timestamp}.get(column[0])
         if bounded is None or len(column) != 1:
             return
@@ -79,6 +84,16 @@ class Wanted:
                 bounded.at_most(_number(given.value) - 1)
             case LessThanOrEqual():
                 bounded.at_most(_number(given.value))
+
+    def _take_topics(self, given: Filter) -> None:
+        match given:
+            case EqualTo() | EqualNullSafe():
+                named = {given.value}
+            case In():
+                named = set(given.value)
+            case _:
+                return
+        self.topics = named if self.topics is None else self.topics & named
 
     def part_of(self, part: Range, source: TopicSource) -> Range | None:
         """What of a range can match."""
@@ -112,8 +127,8 @@ def _number(value: object) -> int:
 class PushingReader(BatchReader):
     """A batch read that looks at filters."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, reads: Sequence[ReadOptions], schema: StructType) -> None:
+        super().__init__(reads, schema)
         self._wanted = Wanted()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
@@ -121,6 +136,10 @@ class PushingReader(BatchReader):
         for given in filters:
             self._wanted.take(given)
         return filters
+
+    def wants(self, topic: str) -> bool:
+        """Whether something of it can match."""
+        return self._wanted.topics is None or topic in self._wanted.topics
 
     def narrowed(self, ranges: list[Range], source: TopicSource) -> list[Range]:
         """Only what can match."""

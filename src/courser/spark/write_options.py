@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 from courser.client.targets import Target
 from courser.errors import ErrorCode
 from courser.spark.errors import RowRefused
-from courser.spark.options import OptionRefused, Use, closest, parse_options, target_of
+from courser.spark.options import OptionRefused, Use, closest, one_topic, parse_options, target_of
 
 PAYLOAD_NAMES = ("payload", "value")
 _BYTES = (BinaryType, StringType)
@@ -92,7 +92,7 @@ def write_options(
     return WriteOptions(
         target=target,
         stream=values["stream"],
-        topic=values["topic"],
+        topic=next(iter(one_topic(values)), None),
         partitioning=partitioning,
         is_exactly_once=values["delivery"] == "exactly-once",
         create_partitions=values["createTopic"],
