@@ -1,5 +1,7 @@
 """Memory for replies: used again, bounded, never shared."""
 
+import asyncio
+
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
@@ -55,3 +57,39 @@ def test_large_buffers_are_not_kept_beyond_a_bound() -> None:
         buffers.give_back(one)
     assert buffers.kept_size <= 3 * MIB
     assert buffers.leased_size == 0
+
+
+def test_a_reply_that_is_larger_than_what_was_leased_needs_room() -> None:
+    buffers, one, two = ReadBuffers(leased_size_max=10 * MIB), session(1), session(2)
+    buffers.lease(one, 4 * MIB)
+    buffers.lease(two, 4 * MIB)
+    assert buffers.settle(one, 6 * MIB)
+    assert not buffers.settle(two, 5 * MIB)
+    assert buffers.settle(two, 4 * MIB), "so much was leased"
+    assert buffers.leased_size == 10 * MIB
+
+
+def test_a_reply_that_is_larger_than_all_memory_goes_alone() -> None:
+    buffers, one, two = ReadBuffers(leased_size_max=10 * MIB), session(1), session(2)
+    buffers.lease(one, MIB)
+    assert buffers.settle(one, 20 * MIB)
+    buffers.lease(two, MIB)
+    assert not buffers.settle(two, 20 * MIB)
+
+
+async def test_large_replies_wait_in_their_order_until_there_is_room() -> None:
+    buffers, one = ReadBuffers(leased_size_max=10 * MIB), session(1)
+    buffers.lease(one, 8 * MIB)
+    later = [session(number) for number in (2, 3, 4)]
+    waits = [asyncio.create_task(buffers.lease_later(other, 6 * MIB)) for other in later]
+    await asyncio.sleep(0)
+    assert not any(wait.done() for wait in waits)
+    assert buffers.lease(session(5), 8 * MIB)[1] == 2 * MIB, "small ones do not wait"
+    buffers.give_back(one)
+    assert buffers.leased_size == (2 + 6) * MIB
+    await waits[0]
+    waits[1].cancel()
+    buffers.drop(later[0])
+    await waits[2]
+    assert waits[1].cancelled()
+    assert buffers.leased_size == (2 + 6) * MIB

@@ -415,6 +415,29 @@ async def test_memory_of_replies_is_used_again_once_they_are_sent(scene: Scene) 
     assert share_memory(second.pieces[0], third.pieces[0])
 
 
+async def test_large_messages_are_read_one_after_another_when_replies_fill_their_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path, BrokerSettings(reply_memory=3 * MIB)) as scene:
+        await add_topic(scene, partition_count=2)
+        for number in range(2):
+            await send(scene, "x" * (2 * MIB), to=number)
+            await send(scene, "small", to=number)
+        large, small = poll_command(PollingKind.FIRST, count=1), poll_command(PollingKind.LAST, count=1)
+        sessions = [scene.connect(0) for _ in range(3)]
+        await poll(scene, large, sessions[0])
+        waiting = [asyncio.create_task(poll(scene, large, session)) for session in sessions[1:]]
+        deleted = asyncio.create_task(scene.refusal(scene.connect(0), poll_command(PollingKind.FIRST, partition=1)))
+        await asyncio.sleep(0)
+        assert await texts(scene, small) == ["small"]
+        assert not any(task.done() for task in waiting)
+        assert scene.broker.buffers.leased_size < 3 * MIB
+        await scene.ask(scene.root, c.DeletePartitions("s", "t", 1))
+        for session, task in zip(sessions, [*waiting, deleted], strict=True):
+            scene.broker.reply_sent(session)
+            await task
+        assert [len(texts_of(task.result())[0]) for task in waiting] == [2 * MIB] * 2
+        assert deleted.result() is ErrorCode.PARTITION_NOT_FOUND
+
+
 def share_memory(one: memoryview, other: memoryview) -> bool:
     return bool(np.shares_memory(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)))
 

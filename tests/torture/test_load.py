@@ -161,6 +161,27 @@ def test_a_hundred_readers_that_never_read(make_target: MakeTarget, wire: str) -
     assert "it did not read its reply in time" in target.server.output
 
 
+@every_wire
+def test_readers_of_a_large_message_that_never_read(make_target: MakeTarget, wire: str) -> None:
+    """A poll gives one message at least; that every reader gets one at the same time is too much to ask."""
+    target = make_target(settings={"tcp.reply_memory": "64 MiB"})
+    with target.connect("vsr") as root:
+        root.do(SEND, [bytes(40_000_000)])
+    with back_to_normal(target) as process, target.watch() as witness:
+        before = process.memory
+        process.forget_peak()
+        with Crowd(target.connect(wire) for _ in range(16)) as readers:
+            for reader in readers:
+                reader.send(reader.request(poll(1)))
+            rounds = rounds_so_far(witness)
+            until(lambda: len(witness.latencies) > rounds + 20, "twenty rounds beside them")
+        with target.connect(wire) as patient:
+            assert len(patient.do(poll(1))) > 40_000_000
+        growth = process.memory_peak - before
+        print(f"\n16 readers of a message of 40 MB, {wire}: {growth // MIB} MiB more at most")
+        assert growth < 240 * MIB, "all of them at once would be 640 MB, twice that once they are converted"
+
+
 def greedy_reader(target: Target, wire: str) -> Client:
     client = target.connect(wire)
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

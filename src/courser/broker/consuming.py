@@ -165,19 +165,26 @@ class Polls:
         if not count or offset >= partition.log.visible_end:
             return None
         buffer, size_max = self._buffers.lease(session, size_max)
-        try:
-            result = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
-            while not result.message_count and offset < result.next_offset < partition.log.visible_end:
-                # Nothing but holes so far.
-                offset = result.next_offset
-                more = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
-                result = more._replace(skipped=(*result.skipped, *more.skipped))
-        except BaseException:
-            # A thread may still write into it.
-            self._buffers.drop(session)
-            raise
-        self._buffers.settle(session, result.size)
-        return result
+        while True:
+            try:
+                result = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+                while not result.message_count and offset < result.next_offset < partition.log.visible_end:
+                    # Nothing but holes so far.
+                    offset = result.next_offset
+                    more = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+                    result = more._replace(skipped=(*result.skipped, *more.skipped))
+            except BaseException:
+                # A thread may still write into it.
+                self._buffers.drop(session)
+                raise
+            if self._buffers.settle(session, result.size):
+                return result
+            size_max = result.size
+            # One large message. Whoever waits for memory holds none.
+            del result, buffer
+            buffer = await self._buffers.lease_later(session, size_max)
+            if partition.is_deleted:
+                raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, "the partition was deleted meanwhile")
 
     async def _reply(
         self,
@@ -206,8 +213,12 @@ class Polls:
 
     # --- polls of our own ---
 
-    async def wait(self, session: Session, topic: OpenTopic, command: WaitForMessages) -> Polled:
+    async def wait(
+        self, session: Session, topic: OpenTopic, command: WaitForMessages, check_access: Callable[[], None]
+    ) -> Polled:
         """Read, and wait for messages if there are none. Nothing is passed over in silence.
+
+        ``check_access`` is asked once more before anything is committed or answered: it may have been a long wait.
 
         Raises:
             OffsetsUnavailable: messages that were asked for are gone or damaged.
@@ -223,12 +234,14 @@ class Polls:
             named = partition.log.identity.partition_id
             seen_end = partition.log.visible_end
             result = await self._read_strictly(session, partition, key, poll, size_max)
+            check_access()
             if result is not None and result.message_count:
                 return await self._reply(session, topic, partition, key, poll, result)
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
                 return _nothing(partition)
             if partition.log.visible_end == seen_end and not await _wait_for_any(session, [partition], remaining):
+                check_access()
                 return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
