@@ -6,6 +6,7 @@ counted; Courser's own get an error that names the offsets, because they must no
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages

@@ -15,11 +15,12 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
     poll = command.poll
     topic = find_open_topic(broker.catalog.state, broker.partitions, poll.stream, poll.topic)
     broker.polls.check_consumer(topic, poll.consumer)
-    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
-    polled = await broker.polls.wait(session, topic, command)
-    # It may have waited for long, and the permission may have been taken away meanwhile.
-    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
-    return polled
+
+    def check_access() -> None:
+        broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+
+    check_access()
+    return await broker.polls.wait(session, topic, command, check_access)
 
 
 async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:
