@@ -7,6 +7,9 @@ from courser.server.configuration import checks
 from courser.server.configuration.loading import load
 
 
+NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -57,6 +60,7 @@ def test_what_can_be(settings: list[str]) -> None:
         (["topic.message_expiry=1h", "data_maintenance.messages.cleaner_enabled=false"], "is enforced"),
         (["topic.max_size=1 GiB", "data_maintenance.messages.cleaner_enabled=false"], "is enforced"),
         (["message_saver.enforce_fsync=true", "message_saver.enabled=false"], "has no effect"),
+        (["logging.max_file_size=0"], "logging.max_file_size (--set) is 0: one log file grows for ever"),
         (["tcp.address=0.0.0.0:8090"], "passwords travel unencrypted"),
         (["tcp.address=[::]:8090"], "passwords travel unencrypted"),
     ],
@@ -67,5 +71,11 @@ def test_what_is_perhaps_not_meant(settings: list[str], words: str) -> None:
 
 
 def test_usual_settings_give_no_warnings() -> None:
-    for settings in ([], ["tcp.address=localhost:1"], ["tcp.address=[::1]:1"], ["topic.message_expiry=1h"]):
+    for settings in (
+        [],
+        ["tcp.address=localhost:1"],
+        ["tcp.address=[::1]:1"],
+        ["topic.message_expiry=1h"],
+        NO_LOG_FILES,
+    ):
         assert list(checks.warnings(load(settings=settings))) == []

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from courser.broker.settings import BrokerSettings
+from courser.broker.topic_settings import durability_of as durability_policy
 from courser.errors import ConfigurationRefused
+from courser.model.durability import Durability
 from courser.model.quantities import SECOND
-from courser.model.topic_options import NEVER
+from courser.model.topic_options import NEVER, TopicOptions
 from courser.server.configuration.checks import check
 from courser.server.configuration.loading import Configuration, load
 from courser.server.configuration.settings import ServerSettings, settings_of
@@ -233,6 +235,28 @@ def test_the_three_profiles(tmp_path: Path, text: str, durability: tuple[bool, i
     broker = start_with(tmp_path, text).broker
     assert durability_of(broker) == durability
     assert (broker.saver_enforce_fsync, broker.saver_interval) == saver
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "message_count", "interval"),
+    [
+        (MAXIMUM, Durability.SYNCED, None, None),
+        (CRITICAL, Durability.SYNCED, None, None),
+        (BALANCED, Durability.BOUNDED, 100, SECOND),
+        # The saver's flag alone bounds the time, and any number of messages may come in it.
+        (MESSAGE_SAVER, Durability.BOUNDED, None, SECOND),
+        (HIGH_THROUGHPUT, Durability.WRITTEN, None, None),
+    ],
+)
+def test_what_an_acknowledgement_promises(
+    tmp_path: Path, text: str, level: Durability, message_count: int | None, interval: int | None
+) -> None:
+    policy = durability_policy(TopicOptions(), start_with(tmp_path, text).broker)
+    assert policy.level is level
+    if message_count is not None:
+        assert policy.message_count_max == message_count
+    if interval is not None:
+        assert policy.interval == interval
 
 
 PRODUCTION = """

@@ -74,6 +74,9 @@ def warnings(configuration: Configuration) -> Iterator[str]:
         yield (f"{configuration.where(keys.CLEANER_ENABLED)} is false: neither message_expiry nor max_size is enforced")
     if configuration[keys.SAVER_ENFORCE_FSYNC] and not configuration[keys.SAVER_ENABLED]:
         yield f"{configuration.where(keys.SAVER_ENFORCE_FSYNC)} has no effect: the message saver is switched off"
+    if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
+        # Only closed files are ever deleted.
+        yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file grows for ever, whatever max_total_size"
     host = configuration[keys.TCP_ADDRESS].host
     if not host.startswith(_LOOPBACK) and not configuration[keys.TLS_ENABLED]:
         yield f"tcp.address {host} can be reached from other machines, and passwords travel unencrypted: set tcp.tls"
