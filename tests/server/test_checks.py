@@ -6,7 +6,6 @@ from courser.errors import ConfigurationRefused
 from courser.server.configuration import checks
 from courser.server.configuration.loading import load
 
-
 NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
 
 

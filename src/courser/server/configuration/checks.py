@@ -76,7 +76,7 @@ def warnings(configuration: Configuration) -> Iterator[str]:
         yield f"{configuration.where(keys.SAVER_ENFORCE_FSYNC)} has no effect: the message saver is switched off"
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
         # Only closed files are ever deleted.
-        yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file grows for ever, whatever max_total_size"
+        yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file grows for ever, past max_total_size"
     host = configuration[keys.TCP_ADDRESS].host
     if not host.startswith(_LOOPBACK) and not configuration[keys.TLS_ENABLED]:
         yield f"tcp.address {host} can be reached from other machines, and passwords travel unencrypted: set tcp.tls"
