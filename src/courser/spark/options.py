@@ -195,7 +195,7 @@ OPTIONS: tuple[Option, ...] = (
         FLAG,
         "false",
         "Use filters on `topic`, `partition`, `offset` and `timestamp` to read less. Needs the setting "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
+        "`spark.sql.python.filterPushdown.enabled=true`. Only for a frame that is read once, see above.",
         BATCH,
     ),
     Option(
