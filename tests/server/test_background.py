@@ -44,7 +44,8 @@ async def names_kept(directory: Path, *settings: str) -> set[str]:
 
 
 async def test_all_of_it_is_on_by_default(tmp_path: Path) -> None:
-    assert await names_kept(tmp_path) >= {"cleaner", "heartbeats", "token cleaner", "deadlines", "log files", "figures"}
+    expected = {"cleaner", "heartbeats", "token cleaner", "deadlines", "disk", "log files", "figures"}
+    assert await names_kept(tmp_path) >= expected
 
 
 async def test_each_can_be_switched_off(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Machine:
         cpu_usage, total_cpu_usage = self._cpu_usage()
         memory = _fields(self._proc / "meminfo")
         io = _fields(self._proc / "self" / "io")
-        free_disk_space, total_disk_space = _disk_space(self._data_path)
+        free_disk_space, total_disk_space = self.disk_space()
         return MachineFigures(
             cpu_usage=cpu_usage,
             total_cpu_usage=total_cpu_usage,
@@ -84,6 +84,10 @@ class Machine:
             free_disk_space=free_disk_space,
             total_disk_space=total_disk_space,
         )
+
+    def disk_space(self) -> tuple[int, int]:
+        """Bytes of the disk with the data that are free, and all of them."""
+        return _disk_space(self._data_path)
 
     def _cpu_usage(self) -> tuple[float, float]:
         with self._lock:

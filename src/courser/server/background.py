@@ -1,4 +1,4 @@
-"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, memory, logs, figures."""
+"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, memory, disk, logs."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from courser.broker.broker import Broker
+from courser.broker.disk_watch import DiskWatch
 from courser.broker.heartbeats import Heartbeats
 from courser.broker.retention import Reason
 from courser.model.quantities import SECOND, format_byte_size
@@ -23,6 +24,8 @@ _STAGING_INTERVAL = 60 * SECOND
 """Microseconds between two looks at staged parts that are old, and at publishes that the disk refused."""
 _TRIM_INTERVAL = 5 * SECOND
 """Microseconds after which freed memory is given back to the system."""
+_DISK_INTERVAL = 10 * SECOND
+"""Microseconds between two looks for a disk that is full, and for partitions that take no more writes."""
 _MIB = 1024 * 1024
 
 
@@ -33,6 +36,8 @@ def keep_background_tasks(
     supervisor.keep("deadlines", listener.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     supervisor.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
+    disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
+    supervisor.every(_DISK_INTERVAL, "disk", disk_watch.look)
     if (trim := find_trim()) is not None:
         supervisor.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:

@@ -1,0 +1,84 @@
+"""Trouble with the disk is told in the log: once, and when it is over."""
+
+import errno
+
+import pytest
+
+from courser.api import commands as c
+from courser.broker.disk_watch import FULL_SIZE, DiskWatch
+from courser.broker.settings import PERSISTED
+from courser.errors import PartitionReadOnly
+from courser.model.topic_options import TopicOptions
+from courser.testing.files import FaultPlan
+from tests.broker.fake_disks import FakeServer
+
+MIB = 1024 * 1024
+TOTAL = 100_000 * MIB
+
+
+class Disk:
+    """One that has as much room as the test says."""
+
+    free = TOTAL
+
+    def space(self) -> tuple[int, int]:
+        return self.free, TOTAL
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Level and words of the lines since the last call."""
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    caplog.clear()
+    return lines
+
+
+async def test_a_disk_that_fills_is_told_once_at_each_step_and_when_it_has_room_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "courser.broker.disk_watch")
+    broker, disk = await FakeServer().open(), Disk()
+    watch = DiskWatch(broker.partitions, broker.pool, disk.space)
+    heard = []
+    for free in (TOTAL, 5_001, 4_999, 4_000, 9_000, 63, 0, 100, 200, 9_999, 10_000, 4_999):
+        disk.free = free * MIB if free != TOTAL else TOTAL
+        await watch.look()
+        heard.append([(level, line.partition(" free=")[0]) for level, line in told(caplog)])
+    scarce = [("WARNING", "disk space is scarce")]
+    full = [("ERROR", "disk full: sends that do not fit are refused, until there is room")]
+    relief = [("INFO", "disk space is there again")]
+    assert heard == [[], [], scarce, [], [], full, [], [], relief, [], relief, scarce]
+    disk.free = FULL_SIZE - 1
+    await watch.look()
+    assert told(caplog)[0][1].endswith("free=63MiB total=100000MiB")
+    await broker.close()
+
+
+async def test_a_small_disk_is_not_full_as_long_as_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    broker = await FakeServer().open()
+    await DiskWatch(broker.partitions, broker.pool, lambda: (40 * MIB, 50 * MIB)).look()
+    assert told(caplog) == []
+    await broker.close()
+
+
+async def test_a_partition_that_takes_no_more_writes_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer()
+    broker = await server.open()
+    await server.ask(c.CreateStream("s"))
+    await server.add_topic("t", 2, TopicOptions(durability=PERSISTED))
+    await server.send("t", "safe")
+    watch = DiskWatch(broker.partitions, broker.pool, Disk().space)
+    await watch.look()
+    assert told(caplog) == []
+    server.disk.plan = FaultPlan().fail("sync", errno.EIO, name="*.log")
+    with pytest.raises(PartitionReadOnly):
+        await server.send("t", "lost")
+    await watch.look()
+    await watch.look()
+    ((level, line),) = told(caplog)
+    assert level == "ERROR"
+    assert line.startswith("partition is read-only until a restart path=/data/streams/0/topics/0/partitions/0-")
+    assert "Input/output error" in line
+    # Who begins to watch later was told by somebody else.
+    await DiskWatch(broker.partitions, broker.pool, Disk().space).look()
+    assert told(caplog) == []
+    await broker.close()
