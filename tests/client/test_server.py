@@ -98,6 +98,47 @@ def test_a_sync_client_outlives_a_killed_server(server: RunningServer) -> None:
         assert [message.json()["n"] for message in consumer] == list(range(100))
 
 
+async def test_who_waits_for_messages_goes_on_when_the_server_was_stopped_and_started(server: RunningServer) -> None:
+    place = "demo/orders"
+    async with (
+        connect(url(server), reconnect_interval=0.01) as client,
+        connect(url(server), reconnect_interval=0.01) as other,
+        asyncio.timeout(PATIENCE),
+    ):
+        await client.create_stream("demo")
+        await client.create_topic(place, partitions_count=1)
+        async with other.consumer(place, name="reader") as consumer:
+            coming = asyncio.ensure_future(anext(consumer))
+            poll = asyncio.ensure_future(client.poll_messages(place, partition_id=0, wait=20))
+            await until_asked(server)
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.start)
+            async with connect(url(server)) as producer:
+                await producer.send_messages(place, partitioning=0, messages=["afterwards"])
+            assert (await coming).text() == "afterwards"
+            assert [message.text() for message in await poll] == ["afterwards"]
+
+
+async def test_who_waits_for_messages_and_does_not_reconnect_is_told_that_the_connection_is_gone(
+    server: RunningServer,
+) -> None:
+    async with connect(url(server), reconnect=False) as client, asyncio.timeout(PATIENCE):
+        await client.create_stream("demo")
+        await client.create_topic("demo/orders", partitions_count=1)
+        poll = asyncio.ensure_future(client.poll_messages("demo/orders", partition_id=0, wait=20))
+        await until_asked(server)
+        await asyncio.to_thread(server.stop)
+        with pytest.raises(ConnectionFailed):
+            await poll
+    server.start()
+
+
+async def until_asked(server: RunningServer) -> None:
+    """Until the server has read what was sent before: it has answered somebody who came later."""
+    async with connect(url(server)) as witness:
+        await witness.ping()
+
+
 def test_a_client_that_finds_no_server_says_so(server: RunningServer) -> None:
     address = server.address
     server.stop()

@@ -15,7 +15,7 @@ from courser.api.replies import Reply
 from courser.client.read_patience import ReadPatience
 from courser.client.receive_memory import ReceiveMemory
 from courser.client.targets import Target
-from courser.errors import ConnectionFailed, CourserError, TimedOut
+from courser.errors import ConnectionFailed, CourserError, ErrorCode, TimedOut
 from courser.model.buffers import Buffer
 from courser.wire.reading import Malformed
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
@@ -207,6 +207,11 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, Malformed):
                 self._settle(future, ConnectionFailed(self.address, f"the answer is malformed: {error.reason}"))
                 raise
+            if error.code is ErrorCode.DISCONNECTED:
+                # A farewell too: a server that stops sends those home who wait for messages.
+                self._pending.appendleft(pending)
+                self.fail(ConnectionFailed(self.address, str(error)))
+                return
             self._settle(future, error)
         else:
             if not future.done():
@@ -287,11 +292,22 @@ async def open_connection(target: Target) -> Connection:
                 ssl=tls,
                 server_hostname=(target.tls_domain or target.host) if tls is not None else None,
             )
-    except TimeoutError:
-        raise ConnectionFailed(address, f"no connection within {target.connect_timeout:g} seconds") from None
-    except (OSError, ssl.SSLError) as error:
-        raise ConnectionFailed(address, f"cannot connect: {error.strerror or error}") from error
+    except TimeoutError as error:
+        raise ConnectionFailed(address, f"no connection within {target.connect_timeout:g} seconds") from error
+    except OSError as error:
+        raise ConnectionFailed(address, f"cannot connect: {_reason(error)}") from error
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """In few words. Those of asyncio name the address once more, or nothing at all."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ConnectionError) and error.errno is None:
+        return "TLS was broken off: the server may be one without"
+    if isinstance(error, ConnectionError):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _tls_of(target: Target) -> ssl.SSLContext | None:
