@@ -44,7 +44,7 @@ class Target:
     request_timeout: float = 30.0
     """How long an answer may take, and how long a request waits for a connection that is being made anew."""
     heartbeat_interval: float = 2.0
-    """How long a connection is silent before a sign of life. Servers drop group members that are silent for 6 s."""
+    """How long a connection is silent before a sign of life. Servers drop silent group members: Iggy 0.8 after 6 s."""
     reconnect: bool = True
     reconnect_attempts: int | None = None
     """None: as long as somebody waits."""
