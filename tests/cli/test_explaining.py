@@ -1,5 +1,7 @@
 """What is said about failures of the server: a hint that fits each."""
 
+import ssl
+
 import click
 import pytest
 
@@ -7,7 +9,7 @@ from courser.cli.explaining import explain
 from courser.cli.failures import ExitCode
 from courser.client.contexts import Resolved
 from courser.client.targets import Target
-from courser.errors import ErrorCode
+from courser.errors import ConnectionFailed, ErrorCode
 from courser.wire.vsr_facts import read_failure, write_reason
 
 NOWHERE = Resolved(Target(), "nowhere")
@@ -31,3 +33,22 @@ def test_failures_of_staged_writes_say_what_to_do(code: ErrorCode) -> None:
     assert HINTS[code] in failure.hint
     is_missing = code in (ErrorCode.SINK_NOT_FOUND, ErrorCode.STAGED_PART_NOT_FOUND, ErrorCode.STAGED_TARGET_GONE)
     assert failure.code is (ExitCode.NOT_FOUND if is_missing else ExitCode.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("cause", "host", "hint"),
+    [
+        (ConnectionRefusedError(), "127.0.0.1", "courser dev starts a server"),
+        (ConnectionRefusedError(), "10.0.0.5", "check the address, which is from nowhere"),
+        (ssl.SSLCertVerificationError(), "127.0.0.1", "?tls_ca_file="),
+        (OSError(), "127.0.0.1", "check the address"),
+        (None, "127.0.0.1", "?tls=true"),
+    ],
+    ids=str,
+)
+def test_who_cannot_connect_is_told_what_fits_the_reason(cause: OSError | None, host: str, hint: str) -> None:
+    error = ConnectionFailed(f"{host}:1", "for the test")
+    error.__cause__ = cause
+    failure = explain(error, Resolved(Target(host=host), "nowhere"))
+    assert hint in failure.hint
+    assert failure.code is ExitCode.CANNOT_CONNECT

@@ -151,7 +151,7 @@ async def test_a_client_that_was_not_opened_says_so(broker: TestBroker) -> None:
 async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}: cannot connect") as failure:
+    with pytest.raises(ConnectionFailed, match=f"^127.0.0.1:{port}: cannot connect: Connection refused$") as failure:
         await connect(f"127.0.0.1:{port}")
     assert (failure.value.address, failure.value.code) == (f"127.0.0.1:{port}", ErrorCode.DISCONNECTED)
     with pytest.raises(ConnectionFailed, match="cannot connect"):
@@ -161,6 +161,17 @@ async def test_nobody_listens() -> None:
 async def test_a_name_that_is_none() -> None:
     with pytest.raises(ConnectionFailed, match="cannot connect"):
         await connect("iggy://no-such-host.invalid:1")
+
+
+async def test_tls_with_a_server_that_has_none_is_named() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match="cannot connect: TLS was broken off: the server may be one without"):
+            await connect(f"127.0.0.1:{port}", tls=True)
 
 
 async def test_a_server_of_another_kind_is_recognised() -> None:

@@ -1,5 +1,6 @@
 """What went wrong between client and server, in words: one sentence, one hint, one exit code."""
 
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -53,9 +54,10 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
         case Uncertain():
             return Failure(text, "look whether it was done, then try again if not", ExitCode.CANNOT_CONNECT)
         case TimedOut():
-            return Failure(text, "see whether the server is busy: courser stats", ExitCode.CANNOT_CONNECT)
+            hint = "see whether the server is busy (courser stats), and whether it is a server that listens there"
+            return Failure(text, hint, ExitCode.CANNOT_CONNECT)
         case ConnectionFailed():
-            return Failure(text, _connect_hint(resolved), ExitCode.CANNOT_CONNECT)
+            return Failure(text, _connect_hint(error, resolved), ExitCode.CANNOT_CONNECT)
         case AuthenticationFailed():
             return Failure(
                 f"login refused by {resolved.target.address}: {text}", _login_hint(resolved), ExitCode.NOT_ALLOWED
@@ -75,9 +77,20 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
     return Failure(text, _HINTS.get(error.code, "the server's log may say more"))
 
 
-def _connect_hint(resolved: Resolved) -> str:
-    if resolved.target.is_local:
-        return f"courser dev starts a server on this machine (the address is from {resolved.source})"
+def _connect_hint(error: ConnectionFailed, resolved: Resolved) -> str:
+    match error.__cause__:
+        case ConnectionRefusedError() if resolved.target.is_local:
+            return f"courser dev starts a server on this machine (the address is from {resolved.source})"
+        case ssl.SSLCertVerificationError():
+            return (
+                "name the certificate to trust with ?tls_ca_file=... behind the address; one that a server made itself "
+                "is runtime/tcp_certificate.pem in its data directory"
+            )
+        case None:
+            return (
+                f"see whether a server runs at this address, which is from {resolved.source}; "
+                "one with TLS needs ?tls=true behind it"
+            )
     return f"check the address, which is from {resolved.source}, and that the server runs"
 
 

@@ -303,11 +303,11 @@ def _reason(error: OSError) -> str:
     """In few words. Those of asyncio name the address once more, or nothing at all."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"
-    if isinstance(error, ConnectionError) and error.errno is None:
+    if not isinstance(error, ConnectionError):
+        return error.strerror or str(error)
+    if error.errno is None:
         return "TLS was broken off: the server may be one without"
-    if isinstance(error, ConnectionError):
-        return os.strerror(error.errno)
-    return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _tls_of(target: Target) -> ssl.SSLContext | None:
