@@ -20,6 +20,7 @@ from courser.server.configuration.key import Key, Status, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
+from tests.server.test_settings import OTHER_VALUES
 
 Load = Callable[..., Configuration]
 
@@ -77,18 +78,15 @@ def test_empty_variables_are_not_set(load_text: Load) -> None:
 
 @pytest.mark.parametrize("key", LIVE_KEYS, ids=lambda key: key.path)
 def test_every_spelling_of_every_key_works_everywhere(key: Key[Any], tmp_path: Path) -> None:
-    text = key.kind.to_toml(key.default) if key.default is not None else '"x"'
-    text = text if key.kind.name != "switch" else "true"
-    expected = key.kind.from_toml(True) if key.kind.name == "switch" else None
+    text = OTHER_VALUES.get(key.path, "false")
+    value = key.kind.from_text(text)
+    assert value != key.default
     for spelling in key.spellings:
         path = tmp_path / "config.toml"
-        path.write_text(f"{spelling} = {text}\n")
-        bare = text.strip('"') if text != "{}" else ","
+        path.write_text(f"{spelling} = {key.kind.to_toml(value)}\n")
         variables = [f"{prefix}{variable_name(spelling)}" for prefix in ("IGGY_", "COURSER_")]
-        ways = [load(path), load(settings=[f"{spelling}={bare}"]), *(load(None, {name: bare}) for name in variables)]
-        for configuration in ways:
-            assert configuration.is_set(key)
-            assert configuration[key] == (expected if expected is not None else configuration[key])
+        ways = [load(path), load(settings=[f"{spelling}={text}"]), *(load(None, {name: text}) for name in variables)]
+        assert [configuration[key] for configuration in ways] == [value] * 4
 
 
 def test_variables_are_unambiguous() -> None:
