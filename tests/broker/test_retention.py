@@ -8,12 +8,25 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from courser.api import commands as c
 from courser.broker.retention import Limits, Reason, Roll, SegmentFacts, Step, Trim, plan
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.errors import ErrorCode
 from courser.model.messaging import PollingKind
-from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, open_topic, poll_command, send, texts
+from courser.model.topic_options import NEVER, TopicOptions
+from tests.handlers.messaging import (
+    ME,
+    add_topic,
+    fill_segments,
+    log_of,
+    open_topic,
+    poll_command,
+    send,
+    send_command,
+    texts,
+)
 from tests.handlers.scenes import Scene, opened
 
 MIB = 1024 * 1024
@@ -181,6 +194,33 @@ async def test_at_the_limit_with_nothing_sealed_the_oldest_open_segment_goes(sce
     assert await kept(scene, 1) == []
     assert len(await kept(scene, 0)) == 1
     assert scene.broker.retention.counters.segment_count == {Reason.SIZE: 1}
+
+
+@pytest.mark.parametrize(
+    ("own_options", "starts"), [({}, [1, 2]), ({"message_expiry": NEVER, "max_topic_size": NEVER}, [0, 0])]
+)
+async def test_what_the_server_sets_holds_for_topics_that_do_not_say_otherwise(
+    tmp_path: Path, own_options: dict[str, int], starts: list[int]
+) -> None:
+    defaults = replace(USUAL_TOPIC_OPTIONS, message_expiry=HOUR, max_topic_size=16 * MIB)
+    async with opened(tmp_path, BrokerSettings(topic_defaults=defaults)) as scene:
+        await add_topic(scene, **own_options)
+        await fill_segments(scene, ["x" * 9 * MIB, "x" * 9 * MIB])
+        found = []
+        for passed in (0, 2 * HOUR):
+            scene.clock.advance(passed)
+            await scene.broker.retention.clean_all()
+            found.append(log_of(scene).start_offset)
+        assert found == starts
+
+
+async def test_a_limit_that_comes_down_holds_for_the_next_send(tmp_path: Path) -> None:
+    async with opened(tmp_path, BrokerSettings(delete_oldest_segments=False)) as scene:
+        await add_topic(scene, max_topic_size=100 * MIB)
+        await send(scene, "x" * 15 * MIB)
+        lower = c.UpdateTopic("s", "t", "t", TopicOptions(max_topic_size=16 * MIB), is_patch=True)
+        await scene.ask(scene.root, lower)
+        assert await scene.refusal(scene.root, send_command("x" * 2 * MIB)) is ErrorCode.TOPIC_FULL
 
 
 async def test_nothing_is_deleted_by_size_if_that_is_not_wanted(tmp_path: Path) -> None:
