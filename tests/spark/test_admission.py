@@ -46,6 +46,11 @@ def test_a_message_larger_than_the_limit_is_taken_all_the_same() -> None:
     assert admitted({0: 0, 1: 9}, facts(10, 10, size=10**9), Limits(size=1)) == {0: 1, 1: 10}
 
 
+def test_every_partition_that_has_something_gets_a_message_if_the_limit_allows_it() -> None:
+    many = dict.fromkeys(range(10), 0)
+    assert admitted(many, facts(10, 9, *[1] * 8), Limits(count=10)) == dict.fromkeys(many, 1)
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 60))
 def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
     partitions: list[tuple[int, int]], limit: int

@@ -46,6 +46,11 @@ def test_a_wish_for_more_tasks_splits_the_largest_ranges_of_all_topics() -> None
     assert len(planned(parts, min_count=2)) == 3
 
 
+def test_a_message_is_not_split_however_large_it_is() -> None:
+    parts = [part_of("large", 1, size=10**6), part_of("small", 10, size=10)]
+    assert planned(parts, min_count=3) == [("large", 0, 1), *[("small", 0, 5)] * 2]
+
+
 def test_shares_that_all_round_down_make_no_fewer_tasks_than_are_wished_for() -> None:
     parts = [part_of(f"topic-{number}", 14) for number in range(10)]
     assert len(planned(parts, min_count=14)) == 14

@@ -96,6 +96,9 @@ def test_every_topic_begins_where_the_options_say(monkeypatch: pytest.MonkeyPatc
     assert reader.initialOffset() == reached(orders=0, payments=30)
     reader = reader_of(known, monkeypatch, startingTimestamp='{"orders": 4, "payments": {"0": 6}}')
     assert reader.initialOffset() == reached(orders=4, payments=6)
+    known["orders"].heads = [20, 25]
+    reader = reader_of(known, monkeypatch, startingTimestamp='{"orders": {"0": 4}}')
+    assert reader.initialOffset()["topics"]["orders"]["p"] == {"0": 4, "1": 25}
     reader = reader_of(known, monkeypatch, startingTimestamp='{"payments": {"1": 6}}')
     with pytest.raises(ReadFailed, match="shop/payments: a time is given for partition 1, which does not exist"):
         reader.initialOffset()
@@ -152,6 +155,8 @@ def test_an_idle_query_waits_for_each_topic_in_turn(monkeypatch: pytest.MonkeyPa
     known["orders"].has_arrivals = True
     reader.latestOffset(idle, LIMIT)
     assert (len(known["orders"].waits), len(known["payments"].waits)) == (2, 1)
+    reader.latestOffset(reached(orders=4, payments=4), LIMIT)
+    assert (len(known["orders"].waits), len(known["payments"].waits)) == (2, 1), "it has something to read"
 
 
 def test_what_is_lost_is_said_of_the_topic_and_counted_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What a job reads: a topic cut into ranges of offsets, each for one task, from the server or from segment files.
 
-The options are those of the data source (docs/spark/options.md): ``stream`` and ``topic`` always, then ``url`` for a
+The options are those of the data source (docs/spark/reading.md): ``stream`` and ``topic`` always, then ``url`` for a
 server, ``path`` and ``source=segments`` for files.
 """
 

@@ -46,11 +46,11 @@ def reconcile(progress: TopicProgress, facts: TopicFacts, topic: str) -> Reconci
     return Reconciled(replace(progress, next=following, lost=lost), tuple(losses))
 
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 
-def waiting_messages(progress: Progress, heads: Mapping[str, TopicFacts]) -> dict[Place, int]:
+def waiting_messages(progress: Progress, heads: Mapping[str, TopicFacts]) -> dict[TopicPartition, int]:
     """How many messages wait in each partition. ``heads``: where reading may go to."""
     return {
         (topic, partition): max(heads[topic].partitions[partition].next - start, 0)
@@ -84,7 +84,7 @@ def admit(
     }
 
 
-def _size(waiting: Mapping[Place, int], facts: Mapping[str, TopicFacts]) -> float:
+def _size(waiting: Mapping[TopicPartition, int], facts: Mapping[str, TopicFacts]) -> float:
     return sum(
         count * facts[topic].partitions[partition].message_size
         for (topic, partition), count in waiting.items()
@@ -96,7 +96,7 @@ def _part(count: int, share: float) -> int:
     return count if share >= 1.0 else min(max(int(count * share), 1), count)
 
 
-def _not_over(taken: dict[Place, int], limit: int, read_count: int) -> dict[Place, int]:
+def _not_over(taken: dict[TopicPartition, int], limit: int, read_count: int) -> dict[TopicPartition, int]:
     """The minimum of one message each may pass the limit: then the largest shares are cut.
 
     If not even a message each is possible, partitions take turns: what was read so far says whose turn it is.
