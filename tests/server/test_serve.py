@@ -164,10 +164,12 @@ def test_the_environment_names_the_root_user_of_the_first_start(
     with RunningServer(tmp_path, arguments=(), settings=first) as server:
         assert can_log_in(server, "admin", "secret-1")
         assert "secret-1" not in server.output
+        assert "root user already" not in server.output
     later = {"root.username": "other", "root.password": "secret-2"}
     with RunningServer(tmp_path, arguments=(), settings=later) as server:
         assert can_log_in(server, "admin", "secret-1")
         assert not can_log_in(server, "other", "secret-2")
+        assert "there is a root user already" in server.output
 
 
 def test_the_development_account_is_warned_about(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from courser import __version__
 from courser.api.replies import Node
-from courser.broker.broker import Broker
+from courser.broker.broker import Broker, RootUser
 from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.clock import Clock
@@ -102,8 +102,16 @@ class Server:
             data.close(is_clean=False)
             raise
         orders = self._orders
-        make_root = partial(orders.root.make, orders.announce)
+        made: list[RootUser] = []
+
+        def make_root() -> RootUser:
+            made.append(orders.root.make(orders.announce))
+            return made[0]
+
         broker = await Broker.open(data, self._settings.broker, make_root=make_root)
+        if not made and not orders.root.is_generated:
+            # Whoever cannot log in with what he has just set looks here.
+            _log.info("there is a root user already, with the password it has: what this start says of it is not used")
         broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
         broker.diagnosis.read_logs = self._logs.newest
         return broker
