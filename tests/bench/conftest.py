@@ -1,12 +1,12 @@
 """A server for all tests of the load generator."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from courser.client.targets import Target
+from tests.cli.commands import forget_settings_of_others
 from tests.servers import ROOT_NAME, ROOT_PASSWORD, RunningServer
 
 
@@ -25,8 +25,4 @@ def target(server: RunningServer) -> Target:
 
 @pytest.fixture(autouse=True)
 def no_settings_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither variables nor contexts of whoever runs the tests count."""
-    for name in os.environ:
-        if name.startswith(("COURSER_", "IGGY_")) and name != "COURSER_SEED":
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("COURSER_CONFIG_HOME", str(tmp_path / "config"))
+    forget_settings_of_others(monkeypatch, tmp_path)

@@ -6,8 +6,6 @@ import io
 import json
 import signal
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -19,36 +17,17 @@ from courser.bench.results import decode_result
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.main import run
 from courser.client.client import connect
-from tests.cli.commands import COMMAND, on_a_terminal
+from tests.cli.commands import COMMAND, Cli, in_this_process, on_a_terminal
 from tests.servers import RunningServer
 
 TINY = ("--messages", "200", "--batch", "5..20", "--message-size", "10..50")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture
 def cli(server: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Runs a command in this process, against the server."""
     monkeypatch.setenv("COURSER_URL", f"iggy://iggy:iggy@{server.address}")
-
-    def call(*arguments: object) -> Result:
-        capsys.readouterr()
-        code = run(["bench", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return Result(int(code), captured.out, captured.err)
-
-    return call
+    return in_this_process(capsys, "bench")
 
 
 def test_a_run_is_a_table_for_people(cli: Cli) -> None:

@@ -8,8 +8,13 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from courser.cli.main import run
 
 COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
 COMMAND_AT_TERMINAL = [
@@ -27,6 +32,38 @@ COMMAND_AT_TERMINAL = [
 PATIENCE = 280.0
 """Seconds until a command must have ended: some of them start Spark, and the machine may be busy with other things."""
 _OF_TERMINALS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Result]
+
+
+def in_this_process(capsys: pytest.CaptureFixture[str], *first: str) -> Cli:
+    """What runs commands here. ``first`` is what all of them begin with."""
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = run([*first, *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Result(int(code), captured.out, captured.err)
+
+    return call
+
+
+def forget_settings_of_others(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Neither variables nor contexts of whoever runs the tests count."""
+    for name in os.environ:
+        if name.startswith(("COURSER_", "IGGY_")) and name != "COURSER_SEED":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COURSER_CONFIG_HOME", str(directory / "config"))
 
 
 def courser(*arguments: object, stdin: str | bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.cli.commands import courser
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli, courser
 from tests.cli.scenes import make_sink
 from tests.servers import RunningServer
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from courser.cli.main import run
-from tests.cli.commands import at_terminal, courser
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli, at_terminal, courser
 from tests.cli.scenes import make_user
 from tests.servers import RunningServer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from courser.client.sync import connect_sync
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli
 from tests.servers import RunningServer
 
 PLACE = "shop/orders"

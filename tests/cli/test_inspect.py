@@ -1,18 +1,16 @@
 """Each command of ``courser inspect``: as a table, as JSON, and when it fails."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from courser.cli.main import run
 from courser.inspect.identity import identity_text
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import DirectoryIdentity
 from courser.storage.session import Session
+from tests.cli.inspecting import Run, document, runner
 from tests.inspect.partitions import (
     IDENTITY,
     PER_BATCH,
@@ -26,34 +24,15 @@ from tests.inspect.partitions import (
     stored,
 )
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def courser(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; get its exit code and what it printed."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return runner(capsys)
 
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Partition:
     return full_partition(tmp_path / "data")
-
-
-def document(courser: Run, *arguments: object) -> dict[str, Any]:
-    code, out, _ = courser("inspect", *arguments, "-o", "json")
-    assert code in (0, 2)
-    parsed: dict[str, Any] = json.loads(out)
-    lines = [json.loads(line) for line in courser("inspect", *arguments, "-o", "jsonl")[1].splitlines()]
-    rows = parsed.get("rows", parsed.get("findings"))
-    assert lines[1:-1] == rows, "the two JSON forms say the same"
-    return parsed
 
 
 # --- log ---

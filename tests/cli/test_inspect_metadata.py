@@ -1,7 +1,7 @@
 """``courser inspect journal|snapshot|descriptor``: as a table, as JSON, when it fails, and what is never printed."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,11 +10,11 @@ import pytest
 
 from courser.catalog import commands as c
 from courser.catalog import entities
-from courser.cli.main import run
 from courser.inspect.masking import HIDDEN, SECRETS, password_text
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.journal import SnapshotMark, make_entry
 from courser.storage.snapshot import Snapshot, encode_snapshot
+from tests.cli.inspecting import Run, document, runner
 from tests.inspect.catalogs import (
     CANARIES,
     EVERY_COMMAND,
@@ -30,20 +30,18 @@ from tests.inspect.catalogs import (
 )
 from tests.inspect.partitions import cut, flip
 
-Run = Callable[..., tuple[int, str, str]]
 PASSWORD_TEXT = "argon2id m=19456,t=2,p=1"
 
 
 @pytest.fixture
 def courser(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; get its exit code and what it printed."""
+    plain = runner(capsys)
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
+        code, out, errors = plain(*arguments)
         for canary in CANARIES:
-            assert canary not in captured.out + captured.err, "no command ever prints a secret"
-        return code, captured.out, captured.err
+            assert canary not in out + errors, "no command ever prints a secret"
+        return code, out, errors
 
     return call
 
@@ -51,15 +49,6 @@ def courser(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     return busy_catalog(tmp_path / "data")
-
-
-def document(courser: Run, *arguments: object) -> dict[str, Any]:
-    code, out, _ = courser("inspect", *arguments, "-o", "json")
-    assert code in (0, 2)
-    parsed: dict[str, Any] = json.loads(out)
-    lines = [json.loads(line) for line in courser("inspect", *arguments, "-o", "jsonl")[1].splitlines()]
-    assert lines[1:-1] == parsed.get("rows", parsed.get("findings")), "the two JSON forms say the same"
-    return parsed
 
 
 def planted(path: Path, *pieces: bytes) -> Path:

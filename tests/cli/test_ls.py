@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli
 
 
 def test_topics_of_a_stream_with_the_lag_of_the_slowest_group(stream: str, cli: Cli) -> None:

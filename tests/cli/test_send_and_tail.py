@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from courser.cli.message_printing import moment_text
-from tests.cli.commands import courser, start
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli, courser, start
 from tests.servers import RunningServer
 
 

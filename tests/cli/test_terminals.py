@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.commands import at_terminal, courser, on_a_terminal, start
-from tests.cli.conftest import Cli
+from tests.cli.commands import Cli, at_terminal, courser, on_a_terminal, start
 from tests.cli.scenes import make_scene
 from tests.servers import RunningServer
 

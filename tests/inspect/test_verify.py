@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from courser.inspect.findings import Finding, Severity
+from courser.inspect.findings import Severity
 from courser.inspect.verify import Verification
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.files import File
@@ -32,20 +32,7 @@ from tests.inspect.partitions import (
     stored,
     with_wrong_wire_checksum,
 )
-
-
-def findings_of(directory: Path) -> list[Finding]:
-    return list(Verification(LocalFileSystem(), directory).findings())
-
-
-def damages_of(directory: Path) -> list[Finding]:
-    return [finding for finding in findings_of(directory) if finding.severity is Severity.DAMAGE]
-
-
-def only_finding(directory: Path) -> Finding:
-    findings = findings_of(directory)
-    assert len(findings) == 1, findings
-    return findings[0]
+from tests.inspect.verifying import damages_of, findings_of, only_finding
 
 
 def batch_bounds(number: int) -> tuple[int, int]:

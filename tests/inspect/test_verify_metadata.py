@@ -11,7 +11,7 @@ from courser.catalog import commands as c
 from courser.catalog.descriptors import decode_descriptor, encode_descriptor
 from courser.catalog.state import CatalogState
 from courser.errors import MetadataDamaged, StartRefused
-from courser.inspect.findings import Finding, Severity
+from courser.inspect.findings import Severity
 from courser.inspect.verify import Verification
 from courser.model.topic_options import TopicOptions
 from courser.records.stored_header import PartitionIdentity
@@ -29,21 +29,7 @@ from tests.inspect.catalogs import (
     small_catalog,
 )
 from tests.inspect.partitions import cut, flip
-
-
-def findings_of(directory: Path) -> list[Finding]:
-    return list(Verification(LocalFileSystem(), directory).findings())
-
-
-def only_finding(directory: Path) -> Finding:
-    findings = findings_of(directory)
-    assert len(findings) == 1, findings
-    return findings[0]
-
-
-def damages_of(directory: Path) -> list[Finding]:
-    return [finding for finding in findings_of(directory) if finding.severity is Severity.DAMAGE]
-
+from tests.inspect.verifying import damages_of, findings_of, only_finding
 
 # --- healthy ---
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars
 import pytest
 
+from tests.cli.commands import Cli
 from tests.inspect.partitions import flip, full_partition
-from tests.jobs.conftest import Cli
 from tests.jobs.topics import all_messages, connected, fill_topic, make_topic
 from tests.lake.rows import ask_duckdb
 from tests.servers import RunningServer
