@@ -40,4 +40,6 @@ set_option = click.option(
 def refused(refusal: ConfigurationRefused) -> Failure:
     """Every problem on a line of its own."""
     problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
+    if isinstance(refusal.__cause__, OSError):
+        return Failure(problems, "courser config example production prints a file to begin with")
     return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them")

@@ -110,12 +110,20 @@ async def explain_missing(
     client: Client, error: NotFound, place: Place | None, names: Mapping[str, Identifier]
 ) -> Failure:
     """Look for what is missing: the stream, the topic, or one of the other names; and for what was perhaps meant."""
+    if error.code is ErrorCode.NO_PARTITIONS and place is not None:
+        return without_partitions(place)
     found: Failure | None = None
     # Who may not list things gets the server's own words.
     with suppress(CourserError):
         found = await _missing_place(client, place) or await _missing_name(client, place, names)
     hint = _HINTS.get(error.code, "courser ls shows what is there")
     return found or Failure(harmless(str(error)), hint, ExitCode.NOT_FOUND)
+
+
+def without_partitions(place: Place) -> Failure:
+    """A topic in which no message can be."""
+    hint = f"courser partition create {place} 1 makes one"
+    return Failure(harmless(f'topic "{place}" has no partitions'), harmless(hint), ExitCode.NOT_FOUND)
 
 
 async def _missing_place(client: Client, place: Place | None) -> Failure | None:

@@ -59,6 +59,8 @@ def _explain(error: click.ClickException) -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             click.echo(error.ctx.get_help(), err=True)
             return
+        if isinstance(error, click.NoSuchOption) and error.option_name in ("-o", "--output"):
+            hint = "it stands behind the command: courser ls -o json"
         hint = hint or f"{error.ctx.command_path} --help shows how it is used"
     click.echo(f"error: {error.format_message()}", err=True)
     click.echo(f"hint:  {hint or 'courser --help shows the commands'}", err=True)

@@ -43,6 +43,12 @@ _CODES = {
     "NotFound": ExitCode.NOT_FOUND,
     "TopicMissing": ExitCode.NOT_FOUND,
 }
+_HINTS = {
+    ExitCode.CANNOT_CONNECT: "courser ping sees whether the server answers; [server] in the file names another one",
+    ExitCode.NOT_ALLOWED: "check [server] in the file; if it names no login, courser context show says whose is used",
+    ExitCode.NOT_FOUND: "courser ls shows what is there; a sink's topic is made with create_partitions",
+}
+"""What to do before anything runs."""
 _LOOK_INTERVAL = 0.2
 """Seconds between two looks at what runs, for the view."""
 _STOP_LOOK_INTERVAL = 0.1
@@ -332,7 +338,7 @@ def _explained() -> Iterator[None]:
         raise Failure("; ".join(refusal.problems), "change the files", ExitCode.USAGE) from refusal
     except CourserError as error:
         code = _CODES.get(kind_of(error), ExitCode.FAILED)
-        raise Failure(one_line(error), "courser pipeline check shows what it would do", code) from error
+        raise Failure(one_line(error), _HINTS.get(code, "docs/spark/pipelines.md explains it"), code) from error
 
 
 def _is_file(name: str) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from courser.cli.lazy import LazyGroup
 from courser.cli.naming import PlaceArgument
-from courser.cli.server_options import SERVER_EXITS
+from courser.cli.server_options import SERVER_EXITS, SERVER_NOTE
 from courser.cli.tree import root
 
 MARK = "<!-- everything below is written by: python -m courser.cli.reference docs/cli.md -->"
@@ -64,7 +64,7 @@ def _chapter(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     if rows:
         yield from ("| option | |", "| --- | --- |", *rows, "")
     # Those of all commands stand at the top of the document.
-    yield from _epilog((command.epilog or "").removesuffix(SERVER_EXITS))
+    yield from _epilog((command.epilog or "").replace(SERVER_NOTE, "").removesuffix(SERVER_EXITS))
 
 
 def _usage(command: click.Command) -> str:

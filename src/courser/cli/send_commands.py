@@ -227,6 +227,8 @@ async def _create(client: Client, sending: _Sending) -> None:
 def _with_create_hint(failure: Failure, sending: _Sending) -> Failure:
     if failure.code is not ExitCode.NOT_FOUND or sending.is_created or sending.place.partition_id is not None:
         return failure
+    if failure.hint.startswith("courser partition create"):
+        return failure
     meant = failure.hint.partition("?")
     advice = "add --create to make it" if not meant[1] else "or add --create to make a new one"
     return Failure(failure.message, f"{meant[0]}? {advice}" if meant[1] else advice, ExitCode.NOT_FOUND)

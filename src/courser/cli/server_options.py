@@ -18,6 +18,8 @@ _PREFIX = "server_"
 SERVER_EXITS = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot connect, 4 login or permission missing, 5 not found."
 )
+SERVER_NOTE = "Which server: --url, --context and the others of courser --help may stand here too."
+"""In the help of every command that takes them unseen; the document says it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def server_command(
     def decorate(function: Callable[..., object]) -> click.Command:
         from courser.cli.output import output_parameter  # noqa: PLC0415 -- the tree needs only the options above
 
-        command = click.command(name, epilog=examples(*lines, exits=exits))(function)
+        command = click.command(name, epilog=examples(*lines, exits=f"{SERVER_NOTE}\n\n{exits}"))(function)
         command.params += [output_parameter(), *server_parameters(hidden=True)]
         return command
 

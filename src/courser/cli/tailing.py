@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from courser.api.commands import WaitForArrivals
 from courser.api.replies import Arrivals, PartitionBounds
-from courser.cli.failures import ExitCode, Failure
+from courser.cli.explaining import without_partitions
 from courser.cli.naming import Place
 from courser.cli.quantity_words import LATEST
 from courser.cli.terminal import say
@@ -71,8 +71,7 @@ async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]
 async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
     bounds = (await client.get_partition_bounds(*place.names)).partitions
     if not bounds:
-        hint = f"courser partition create {place} 1 makes one"
-        raise Failure(f'topic "{place}" has no partitions', hint, ExitCode.NOT_FOUND)
+        raise without_partitions(place)
     if place.partition_id is None:
         return bounds
     chosen = [entry for entry in bounds if entry.partition_id == place.partition_id]

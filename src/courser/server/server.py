@@ -123,7 +123,8 @@ class Server:
             data = DataDirectory.open(directory)
         except OSError as error:
             reason = f"it cannot be the data directory: {error.strerror or error}"
-            raise StartRefused(directory, reason, "set system.path to a directory that this user may write") from error
+            remedy = "choose one that this user may write: system.path of courser serve, --data of courser dev"
+            raise StartRefused(directory, reason, remedy) from error
         # Not before: without the lock the log files might be those of another server.
         self._logs.open_file()
         last_stop = "none" if is_first_start else data.stop.name.lower()
@@ -221,8 +222,11 @@ class Server:
             return
         try:
             self._certificate.reload()
+            write_certificate(self._settings.runtime_directory, self._certificate.pem)
         except StartRefused as refusal:
             _log.error("the old certificate stays in use: %s", refusal)
+        except OSError as error:
+            _log.error("the new certificate is in use, and not handed out: %s", error)
 
 
 def _connection_count_max(wanted: int) -> int:

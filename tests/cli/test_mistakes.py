@@ -1,0 +1,53 @@
+"""Mistakes that everybody makes once: the hint says what to do about this one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import courser
+from tests.servers import RunningServer
+
+
+def hint_of(*arguments: object, **environment: str) -> tuple[int, str]:
+    result = courser(*arguments, **environment)
+    return result.returncode, result.stderr.partition("\nhint:  ")[2].strip()
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_the_output_option_before_the_command(option: str) -> None:
+    assert hint_of(option, "json", "ls") == (2, "it stands behind the command: courser ls -o json")
+
+
+@pytest.mark.parametrize("arguments", [("serve", "--config"), ("config", "show", "--config")])
+def test_a_configuration_file_that_is_not_there(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    code, hint = hint_of(*arguments, tmp_path / "none.toml")
+    assert (code, hint) == (1, "courser config example production prints a file to begin with")
+
+
+def test_a_data_directory_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, hint = hint_of("dev", "--port", 0, "--data", tmp_path / "file" / "data")
+    assert code == 1
+    assert "--data of courser dev" in hint
+
+
+def test_a_topic_without_partitions(server: RunningServer) -> None:
+    url = f"iggy://iggy:iggy@{server.address}"
+    assert courser("stream", "create", "bare", COURSER_URL=url).returncode == 0
+    assert courser("topic", "create", "bare/topic", 0, COURSER_URL=url).returncode == 0
+    for command in (("send", "bare/topic", "x"), ("send", "bare/topic", "x", "--create"), ("tail", "bare/topic")):
+        assert hint_of(*command, COURSER_URL=url) == (5, "courser partition create bare/topic 1 makes one")
+
+
+def test_a_pipeline_whose_server_does_not_run_or_has_no_such_topic(server: RunningServer, tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        '[pipeline]\nname = "orders"\n[source]\nstream = "none"\ntopic = "none"\n[sink]\ntype = "console"\n'
+    )
+    check = ("pipeline", "check", file, "--without-spark")
+    code, hint = hint_of(*check, COURSER_URL="127.0.0.1:1")
+    assert (code, hint.partition(";")[0]) == (3, "courser ping sees whether the server answers")
+    code, hint = hint_of(*check, COURSER_URL=f"iggy://iggy:iggy@{server.address}")
+    assert (code, hint.partition(";")[0]) == (5, "courser ls shows what is there")
+    code, hint = hint_of(*check, COURSER_URL=f"iggy://iggy:wrong@{server.address}")
+    assert (code, hint.partition(";")[0]) == (4, "check [server] in the file")
