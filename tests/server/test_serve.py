@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from courser import connect_sync
+from courser.server.certificates import make_self_signed
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import how_it_stopped, read_session
 from tests.servers import PATIENCE, RunningServer
+from tests.torture.process import until
 
 COURSER = Path(sys.executable).parent / "courser"
 CLASSIC_PING = bytes.fromhex("0400000001000000")
@@ -238,6 +242,36 @@ def test_tls_with_a_certificate_made_at_start(tmp_path: Path) -> None:
         assert server.stop() == 0
     for path in server.data.rglob("*"):
         assert path.is_dir() or b"PRIVATE KEY" not in path.read_bytes()
+
+
+def test_a_hang_up_brings_a_new_certificate_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    certificate_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    def put() -> str:
+        key, certificate = make_self_signed("localhost", datetime.now(UTC))
+        certificate_file.write_bytes(certificate)
+        key_file.write_bytes(key)
+        return certificate.decode()
+
+    def hang_up(words: str) -> None:
+        count = server.output.count(words)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: server.output.count(words) > count, words)
+
+    first = put()
+    key_file.chmod(0o600)
+    settings = {"tcp.tls.enabled": "true", "tcp.tls.cert_file": certificate_file, "tcp.tls.key_file": key_file}
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        shown = partial(ssl.get_server_certificate, (server.host, server.port))
+        assert shown() == first
+        second = put()
+        hang_up("certificate loaded from")
+        assert shown() == second != first
+        handed_out = server.data / "runtime" / "tcp_certificate.pem"
+        until(lambda: handed_out.read_text() == second, "handing out the new certificate")
+        key_file.write_text("nonsense")
+        hang_up("the old certificate stays in use")
+        assert shown() == second
 
 
 # --- how not to start ---------------------------------------------------------------------------------
