@@ -3,7 +3,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 
@@ -303,6 +303,78 @@ async def test_who_does_not_read_a_reply_is_cut_off_in_time() -> None:
             server.listener.enforce_deadlines()
         await server.until(lambda: len(server.closed) == 1)
         assert await other.say(b"still here") == b"still here"
+
+
+class SlowReader:
+    """A client that reads no more of a large reply than a test wants it to."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", server.port))
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, *texts: bytes) -> None:
+        await self._loop.sock_sendall(self._socket, b"".join(map(frame, texts)))
+
+    async def read(self, size: int) -> None:
+        while size > 0:
+            part = await asyncio.wait_for(self._loop.sock_recv(self._socket, size), GRACE)
+            assert part, "it was cut off"
+            size -= len(part)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def test_a_large_reply_gets_the_time_that_its_size_needs() -> None:
+    settings = ConnectionSettings(send_deadline=1 * SECOND, frame_rate_min=1_000_000)
+    async with serving(settings) as server:
+        other = await server.connect()
+        with closing(SlowReader(server)) as reader:
+            await reader.ask(b"login", b"much%d" % (32 * MIB))
+            await other.say(b"a round trip")
+            for _ in range(5):
+                await reader.read(2 * MIB)
+                await other.say(b"a round trip")
+                server.clock.advance(SECOND)
+                server.listener.enforce_deadlines()
+            assert server.listener.cut_off_count == 0
+            server.clock.advance(60 * SECOND)
+            server.listener.enforce_deadlines()
+            assert server.listener.cut_off_count == 1, "what was read already is no reason to wait for ever"
+
+
+async def test_who_reads_on_in_a_large_reply_shows_life_and_who_does_not_shows_none() -> None:
+    async with serving() as server:
+        other = await server.connect()
+        with closing(SlowReader(server)) as reader:
+            await reader.ask(b"login", b"much%d" % (32 * MIB))
+            await other.say(b"a round trip")
+            session = server.sessions[1]
+            for _ in range(3):
+                await reader.read(8 * MIB)
+                await other.say(b"a round trip")
+                server.clock.advance(10 * SECOND)
+                server.listener.enforce_deadlines()
+                assert session.last_seen == server.clock.monotonic()
+            server.clock.advance(10 * SECOND)
+            server.listener.enforce_deadlines()
+            assert session.last_seen == server.clock.monotonic() - 10 * SECOND
+
+
+async def test_who_waits_for_an_answer_is_not_silent() -> None:
+    async with serving(ConnectionSettings(login_deadline=30 * SECOND, idle_deadline=30 * SECOND)) as server:
+        waiting, other = await server.connect(), await server.connect()
+        waiting.writer.write(frame(b"wait"))
+        await other.say(b"a round trip")
+        for _ in range(10):
+            server.clock.advance(10 * SECOND)
+            await other.say(b"a round trip")
+            server.listener.enforce_deadlines()
+            assert server.sessions[0].last_seen == server.clock.monotonic()
+        server.gate.set()
+        assert await waiting.reader.readuntil(b">") == b"<wait>"
+        assert server.listener.cut_off_count == 0
 
 
 async def test_when_replies_fill_the_memory_those_who_read_most_slowly_go_first() -> None:

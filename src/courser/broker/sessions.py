@@ -37,7 +37,7 @@ class Session:
         self.connected_at = now
         """Microseconds of the monotonic clock, as ``last_seen``."""
         self.last_seen = now
-        """When the last request came; the session loop keeps it."""
+        """When the client last showed life: a request, or one under way. The transport keeps it."""
         self.user_id: int | None = None
         """Who is logged in."""
         self.token_name: str | None = None

@@ -22,9 +22,9 @@ class ConnectionSettings:
     frame_deadline: int = 30 * _SECOND
     """Microseconds that a frame may take from its first byte to its last, besides what the bytes so far take at ..."""
     frame_rate_min: int = 64 * _KIB
-    """... so many bytes a second: slower senders are cut off."""
+    """... so many bytes a second: slower senders are cut off, and slower readers."""
     send_deadline: int = 60 * _SECOND
-    """Microseconds without progress after which a client that does not read its reply is cut off."""
+    """Microseconds that a client may leave its reply unread, besides what the bytes that it reads take at that rate."""
     login_frame_size_max: int = 16 * _KIB
     """Bytes of a frame before a login: strangers get little memory."""
     frame_size_max: int = 66 * _MIB

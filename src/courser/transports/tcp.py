@@ -132,10 +132,15 @@ class TcpListener:
         slow_readers: list[tuple[int, int, TcpConnection]] = []
         for connection in tuple(self._connections):
             reason = _overdue(connection, self._services.settings, now)
+            loop = connection.loop
             if reason is not None:
                 self._cut_off(connection, reason)
-            elif connection.loop is not None and connection.loop.unsent_since is not None:
-                slow_readers.append((connection.loop.unsent_since, connection.unsent_size, connection))
+            elif loop is not None:
+                if connection.shows_life():
+                    # Clients wait for one answer before they ask again: until then nothing else can come from them.
+                    loop.session.last_seen = now
+                if loop.unsent_since is not None:
+                    slow_readers.append((loop.unsent_since, connection.unsent_size, connection))
         excess = sum(size for _, size, _ in slow_readers) - self._services.settings.reply_memory
         for _, size, connection in sorted(slow_readers, key=lambda reader: reader[0]):
             if excess <= 0:
@@ -158,7 +163,9 @@ def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) 
         return None
     session = loop.session
     if loop.unsent_since is not None:
-        if now - loop.unsent_since > settings.send_deadline:
+        # As for frames: some time for every reply, and more with every byte that is taken.
+        time_max = settings.send_deadline + connection.taken_size * 1_000_000 // settings.frame_rate_min
+        if now - loop.unsent_since > time_max:
             return "it did not read its reply in time"
     elif loop.is_frame_overdue(now):
         return "it did not finish a frame in time"

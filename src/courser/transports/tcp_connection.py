@@ -23,6 +23,10 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
+        self._left_size = 0
+        """Bytes of the last reply that the kernel did not take at once."""
+        self._looked_at_size = 0
+        """Bytes that were left at the last look."""
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
         self.loop: SessionLoop | None = None
@@ -88,12 +92,28 @@ class TcpConnection(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)
-        return self._is_writable
+        if self._is_writable:
+            return True
+        self._left_size = self._looked_at_size = self.unsent_size
+        return False
 
     @property
     def unsent_size(self) -> int:
         """Bytes that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def taken_size(self) -> int:
+        """Bytes that the client made room for, of a reply that did not go out at once."""
+        return self._left_size - self.unsent_size
+
+    def shows_life(self) -> bool:
+        """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
+        loop = self.loop
+        if loop is None or loop.unsent_since is None:
+            return loop is not None and not loop.is_idle and loop.frame_since is None
+        before, self._looked_at_size = self._looked_at_size, self.unsent_size
+        return self._looked_at_size < before
 
     def pause(self) -> None:
         """Receive nothing more for now."""

@@ -268,13 +268,14 @@ FRAME_RATE_MIN = Key(
     path="tcp.frame_rate_min",
     kind=kinds.size(1),
     default=_CONNECTIONS.frame_rate_min,
-    description="bytes a second: slower senders are cut off",
+    description="bytes a second: slower senders and readers are cut off",
 )
 SEND_DEADLINE = Key(
     path="tcp.send_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.send_deadline,
-    description="how long a client may leave its reply unread",
+    description="how long a client may leave its reply unread, besides what the bytes that it reads take at "
+    "`tcp.frame_rate_min`",
 )
 LOGIN_FRAME_SIZE_MAX = Key(
     path="tcp.login_frame_size_max",
