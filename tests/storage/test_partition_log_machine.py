@@ -198,7 +198,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def the_numbers_agree(self) -> None:
         log = self.engine.log
         assert log.next_offset == self.next_offset
-        assert log.marks.synced.offset <= log.marks.written.offset == log.marks.accepted.offset
+        assert log.marks.synced.offset <= log.marks.written.offset == log.next_offset
         assert self.synced <= log.marks.synced.offset
         assert log.message_count == len(self.messages)
         assert log.failure is None
