@@ -326,17 +326,23 @@ class SlowReader:
         self._socket.close()
 
 
+LARGE_REPLY = b"much%d" % (96 * MIB)
+PART_SIZE = 16 * MIB
+"""Far more than the kernel keeps on its way: who has read so much has made room for more."""
+
+
 async def test_a_large_reply_gets_the_time_that_its_size_needs() -> None:
-    settings = ConnectionSettings(send_deadline=1 * SECOND, frame_rate_min=1_000_000)
+    settings = ConnectionSettings(send_deadline=1 * SECOND, frame_rate_min=4 * MIB)
     async with serving(settings) as server:
         other = await server.connect()
+        await other.say(b"login")
         with closing(SlowReader(server)) as reader:
-            await reader.ask(b"login", b"much%d" % (32 * MIB))
+            await reader.ask(b"login", LARGE_REPLY)
             await other.say(b"a round trip")
-            for _ in range(5):
-                await reader.read(2 * MIB)
+            for _ in range(4):
+                await reader.read(PART_SIZE)
                 await other.say(b"a round trip")
-                server.clock.advance(SECOND)
+                server.clock.advance(2 * SECOND)
                 server.listener.enforce_deadlines()
             assert server.listener.cut_off_count == 0
             server.clock.advance(60 * SECOND)
@@ -348,11 +354,11 @@ async def test_who_reads_on_in_a_large_reply_shows_life_and_who_does_not_shows_n
     async with serving() as server:
         other = await server.connect()
         with closing(SlowReader(server)) as reader:
-            await reader.ask(b"login", b"much%d" % (32 * MIB))
+            await reader.ask(b"login", LARGE_REPLY)
             await other.say(b"a round trip")
             session = server.sessions[1]
             for _ in range(3):
-                await reader.read(8 * MIB)
+                await reader.read(PART_SIZE)
                 await other.say(b"a round trip")
                 server.clock.advance(10 * SECOND)
                 server.listener.enforce_deadlines()
