@@ -1,5 +1,6 @@
 """From file, environment and command line to values: precedence, spellings, and messages about what is wrong."""
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import courser
 from courser.errors import ConfigurationRefused
 from courser.server.configuration import keys
 from courser.server.configuration.environment import (
@@ -244,6 +246,13 @@ def test_unknown_variables_are_warnings(load_text: Load) -> None:
 )
 def test_variables_of_others_are_left_alone(name: str) -> None:
     assert load(None, {name: "x"}).warnings == ()
+
+
+def test_no_variable_that_courser_itself_reads_is_taken_for_a_mistake() -> None:
+    sources = (path.read_text() for path in Path(courser.__file__).parent.rglob("*.py"))
+    names = {name for text in sources for name in re.findall(r'"(COURSER_[A-Z]+(?:_[A-Z]+)*)"', text)}
+    assert {"COURSER_URL", "COURSER_STATE_HOME"} <= names
+    assert load(None, dict.fromkeys(names, "x")).warnings == ()
 
 
 def test_keys_that_are_refused_or_come_later_are_switches_with_an_off_position() -> None:

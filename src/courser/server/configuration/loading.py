@@ -33,6 +33,7 @@ _NO_SETTINGS = {
     "PURE",
     "ROOT_PASSWORD",
     "ROOT_USERNAME",
+    "STATE_HOME",
     "TOKEN",
     "URL",
     "USERNAME",
