@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from courser.api import commands as c
+from courser.broker.partition import Partition
 from courser.broker.retention import Limits, Reason, Roll, SegmentFacts, Step, Trim, plan
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
-from courser.errors import ErrorCode
+from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
 from tests.handlers.messaging import (
@@ -243,6 +244,24 @@ async def test_a_partition_that_takes_no_writes_does_not_stop_the_others(tmp_pat
         await scene.broker.retention.clean_all()
         assert await kept(scene, 0) == ["a"]
         assert await kept(scene, 1) == []
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_topic_that_is_deleted_meanwhile_is_no_trouble_and_a_disk_that_refuses_is(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_deleted: bool
+) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await fill_segments(scene, "a")
+    scene.clock.advance(2 * HOUR)
+
+    async def trim(partition: Partition, _before_offset: int) -> None:
+        if is_deleted:
+            await scene.ask(scene.root, c.DeleteTopic("s", "t"))
+        raise PartitionReadOnly(partition.log.directory, "for some reason")
+
+    monkeypatch.setattr(Partition, "trim", trim)
+    await scene.broker.retention.clean_all()
+    assert ("retention stopped" in caplog.text) is not is_deleted
 
 
 async def test_the_cleaner_runs_at_its_interval(tmp_path: Path) -> None:

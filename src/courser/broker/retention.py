@@ -192,6 +192,9 @@ class Retention:
                 if not any(isinstance(step, Roll) for step in steps):
                     return
         except CourserError as error:
+            if any(partition.is_deleted for partition in partitions):
+                # By somebody else, meanwhile. What is left of the topic has its turn at the next run.
+                return
             _log.warning("retention stopped stream=%d topic=%d reason=%s", topic.stream_id, topic.topic_id, error)
 
     async def delete_segments(self, topic: OpenTopic, partition: Partition, count: int) -> None:
