@@ -223,6 +223,28 @@ async def test_a_reply_is_limited_but_has_one_message_at_least(tmp_path: Path) -
         assert (await poll(scene, poll_command(PollingKind.LAST, count=1))).size > 5000
 
 
+async def test_of_the_newest_messages_a_limited_reply_has_the_newest(tmp_path: Path) -> None:
+    async with opened(tmp_path, BrokerSettings(poll_size_max=10_000)) as scene:
+        await add_topic(scene)
+        for number in range(20):
+            # The newest are the largest.
+            await send(scene, f"{number} " + "x" * (100 * number))
+        newest = await texts(scene, poll_command(PollingKind.LAST, count=20))
+        assert [text.split()[0] for text in newest] == ["16", "17", "18", "19"]
+        await send(scene, "x" * 20_000)
+        assert [len(text) for text in await texts(scene, poll_command(PollingKind.LAST, count=20))] == [20_000]
+
+
+async def test_the_newest_messages_are_found_behind_damage(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        await add_topic(scene)
+        await fill_segments(scene, ["old", "bad", "new"])
+        path = log_of(scene).directory / f"{1:020d}.log"
+    damage(path)
+    async with opened(tmp_path) as scene:
+        assert await texts(scene, poll_command(PollingKind.LAST, count=3)) == ["new"]
+
+
 async def test_next_goes_on_behind_the_stored_offset(scene: Scene) -> None:
     await add_topic(scene)
     await fill(scene, 5)

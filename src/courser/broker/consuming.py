@@ -153,11 +153,28 @@ class Polls:
         if offset is None:
             offset = await partition.offset_at_time(command.value)
         result = await self._read(session, partition, offset, command.count, self._size_max)
+        if result is not None and command.kind is PollingKind.LAST:
+            result = await self._read_newest(session, partition, command.count, result)
         if result is None:
             return _nothing(partition)
         for skipped in result.skipped:
             self.counters.note(partition, skipped)
         return await self._reply(session, topic, partition, key, command, result)
+
+    async def _read_newest(
+        self, session: Session, partition: Partition, count: int, result: ReadResult
+    ) -> ReadResult | None:
+        """Who asks for the newest messages gets the newest: those that are left out of a limited reply are the older.
+
+        As many as came the first time come again, from further behind; fewer if they are larger there.
+        """
+        found: ReadResult | None = result
+        while found is not None and found.message_count < count and found.next_offset < partition.log.visible_end:
+            count = max(found.message_count, 1)
+            found = await self._read(session, partition, partition.log.offset_of_last(count), count, self._size_max)
+            if count == 1:
+                break
+        return found
 
     async def _read(
         self, session: Session, partition: Partition, offset: int, count: int, size_max: int
