@@ -176,8 +176,8 @@ class PartitionLog:
     @property
     def visible_end(self) -> int:
         """Where polls end: at ``synced`` a reader sees nothing that a crash could take away."""
-        is_synced = self.settings.durability.level is Durability.SYNCED
-        return self.marks.synced.offset if is_synced else self.marks.written.offset
+        marks = self.marks
+        return (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
 
     @property
     def size(self) -> int:
@@ -415,7 +415,7 @@ class PartitionLog:
                 offset = segment.base_offset
             if offset < segment.end_offset and offset < end_offset:
                 try:
-                    offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait=wait)
+                    offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait)
                 except BlockingIOError:
                     raise
                 except OSError as error:

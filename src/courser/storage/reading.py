@@ -84,7 +84,7 @@ class SegmentReader:
         self.counters = ReadCounters()
 
     def read(
-        self, segment: Segment, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer, *, wait: bool
+        self, segment: Segment, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer, wait: bool
     ) -> int:
         """Collect messages from ``offset`` on, below ``end_offset``; return the offset behind the last one.
 
