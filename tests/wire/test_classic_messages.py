@@ -53,8 +53,8 @@ def stored(commands: list[c.SendMessages], *, first_offset: int) -> r.Polled:
     return r.Polled(2, offset - 1, offset - first_offset, tuple(pieces), size)
 
 
-def read(polled: r.Polled, dialect: Dialect) -> PolledMessages:
-    (data,) = codec_of(dialect).encode_reply(Incoming(POLL), polled)
+def read(polled: r.Polled, dialect: Dialect, codec: ClassicCodec | None = None) -> PolledMessages:
+    (data,) = (codec or codec_of(dialect)).encode_reply(Incoming(POLL), polled)
     assert bytes(data[:8]) == bytes(4) + (len(data) - 8).to_bytes(4, "little")
     result = parse_polled(bytes(data[8:]), dialect)
     for message in result.messages:
@@ -102,6 +102,35 @@ def test_one_reply_holds_the_messages_of_many_sends(reader: Dialect) -> None:
     assert [message.payload[0] for message in result.messages] == [size for size in sizes for _ in range(size)]
     times = [TIME + number for number, size in enumerate(sizes) for _ in range(size)]
     assert [message.timestamp for message in result.messages] == times
+
+
+def java_before_0_7(dialect: Dialect) -> ClassicCodec:
+    codec = ClassicCodec(None, lambda count: bytes(16 * count))
+    login = request(c.LoginUser("iggy", "iggy", "0.6.30", "java-sdk"), dialect)
+    codec.decode(memoryview(login), is_logged_in=False)
+    codec.decode(memoryview(request(POLL, dialect)), is_logged_in=True)
+    assert codec.dialect is dialect
+    return codec
+
+
+@pytest.mark.parametrize("reader", [Dialect.SDK_0_5, Dialect.SDK_0_6])
+@pytest.mark.parametrize("in_one_batch", [True, False])
+def test_java_before_0_7_gets_no_user_headers_because_it_does_not_step_over_them(
+    reader: Dialect, in_one_batch: bool
+) -> None:
+    messages = [
+        Message(b"first", user_headers=TYPED),
+        Message(b"second"),
+        Message(b"the third", user_headers=TYPED),
+    ]
+    sends = [messages] if in_one_batch else [[message] for message in messages]
+    polled = stored([sent(send, Dialect.SDK_0_8) for send in sends], first_offset=5)
+
+    result = read(polled, reader, java_before_0_7(reader))
+
+    assert [message.payload for message in result.messages] == [b"first", b"second", b"the third"]
+    assert [message.offset for message in result.messages] == [5, 6, 7]
+    assert not any(message.user_headers for message in result.messages)
 
 
 def test_messages_without_an_id_get_one_and_others_keep_theirs() -> None:

@@ -12,6 +12,8 @@ from enum import IntEnum
 from courser.records.classic import Dialect
 
 _LONG_HEADER_SIZE = Dialect.SDK_0_8.header_size
+_JAVA_BEFORE_0_7 = ("0.6.30", "java-sdk")
+"""Version and context that Java 0.5 and 0.6 give."""
 
 
 class Strength(IntEnum):
@@ -32,13 +34,15 @@ class Strength(IntEnum):
 class DialectEvidence:
     """What is known about the client of one connection."""
 
-    __slots__ = ("_header", "_is_long", "_long_dialect", "_numbering", "dialect", "first_id")
+    __slots__ = ("_header", "_is_long", "_long_dialect", "_numbering", "dialect", "first_id", "reads_user_headers")
 
     def __init__(self, default: Dialect | None = None) -> None:
         self.dialect = Dialect.SDK_0_8
         """The best belief."""
         self.first_id = 0
         """What this client calls the first stream, topic, partition, group or user."""
+        self.reads_user_headers = True
+        """Whether it finds the message behind one that has user headers. Java 0.5 and 0.6 do not."""
         self._numbering = Strength.DEFAULT
         self._header = Strength.DEFAULT
         self._is_long = True
@@ -51,6 +55,7 @@ class DialectEvidence:
         """The same, to be tried on a request that may turn out to be malformed."""
         copy = DialectEvidence()
         copy.dialect, copy.first_id = self.dialect, self.first_id
+        copy.reads_user_headers = self.reads_user_headers
         copy._numbering, copy._header = self._numbering, self._header
         copy._is_long, copy._long_dialect = self._is_long, self._long_dialect
         return copy
@@ -73,6 +78,7 @@ class DialectEvidence:
 
     def note_version(self, version: str, context: str) -> None:
         """What the client says about itself at login. SDKs of other languages reuse the numbers of the Rust one."""
+        self.reads_user_headers = (version, context) != _JAVA_BEFORE_0_7
         match version, context:
             case "0.10.0", _:
                 self._take(Dialect.SDK_0_8, Strength.VERSION, Strength.VERSION)
@@ -84,7 +90,7 @@ class DialectEvidence:
                 self._take(Dialect.SDK_0_5, Strength.GUESS, Strength.GUESS)
             case "0.5.0", "csharp-sdk":  # 0.6 or 0.7.
                 self._take(Dialect.SDK_0_7, Strength.VERSION, Strength.GUESS)
-            case "0.6.30", "java-sdk":  # 0.5 or 0.6.
+            case said if said == _JAVA_BEFORE_0_7:
                 self._take(Dialect.SDK_0_6, Strength.GUESS, Strength.VERSION)
 
     def note_cluster_metadata(self) -> None:

@@ -13,6 +13,7 @@ from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled
 from courser.errors import ErrorCode, InvalidBatch
 from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
+from courser.records.classic_bare import drop_user_headers
 from courser.records.frames import layout_of
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.wire.classic_dialect import DialectEvidence
@@ -128,9 +129,10 @@ def decode_poll(frame: memoryview, evidence: DialectEvidence) -> PollMessages:
     return PollMessages(consumer, stream, topic, partition_id, kind, value, count, auto_commit != 0)
 
 
-def encode_polled(polled: Polled, dialect: Dialect, first_id: int) -> memoryview | bytes:
+def encode_polled(polled: Polled, evidence: DialectEvidence) -> memoryview | bytes:
     """The whole reply frame, status included."""
-    partition_id = shifted(polled.partition_id, first_id)
+    dialect = evidence.dialect
+    partition_id = shifted(polled.partition_id, evidence.first_id)
     if not polled.pieces:
         size = _POLL_REPLY.size - _STATUS_SIZE
         return _POLL_REPLY.pack(0, size, partition_id, polled.current_offset, 0)
@@ -141,6 +143,8 @@ def encode_polled(polled: Polled, dialect: Dialect, first_id: int) -> memoryview
     end = _POLL_REPLY.size
     for piece in polled.pieces:
         end = _encode_batches(piece, dialect, reply, end)
+    if not evidence.reads_user_headers:
+        end = _POLL_REPLY.size + drop_user_headers(reply[_POLL_REPLY.size : end], dialect)
     size = end - _STATUS_SIZE
     _POLL_REPLY.pack_into(reply, 0, 0, size, partition_id, polled.current_offset, polled.message_count)
     return reply[:end]
