@@ -46,6 +46,17 @@ async def test_a_name_cannot_forge_a_line(scene: Scene, logged: pytest.LogCaptur
     assert "\n" not in logged.messages[0]
 
 
+async def test_what_is_refused_has_a_logger_of_its_own_and_few_words(
+    scene: Scene, logged: pytest.LogCaptureFixture
+) -> None:
+    await scene.refusal(scene.connect(), c.LoginUser("x", "wrong", context="long " * 3000))
+    await scene.ask(scene.root, c.CreateStream("s"))
+    refused, done = logged.records
+    assert (refused.name, done.name) == (f"{LOGGER}.refused", LOGGER)
+    assert "INVALID_USERNAME name='x'" in refused.getMessage()
+    assert len(refused.getMessage()) < 600
+
+
 async def test_no_secret_is_logged_whatever_happens(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     made = await scene.ask(scene.root, c.CreateToken("laptop", 0))
@@ -59,7 +70,7 @@ async def test_no_secret_is_logged_whatever_happens(scene: Scene, caplog: pytest
     await scene.ask(session, c.LoginWithToken(made.token))
     await scene.ask(session, c.LoginUser(made.token, "", token=made.token))
     await scene.ask(session, c.DeleteToken("laptop"))
-    assert len([record for record in caplog.records if record.name == LOGGER]) == 9
+    assert len([record for record in caplog.records if record.name.startswith(LOGGER)]) == 9
     text = "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records)
     assert "canary" not in text
     assert made.token not in text

@@ -212,6 +212,19 @@ def test_the_configuration_is_logged_unless_told_otherwise(tmp_path: Path) -> No
         assert "configuration [" not in server.output
 
 
+def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        before = len(server.output)
+        with socket.create_connection((server.host, server.port), PATIENCE) as stranger:
+            for _ in range(40):
+                stranger.sendall(classic_login("x", "a name that nobody can have") * 25)
+                assert receive(stranger, 25 * 8) == (43).to_bytes(8, "little") * 25
+        assert server.stop() == 0
+    text = server.output[before:]
+    assert "result=43 INVALID_USERNAME name='x'" in text
+    assert text.count("LoginUser") <= 200, "not a line for each of a thousand"
+
+
 def test_without_log_files_there_are_none(tmp_path: Path) -> None:
     with RunningServer(tmp_path, settings={"system.logging.file_enabled": "false"}) as server:
         assert server.stop() == 0

@@ -15,6 +15,8 @@ from courser.broker.sessions import Session
 from courser.errors import CourserError
 
 _log = logging.getLogger(__name__)
+_refusals = logging.getLogger(f"{__name__}.refused")
+"""What was refused, and changed nothing. Strangers can make it say something at any rate: a server limits its lines."""
 
 Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
 # The key of a table of handlers says which command each gets: a relation that a type cannot express.
@@ -52,6 +54,8 @@ AUDITED: frozenset[type[c.Command]] = frozenset(
 """What cannot be undone, and what concerns access. Sends and polls are not among them."""
 
 _SECRETS = frozenset({"password", "current_password", "new_password", "token"})
+_REFUSED_FACT_LENGTH_MAX = 300
+"""Letters of one fact about what was refused: a name with its quotes and some escapes, and no more of a stranger's."""
 
 
 def audited(handler: Handler) -> Handler:
@@ -65,26 +69,32 @@ def audited(handler: Handler) -> Handler:
             begun = handler(broker, session, command)
             reply = begun if isinstance(begun, Reply) else await begun
         except CourserError as error:
-            _note(session, user_id, command, f"{error.code.value} {error.code.name}")
+            _note(_refusals, session, user_id, command, f"{error.code.value} {error.code.name}")
             raise
-        _note(session, user_id, command, "done")
+        _note(_log, session, user_id, command, "done")
         return reply
 
     return handle
 
 
-def _note(session: Session, user_id: int | None, command: c.Command, result: str) -> None:
+def _note(log: logging.Logger, session: Session, user_id: int | None, command: c.Command, result: str) -> None:
     hidden = _SECRETS
     if isinstance(command, c.LoginUser) and command.token is not None:
         # The same bytes may be a token: the name is then its secret.
         hidden = _SECRETS | {"name"}
-    facts = " ".join(f"{name}={getattr(command, name)!r}" for name in command.__struct_fields__ if name not in hidden)
-    _log.info(
+    facts = [f"{name}={getattr(command, name)!r}" for name in command.__struct_fields__ if name not in hidden]
+    if log is _refusals:
+        facts = [_shortened(fact) for fact in facts]
+    log.info(
         "%s user=%s client=%d address=%s result=%s %s",
         type(command).__name__,
         "none" if user_id is None else user_id,
         session.client_id,
         session.address,
         result,
-        facts,
+        " ".join(facts),
     )
+
+
+def _shortened(fact: str) -> str:
+    return fact if len(fact) <= _REFUSED_FACT_LENGTH_MAX else f"{fact[:_REFUSED_FACT_LENGTH_MAX]}..."
