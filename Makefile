@@ -50,14 +50,18 @@ demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspar
 
 .PHONY: test
 test: $(DEVELOPMENT)  ## the tests that take minutes at most, with the same dice each time (ARGS=... to choose)
-	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root" $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root and not languages" $(ARGS)
 
 .PHONY: test-all
 test-all: export COURSER_SEED ?= random
 test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the power cuts too if this is root
-	$(PYTHON) -m pytest -n $(JOBS) -m "not root" --hypothesis-profile=long $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
+
+.PHONY: test-languages
+test-languages: $(DEVELOPMENT)  ## the SDKs of other languages (needs go, node, java with maven, cargo; ARGS="-k go" for one)
+	$(PYTHON) -m pytest -m languages $(ARGS) tests/other_languages
 
 .PHONY: power-cuts
 power-cuts: export COURSER_SEED ?= random
@@ -87,7 +91,7 @@ bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choo
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
-	rm -rf $(VENV) .venv-sdks build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f src/courser/records/*.so
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
