@@ -6,6 +6,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api.table import COMMANDS
 from courser.handlers.audit import AUDITED
 from tests.handlers.samples import SAMPLES
 from tests.handlers.scenes import Scene
@@ -74,6 +75,11 @@ async def test_no_secret_is_logged_whatever_happens(scene: Scene, caplog: pytest
     text = "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records)
     assert "canary" not in text
     assert made.token not in text
+
+
+def test_everything_that_takes_something_away_is_audited() -> None:
+    commands = {entry.command for entry in COMMANDS}
+    assert {kind for kind in commands if kind.__name__.startswith(("Delete", "Purge", "Discard"))} <= AUDITED
 
 
 def test_sends_and_polls_are_not_audited() -> None:

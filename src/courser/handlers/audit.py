@@ -48,6 +48,7 @@ AUDITED: frozenset[type[c.Command]] = frozenset(
         c.CreateConsumerGroup,
         c.DeleteConsumerGroup,
         c.DeleteConsumerOffset,
+        c.DiscardStaged,
         c.GetSnapshot,
     }
 )
