@@ -293,6 +293,24 @@ def test_levels_of_the_environment() -> None:
         log_levels({"COURSER_LOG": "loud"})
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1 # why", "1"),
+        ("'a # b' # 'why'", "a # b"),
+        ("a#b", "a#b"),
+        ("'it's'", "it's"),
+        ('"x', '"x'),
+        ("'", "'"),
+        ("", ""),
+    ],
+)
+def test_quotes_and_comments_in_a_file_of_variables(tmp_path: Path, written: str, value: str) -> None:
+    path = tmp_path / ".env"
+    path.write_text(f"NAME={written}\n")
+    assert with_file({"IGGY_ENV_PATH": str(path)})["NAME"] == value
+
+
 def test_a_file_of_variables(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("# comment\n\nexport IGGY_TCP_ENABLED=false\nIGGY_PATH = 'a b'\nX=\"=\"\nIGGY_ROOT_USERNAME=me\n")

@@ -1,5 +1,6 @@
 """What the environment says besides settings: where the files are, how much is logged, whether to print it all."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,7 +8,9 @@ from courser.errors import ConfigurationRefused
 from courser.server.configuration.loading import IGGY_PREFIX, OUR_PREFIX
 from courser.server.configuration.log_levels import LOG_LEVELS_EXPECTED, LogLevels, parse_log_levels
 
-_QUOTES = ("'", '"')
+_QUOTED = re.compile(r"""(?P<quote>["'])(?P<value>.*?)(?P=quote)(?:\s+#.*)?""")
+"""A value in quotes, and perhaps a comment behind it."""
+_COMMENT = re.compile(r"\s+#")
 _OFF = ("0", "false", "no", "off")
 
 
@@ -49,8 +52,9 @@ def _read_variables(path: Path) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
-    return value[1:-1] if is_quoted else value
+    if quoted := _QUOTED.fullmatch(value):
+        return quoted["value"]
+    return _COMMENT.split(value, maxsplit=1)[0]
 
 
 def configuration_path(environment: Mapping[str, str]) -> Path | None:
