@@ -422,14 +422,19 @@ class Reluctant(asyncio.Transport):
     abort = close
 
 
+def connection_to_reluctant(write_count: int) -> tuple[Connection, Reluctant]:
+    connection = Connection("nowhere", PATIENCE)
+    transport = Reluctant(connection, write_count)
+    connection.connection_made(transport)
+    return connection, transport
+
+
 def send_of(payload_size: int) -> c.SendMessages:
     return c.SendMessages("demo", "orders", ToPartition(0), [make_batch([SendMessage(bytes(payload_size))])])
 
 
 async def test_a_large_request_goes_out_in_slices_as_the_kernel_takes_them() -> None:
-    connection = Connection("nowhere", PATIENCE)
-    transport = Reluctant(connection, 2)
-    connection.connection_made(transport)
+    connection, transport = connection_to_reluctant(2)
     large = connection.begin(send_of(3_000_000))
     waiting = asyncio.ensure_future(connection.drained())
     following = connection.begin(send_of(10))
@@ -451,9 +456,7 @@ async def test_a_large_request_goes_out_in_slices_as_the_kernel_takes_them() -> 
 
 
 async def test_what_waits_for_the_kernel_is_forgotten_with_the_connection() -> None:
-    connection = Connection("nowhere", PATIENCE)
-    transport = Reluctant(connection, 1)
-    connection.connection_made(transport)
+    connection, transport = connection_to_reluctant(1)
     answer = connection.begin(send_of(3_000_000))
     waiting = asyncio.ensure_future(connection.drained())
     connection.connection_lost(None)

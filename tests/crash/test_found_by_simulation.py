@@ -12,7 +12,7 @@ from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.durable_files import make_directories
-from courser.storage.jobs import perform
+from courser.storage.jobs import Job, perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.syncing import plan_sync
@@ -131,8 +131,8 @@ def test_a_seal_that_synced_the_last_message_moves_the_synced_mark() -> None:
     assert engine.log.marks.synced.offset == 6
 
 
-def test_a_sync_is_not_believed_after_the_seal_of_the_same_file_failed() -> None:
-    engine = Engine(SYNCED)
+def sync_and_seal_of_one_file(engine: Engine) -> tuple[Job, Job]:
+    """Both planned, neither run."""
     engine.fill(1)
     sync = plan_sync(engine.log)
     engine.log.roll()
@@ -140,6 +140,12 @@ def test_a_sync_is_not_believed_after_the_seal_of_the_same_file_failed() -> None
     assert sync is not None
     assert seal is not None
     assert seal.name == "seal"
+    return sync, seal
+
+
+def test_a_sync_is_not_believed_after_the_seal_of_the_same_file_failed() -> None:
+    engine = Engine(SYNCED)
+    sync, seal = sync_and_seal_of_one_file(engine)
     engine.disk.plan = FaultPlan().fail("sync", errno.EIO)
     with pytest.raises(StorageFailure):
         seal.run()
@@ -150,12 +156,7 @@ def test_a_sync_is_not_believed_after_the_seal_of_the_same_file_failed() -> None
 
 def test_a_sync_that_ran_before_the_seal_failed_is_not_completed_after_it() -> None:
     engine = Engine(SYNCED)
-    engine.fill(1)
-    sync = plan_sync(engine.log)
-    engine.log.roll()
-    seal = plan_upkeep(engine.log)
-    assert sync is not None
-    assert seal is not None
+    sync, seal = sync_and_seal_of_one_file(engine)
     sync.run()
     engine.disk.plan = FaultPlan().fail("sync", errno.EIO)
     with pytest.raises(StorageFailure):

@@ -9,14 +9,9 @@ from courser.api.replies import Node
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.settings import BrokerSettings
-from courser.handlers.dispatcher import Dispatcher
-from courser.server.codecs import CodecChooser
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_clock import SystemClock
-from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
-from courser.transports.settings import ConnectionSettings, TcpSettings
-from courser.transports.tcp import TcpListener
+from tests.broker.listening import listener_of
 
 
 class ForwardClock:
@@ -59,24 +54,7 @@ async def running_server(directory: Path, settings: BrokerSettings | None = None
     clock = ForwardClock()
     data.clock = clock
     broker = await Broker.open(data, settings or BrokerSettings(), make_root=_make_root)
-    connections = ConnectionSettings()
-    chooser = CodecChooser(connections, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
-    services = Services(
-        begin=Dispatcher(broker).begin,
-        choose_codec=chooser.choose,
-        reply_sent=broker.reply_sent,
-        clock=clock,
-        settings=connections,
-        memory=RequestMemory(connections.request_memory),
-        slow_work=broker.pool,
-    )
-    listener = TcpListener(
-        TcpSettings(port=0),
-        services,
-        open_session=broker.sessions.open,
-        close_session=broker.sessions.close,
-        connection_count_max=connections.connection_count_max,
-    )
+    listener = listener_of(broker)
     try:
         host, port = await listener.start()
         broker.node = Node("iggy-node", host, port, 0, 0, 0)

@@ -56,12 +56,22 @@ def entries_in(index: IndexEntries) -> list[IndexEntry]:
     ]
 
 
-def sealed_engine(cache: IndexCache = IndexCache.OPEN_SEGMENT, batch_count: int = 120) -> Engine:
-    """A sealed segment with an index of several blocks, and an open one behind it."""
+def filled_engine(
+    cache: IndexCache = IndexCache.OPEN_SEGMENT, batch_count: int = 120, *, keeps_up: bool = False
+) -> Engine:
+    """An open segment with batches of all kinds. ``keeps_up``: blocks of its index are written as they fill."""
     engine = Engine(settings_of(cache))
     for number in range(batch_count):
         engine.append_numbered(1 + number % 4, mixed=True)
         engine.clock.advance(10)
+        if keeps_up:
+            engine.upkeep()
+    return engine
+
+
+def sealed_engine(cache: IndexCache = IndexCache.OPEN_SEGMENT, batch_count: int = 120) -> Engine:
+    """A sealed segment with an index of several blocks, and an open one behind it."""
+    engine = filled_engine(cache, batch_count)
     engine.roll()
     engine.append_numbered(2)
     assert len(engine.disk.contents(engine.index_path())) >= 2 * BLOCK_SIZE
@@ -231,11 +241,7 @@ def test_a_directory_in_the_place_of_an_index_is_lived_with_while_running(cache:
 @pytest.mark.parametrize("more", [0, 100, 1500])
 def test_an_index_damaged_while_the_segment_is_open_costs_nothing(cache: IndexCache, more: int) -> None:
     """Its blocks are written as they fill; then somebody overwrites them."""
-    engine = Engine(settings_of(cache))
-    for number in range(1500):
-        engine.append_numbered(1 + number % 4, mixed=True)
-        engine.clock.advance(10)
-        engine.upkeep()
+    engine = filled_engine(cache, 1500, keeps_up=True)
     written = engine.disk.contents(engine.index_path())
     assert len(written) >= 16 * BLOCK_SIZE
     engine.disk.plant(engine.index_path(), bytes(len(written)))
@@ -253,11 +259,7 @@ def test_an_index_damaged_while_the_segment_is_open_costs_nothing(cache: IndexCa
 
 @every_cache
 def test_an_index_damaged_while_the_segment_is_open_is_whole_after_the_seal(cache: IndexCache) -> None:
-    engine = Engine(settings_of(cache))
-    for number in range(1500):
-        engine.append_numbered(1 + number % 4, mixed=True)
-        engine.clock.advance(10)
-        engine.upkeep()
+    engine = filled_engine(cache, 1500, keeps_up=True)
     written = engine.disk.contents(engine.index_path())
     engine.disk.plant(engine.index_path(), bytes(len(written)))
     assert_right_answers(engine)
@@ -273,10 +275,7 @@ def test_an_index_damaged_while_the_segment_is_open_is_whole_after_the_seal(cach
 
 @every_cache
 def test_the_caches_differ_in_memory_and_in_nothing_else(cache: IndexCache) -> None:
-    engine = Engine(settings_of(cache))
-    for number in range(2000):
-        engine.append_numbered(1 + number % 4, mixed=True)
-        engine.clock.advance(10)
+    engine = filled_engine(cache, 2000)
     engine.upkeep()
     open_size = engine.log.segments[0].index.size_in_memory
     assert_right_answers(engine)
@@ -296,21 +295,14 @@ def rebuilt(engine: Engine) -> bytes:
 
 def index_bytes(batch_count: int) -> bytes:
     """The same log, indexed in one go when it is sealed."""
-    engine = Engine(settings_of())
-    for number in range(batch_count):
-        engine.append_numbered(1 + number % 4, mixed=True)
-        engine.clock.advance(10)
+    engine = filled_engine(batch_count=batch_count)
     engine.log.roll()
     engine.upkeep()
     return engine.disk.contents(engine.index_path())
 
 
 def test_rebuilt_and_grown_indexes_are_the_same_bytes() -> None:
-    engine = Engine(settings_of())
-    for number in range(2000):
-        engine.append_numbered(1 + number % 4, mixed=True)
-        engine.clock.advance(10)
-        engine.upkeep()
+    engine = filled_engine(batch_count=2000, keeps_up=True)
     engine.roll()
     grown = engine.disk.contents(engine.index_path())
     engine.log.files.rebuild_index(engine.log.segments[0])

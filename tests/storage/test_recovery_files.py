@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -344,6 +345,17 @@ def test_stored_offsets_cut_at_every_byte_move_nobody_forward(stop: StopKind) ->
         assert other.letters() == []
 
 
+def after_rot_in_the_second_record(engine: Engine, stop: StopKind) -> Iterator[PartitionLog]:
+    """The log as a start finds it, with each byte in turn of the second record in the offsets file flipped."""
+    engine.stop()
+    data = engine.disk.contents(engine.offsets_path)
+    for position in range(64, 96):
+        other = with_disk_of(engine)
+        other.disk.plant(other.offsets_path, flipped(data, position))
+        other.open(stop)
+        yield other.log
+
+
 @pytest.mark.parametrize("stop", [StopKind.CLEAN, StopKind.KILLED], ids=lambda stop: stop.value)
 def test_a_move_back_that_rotted_does_not_send_the_consumer_forward_again(stop: StopKind) -> None:
     """The record before it says a larger offset: nobody can tell whose record the bad one was."""
@@ -352,14 +364,9 @@ def test_a_move_back_that_rotted_does_not_send_the_consumer_forward_again(stop: 
     engine.log.store_offset(KEYS[0], 20)
     engine.log.store_offset(KEYS[0], 4)
     engine.log.store_offset(KEYS[1], 7)
-    engine.stop()
-    data = engine.disk.contents(engine.offsets_path)
-    for position in range(64, 96):
-        other = with_disk_of(engine)
-        other.disk.plant(other.offsets_path, flipped(data, position))
-        other.open(stop)
-        assert (other.log.offsets.get(KEYS[0]) or 0) <= 4
-        assert other.log.offsets.get(KEYS[1]) == 7
+    for log in after_rot_in_the_second_record(engine, stop):
+        assert (log.offsets.get(KEYS[0]) or 0) <= 4
+        assert log.offsets.get(KEYS[1]) == 7
 
 
 @pytest.mark.parametrize("stop", [StopKind.CLEAN, StopKind.KILLED], ids=lambda stop: stop.value)
@@ -369,14 +376,9 @@ def test_a_delete_that_rotted_does_not_bring_the_consumer_back(stop: StopKind) -
     engine.log.store_offset(KEYS[0], 20)
     engine.log.delete_offset(KEYS[0])
     engine.log.store_offset(KEYS[1], 7)
-    engine.stop()
-    data = engine.disk.contents(engine.offsets_path)
-    for position in range(64, 96):
-        other = with_disk_of(engine)
-        other.disk.plant(other.offsets_path, flipped(data, position))
-        other.open(stop)
-        assert other.log.offsets.get(KEYS[0]) is None
-        assert other.log.offsets.get(KEYS[1]) == 7
+    for log in after_rot_in_the_second_record(engine, stop):
+        assert log.offsets.get(KEYS[0]) is None
+        assert log.offsets.get(KEYS[1]) == 7
 
 
 # --- on the real disk -----------------------------------------------------------------------------------

@@ -19,11 +19,17 @@ def make_system(seed: int = 1) -> FakeFileSystem:
     return system
 
 
-def synced(system: FakeFileSystem, path: Path, content: bytes) -> FakeFile:
-    """A file that is durable with its name."""
+def synced_without_name(system: FakeFileSystem, path: Path, content: bytes) -> FakeFile:
+    """A new file whose bytes are durable; its directory is not synced."""
     file = system.open(path, create=True)
     write_all(file, 0, [content])
     file.sync()
+    return file
+
+
+def synced(system: FakeFileSystem, path: Path, content: bytes) -> FakeFile:
+    """A file that is durable with its name."""
+    file = synced_without_name(system, path, content)
     system.sync_directory(path.parent)
     return file
 
@@ -48,3 +54,9 @@ def outcomes(prepare: Callable[[FakeFileSystem], object], seeds: range = SEEDS) 
         system.power_cut()
         results.append(tree(system))
     return results
+
+
+def assert_all_come_up(results: list[dict[str, bytes]], *possible: dict[str, bytes]) -> None:
+    """Each of these outcomes comes up, and no other one."""
+    assert all(result in possible for result in results)
+    assert all(result in results for result in possible)

@@ -13,19 +13,30 @@ import pytest
 
 from courser.storage.files import write_all
 from courser.testing.files import FakeFileSystem
-from tests.testing.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced
+from tests.testing.disks import (
+    DATA,
+    FILE,
+    SEEDS,
+    assert_all_come_up,
+    make_system,
+    outcomes,
+    read,
+    synced,
+    synced_without_name,
+)
+
+
+def make_directory_with_file(system: FakeFileSystem) -> None:
+    """Of a directory that is not durable itself, all that is in it is."""
+    system.make_directory(DATA / "d")
+    synced(system, DATA / "d" / "a", b"abc")
 
 
 def test_a_synced_file_without_a_synced_directory_is_sometimes_gone() -> None:
     def prepare(system: FakeFileSystem) -> None:
-        file = system.open(FILE, create=True)
-        file.write_at(0, [b"abc"])
-        file.sync()
+        synced_without_name(system, FILE, b"abc")
 
-    results = outcomes(prepare)
-    assert {} in results
-    assert {"a": b"abc"} in results
-    assert all(result in ({}, {"a": b"abc"}) for result in results)
+    assert_all_come_up(outcomes(prepare), {}, {"a": b"abc"})
 
 
 def test_a_synced_name_says_nothing_about_the_bytes() -> None:
@@ -40,8 +51,7 @@ def test_a_synced_name_says_nothing_about_the_bytes() -> None:
 
 def test_a_new_directory_is_gone_with_all_in_it_if_its_parent_was_not_synced() -> None:
     def prepare(system: FakeFileSystem) -> None:
-        system.make_directory(DATA / "d")
-        synced(system, DATA / "d" / "a", b"abc")
+        make_directory_with_file(system)
 
     results = outcomes(prepare)
     assert {} in results
@@ -50,8 +60,7 @@ def test_a_new_directory_is_gone_with_all_in_it_if_its_parent_was_not_synced() -
 
 def test_a_new_directory_with_synced_parent_survives() -> None:
     def prepare(system: FakeFileSystem) -> None:
-        system.make_directory(DATA / "d")
-        synced(system, DATA / "d" / "a", b"abc")
+        make_directory_with_file(system)
         system.sync_directory(DATA)
 
     assert all(result == {"d/a": b"abc"} for result in outcomes(prepare))
@@ -63,11 +72,7 @@ def test_an_unsynced_rename_is_done_or_not_done() -> None:
         synced(system, DATA / "temporary", b"new")
         system.rename(DATA / "temporary", FILE)
 
-    results = outcomes(prepare)
-    before, after = {"a": b"old", "temporary": b"new"}, {"a": b"new"}
-    assert before in results
-    assert after in results
-    assert all(result in (before, after) for result in results)
+    assert_all_come_up(outcomes(prepare), {"a": b"old", "temporary": b"new"}, {"a": b"new"})
 
 
 def test_a_rename_without_a_sync_of_the_file_may_replace_it_by_rubbish() -> None:
@@ -86,9 +91,7 @@ def test_a_rename_without_a_sync_of_the_file_may_replace_it_by_rubbish() -> None
 def test_a_synced_rename_always_survives() -> None:
     def prepare(system: FakeFileSystem) -> None:
         synced(system, FILE, b"old")
-        file = system.open(DATA / "temporary", create=True)
-        file.write_at(0, [b"new"])
-        file.sync()
+        synced_without_name(system, DATA / "temporary", b"new")
         system.rename(DATA / "temporary", FILE)
         system.sync_directory(DATA)
 
@@ -98,15 +101,10 @@ def test_a_synced_rename_always_survives() -> None:
 def test_a_rename_whose_file_was_never_durable_leaves_the_old_one_or_nothing_else() -> None:
     def prepare(system: FakeFileSystem) -> None:
         synced(system, FILE, b"old")
-        file = system.open(DATA / "temporary", create=True)
-        file.write_at(0, [b"new"])
-        file.sync()
+        synced_without_name(system, DATA / "temporary", b"new")
         system.rename(DATA / "temporary", FILE)
 
-    results = outcomes(prepare)
-    possible = ({"a": b"old"}, {"a": b"old", "temporary": b"new"}, {"a": b"new"})
-    assert all(result in possible for result in results)
-    assert all(result in results for result in possible)
+    assert_all_come_up(outcomes(prepare), {"a": b"old"}, {"a": b"old", "temporary": b"new"}, {"a": b"new"})
 
 
 def test_an_unlinked_file_may_come_back_with_what_it_had() -> None:
@@ -135,20 +133,14 @@ def test_a_name_used_again_is_the_old_file_the_new_one_or_neither() -> None:
     def prepare(system: FakeFileSystem) -> None:
         synced(system, FILE, b"old")
         system.unlink(FILE)
-        file = system.open(FILE, create=True)
-        file.write_at(0, [b"new"])
-        file.sync()
+        synced_without_name(system, FILE, b"new")
 
-    results = outcomes(prepare)
-    possible: tuple[dict[str, bytes], ...] = ({"a": b"old"}, {}, {"a": b"new"})
-    assert all(result in possible for result in results)
-    assert all(result in results for result in possible)
+    assert_all_come_up(outcomes(prepare), {"a": b"old"}, {}, {"a": b"new"})
 
 
 def test_a_removed_directory_may_come_back_with_files() -> None:
     def prepare(system: FakeFileSystem) -> None:
-        system.make_directory(DATA / "d")
-        synced(system, DATA / "d" / "a", b"abc")
+        make_directory_with_file(system)
         system.sync_directory(DATA)
         system.unlink(DATA / "d" / "a")
         system.remove_directory(DATA / "d")
@@ -160,8 +152,7 @@ def test_a_removed_directory_may_come_back_with_files() -> None:
 
 def test_a_synced_removal_of_a_directory_takes_its_files_along() -> None:
     def prepare(system: FakeFileSystem) -> None:
-        system.make_directory(DATA / "d")
-        synced(system, DATA / "d" / "a", b"abc")
+        make_directory_with_file(system)
         system.sync_directory(DATA)
         system.unlink(DATA / "d" / "a")
         system.remove_directory(DATA / "d")
@@ -191,9 +182,7 @@ def test_a_rename_between_directories_is_durable_with_either_and_ties_what_came_
         system.plant_directory(DATA / "from")
         system.plant_directory(DATA / "to")
         for name in ("from/a", "to/b"):
-            file = system.open(DATA / name, create=True)
-            file.write_at(0, [name.encode()])
-            file.sync()
+            synced_without_name(system, DATA / name, name.encode())
         system.rename(DATA / "from/a", DATA / "to/b")
         system.sync_directory(DATA / side)
 

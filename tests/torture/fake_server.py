@@ -12,14 +12,9 @@ from courser.broker.broker import RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import StorageFailure
-from courser.handlers.dispatcher import Dispatcher
-from courser.server.codecs import CodecChooser
 from courser.testing.files import FakeFileSystem, FaultPlan
-from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
-from courser.transports.settings import ConnectionSettings, TcpSettings
-from courser.transports.tcp import TcpListener
 from tests.broker.fake_disks import FakeServer
+from tests.broker.listening import listener_of
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 from tests.torture.clients import WIRES, Client, VsrClient
 
@@ -91,23 +86,7 @@ class ServerOnFakeDisk:
         except StorageFailure as failure:
             ready.set_exception(failure)
             return
-        connections = ConnectionSettings()
-        services = Services(
-            begin=Dispatcher(broker).begin,
-            choose_codec=CodecChooser(connections, verify_frames=False, user_name=lambda _: None).choose,
-            reply_sent=broker.reply_sent,
-            clock=broker.clock,
-            settings=connections,
-            memory=RequestMemory(connections.request_memory),
-            slow_work=broker.pool,
-        )
-        listener = TcpListener(
-            TcpSettings(port=0),
-            services,
-            open_session=broker.sessions.open,
-            close_session=broker.sessions.close,
-            connection_count_max=100,
-        )
+        listener = listener_of(broker)
         _, port = await listener.start()
         ready.set_result(port)
         await self._end.wait()
