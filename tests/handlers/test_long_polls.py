@@ -14,6 +14,7 @@ from tests.handlers.samples import POLL
 from tests.handlers.scenes import Scene
 
 WAIT = c.WaitForMessages(POLL, 20_000_000, 1024)
+ARRIVALS = c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 20_000_000)
 SEND = c.SendMessages("s", "t", Balanced(), [build_batch([NewMessage(b"not for everybody")])])
 
 
@@ -24,8 +25,9 @@ async def scene(scene: Scene) -> Scene:
     return scene
 
 
-async def test_a_permission_taken_away_meanwhile_is_taken_away(scene: Scene) -> None:
-    poll = asyncio.ensure_future(scene.ask(scene.connect(1), WAIT))
+@pytest.mark.parametrize("command", [WAIT, ARRIVALS])
+async def test_a_permission_taken_away_meanwhile_is_taken_away(scene: Scene, command: c.Command) -> None:
+    poll = asyncio.ensure_future(scene.ask(scene.connect(1), command))
     await scene.ask(scene.root, c.UpdatePermissions("alice", None))
     await scene.ask(scene.root, SEND)
     with pytest.raises(CommandRejected) as refused:

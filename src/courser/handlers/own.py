@@ -28,7 +28,10 @@ async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitFor
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
     broker.polls.check_consumer(topic, command.consumer)
     broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
-    return await broker.polls.wait_for_arrivals(session, topic, command)
+    arrivals = await broker.polls.wait_for_arrivals(session, topic, command)
+    # It may have waited for long, and the permission may have been taken away meanwhile.
+    broker.access.require(session, Action.POLL_MESSAGES, topic.stream_id, topic.topic_id)
+    return arrivals
 
 
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
