@@ -244,6 +244,21 @@ def test_a_limit_commits_what_was_printed_and_no_more(ten: str, cli: Cli) -> Non
     assert json.loads(cli("ls", ten, "-o", "json").out)["groups"][0]["lag"] == 0
 
 
+def test_where_nothing_is_to_be_read_it_says_so(topic: str, cli: Cli) -> None:
+    def said(*options: object) -> str:
+        result = cli("tail", topic, *options)
+        assert (result.code, result.out) == (0, "")
+        return result.err
+
+    assert said() == f"nothing to read in {topic}\n"
+    cli("send", topic, "a")
+    cli("consumer-group", "create", topic, "readers")
+    assert cli("tail", topic, "--group", "readers", "--raw").out == "a\n"
+    assert said("--group", "readers") == f'nothing to read in {topic} for group "readers"\n'
+    assert said("--from", 1) == f"nothing to read in {topic} from there on\n"
+    assert cli("tail", topic).err == ""
+
+
 def test_an_interrupt_leaves_nothing_printed_uncommitted(ten: str, cli: Cli) -> None:
     assert cli("consumer-group", "create", ten, "readers").code == 0
     with start("tail", ten, "--group", "readers", "--follow") as process:

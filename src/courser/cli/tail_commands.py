@@ -11,6 +11,7 @@ from courser.cli.payloads import payload_kind_option
 from courser.cli.quantity_words import LATEST, START
 from courser.cli.server_options import SERVER_EXITS, server_command
 from courser.cli.tailing import Reading, read, read_as_member
+from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy
 
@@ -101,11 +102,13 @@ def tail_command(
         printer = MessagePrinter(style, with_partitions=count > 1 and partition is None)
         try:
             if group is None:
-                await _print(read(client, reading), printer, limit)
+                is_empty = not await _print(read(client, reading), printer, limit)
             else:
                 # It minds the limit itself: what is polled and not printed must not be committed.
                 member = read_as_member(client, place, identifier(group), is_followed=is_followed, limit=limit)
-                await _print(member, printer, None)
+                is_empty = not await _print(member, printer, None)
+            if is_empty:
+                say(_nothing(place, group, start))
         finally:
             # Also after Ctrl-C: what was written is a whole document.
             printer.close()
@@ -123,12 +126,20 @@ def _check(*, is_followed: bool, start: object, last: int | None, exit_at_end: b
         raise click.UsageError("a group goes on where it stopped: --group goes without --from and --last")
 
 
-async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> None:
-    left = limit
+def _nothing(place: Place, group: str | None, start: object) -> str:
+    """What is said where nothing was printed."""
+    if group is not None:
+        return f'nothing to read in {place} for group "{group}"'
+    return f"nothing to read in {place}" + ("" if start is None else " from there on")
+
+
+async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> int:
+    """Return how many there were."""
+    count = 0
     async for messages in source:
-        shown = messages if left is None else messages[:left]
+        shown = messages if limit is None else messages[: limit - count]
         printer.put(shown)
-        if left is not None:
-            left -= len(shown)
-            if not left:
-                return
+        count += len(shown)
+        if count == limit:
+            break
+    return count
