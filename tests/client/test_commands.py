@@ -25,6 +25,7 @@ from courser.errors import (
     TargetRefused,
 )
 from courser.model.permissions import GlobalPermissions, Permissions
+from courser.model.topic_options import TopicOptions
 from tests.client.twins import Twins
 
 
@@ -119,6 +120,22 @@ async def test_a_setting_that_makes_no_sense_is_refused_before_it_travels(client
         await client.create_topic("demo/t", compression_algorithm="zip")
     with pytest.raises(ValueError, match="7 days"):
         await client.create_topic("demo/t", message_expiry="soon")
+    for setting in ("durability", "consumer_offset_durability"):
+        with pytest.raises(ValueError, match=f'{setting} is "replicated" or "persisted", not "synced"'):
+            await client.create_topic("demo/t", **{setting: "synced"})
+
+
+async def test_what_the_protocol_has_no_room_for_is_named_and_harms_nothing(client: Any) -> None:
+    await client.send_messages("demo/orders", partitioning=0, messages=["a"])
+    first = PollingStrategy.First()
+    with pytest.raises(ValueError, match="WaitForMessages cannot be sent: a number in it is negative or too large"):
+        await client.poll_messages("demo/orders", partition_id=0, polling_strategy=first, count=-1)
+    with pytest.raises(ValueError, match="CreateTopic cannot be sent"):
+        await client.create_topic("demo/t", partitions_count=2**32)
+    with pytest.raises(ValueError, match=r"CreateStream cannot be sent: .* a name has more than 255 bytes"):
+        await client.create_stream("x" * 256)
+    (message,) = await client.poll_messages("demo/orders", partition_id=0, polling_strategy=first)
+    assert message.text() == "a"
 
 
 async def test_partitions_and_segments(client: Any) -> None:
@@ -247,7 +264,7 @@ async def test_failures_have_a_kind_a_number_and_a_sentence(client: Any) -> None
         await client.create_topic("demo/orders")
     assert taken.value.code is ErrorCode.TOPIC_NAME_ALREADY_EXISTS
     with pytest.raises(InvalidRequest) as invalid:
-        await client.create_topic("demo/t", durability="forever")
+        await client.request(c.CreateTopic("demo", "t", 1, TopicOptions(durability="forever")))
     assert invalid.value.code is ErrorCode.INVALID_OPTION_VALUE
     with pytest.raises(InvalidRequest) as invalid:
         await client.store_consumer_offset("demo/orders", offset=9)

@@ -10,6 +10,7 @@ from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_to
 from courser.model.topic_options import TopicOptions
 
 _COMPRESSIONS = {"none": 1, "gzip": 2}
+_DURABILITIES = ("replicated", "persisted")
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
@@ -42,11 +43,14 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
     """Options as the server takes them.
 
     Raises:
-        ValueError: a text that is no size or duration.
+        ValueError: a text that is no size or duration, or a word that is none of those that there are.
     """
     compression = settings.get("compression_algorithm")
     if compression is not None and compression not in _COMPRESSIONS:
         raise ValueError(f'compression_algorithm is "none" or "gzip", not "{compression}"')
+    for name in ("durability", "consumer_offset_durability"):
+        if settings.get(name) not in (None, *_DURABILITIES):
+            raise ValueError(f'{name} is "replicated" or "persisted", not "{settings.get(name)}"')
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(

@@ -6,6 +6,7 @@ Bytes of a large reply land in memory of its own, which the reply then refers to
 import asyncio
 import os
 import ssl
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import cast
@@ -89,11 +90,21 @@ class Connection(asyncio.BufferedProtocol):
         return await self.begin(command)
 
     def begin(self, command: Command) -> "asyncio.Future[Reply | None]":
-        """Send a command; its answer comes with the future. What the kernel does not take is kept in memory."""
+        """Send a command; its answer comes with the future. What the kernel does not take is kept in memory.
+
+        Raises:
+            ValueError: it holds what the protocol has no room for; nothing was sent.
+        """
         if self.error is not None:
             raise self.error.with_traceback(None)
         assert self._transport is not None, "the connection is made before anything is asked"
-        buffers = self._codec.encode(command)
+        try:
+            buffers = self._codec.encode(command)
+        except (struct.error, OverflowError, ValueError) as error:
+            raise ValueError(
+                f"{type(command).__name__} cannot be sent: a number in it is negative or too large, "
+                "or a name has more than 255 bytes"
+            ) from error
         now = self._loop.time()
         # What long polls ask for.
         wait: float = getattr(command, "wait", 0) / 1_000_000
