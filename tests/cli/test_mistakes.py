@@ -51,3 +51,16 @@ def test_a_pipeline_whose_server_does_not_run_or_has_no_such_topic(server: Runni
     assert (code, hint.partition(";")[0]) == (5, "courser ls shows what is there")
     code, hint = hint_of(*check, COURSER_URL=f"iggy://iggy:wrong@{server.address}")
     assert (code, hint.partition(";")[0]) == (4, "check [server] in the file")
+
+
+def test_a_topic_where_a_stream_is_wanted() -> None:
+    assert hint_of("stream", "create", "demo/orders") == (2, "courser topic create demo/orders makes one")
+
+
+def test_a_name_that_is_too_long_and_a_number_that_is_too_large(server: RunningServer) -> None:
+    url = f"iggy://iggy:iggy@{server.address}"
+    for command in (("stream", "create", "x" * 256), ("consumer-offset", "get", "me", "0/0", 2**32)):
+        result = courser(*command, COURSER_URL=url)
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-2].startswith("error: ")
+        assert "cannot be sent: a number in it is negative or too large, or a name" in result.stderr

@@ -4,6 +4,7 @@ import click
 from msgspec.structs import asdict
 
 from courser.cli.connecting import ask_server
+from courser.cli.failures import ExitCode, Failure
 from courser.cli.naming import Place, Word, stream_argument
 from courser.cli.records import Field, Part, as_size, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
@@ -41,6 +42,9 @@ def get_command(*, place: Place, output: str) -> None:
 @click.argument("name")
 def create_command(*, name: str, output: str) -> None:
     """Make a stream."""
+    if "/" in name:
+        # The server would take it, and no command could name it as one word.
+        raise Failure(f'"{name}" is the name of a topic', f"courser topic create {name} makes one", ExitCode.USAGE)
     stream = ask_server(lambda client: client.create_stream(name))
     emit_deed(f'created stream "{name}" with id {stream.stream_id}', asdict(stream), output)
 

@@ -16,7 +16,7 @@ from courser.api.replies import Reply
 from courser.client.read_patience import ReadPatience
 from courser.client.receive_memory import ReceiveMemory
 from courser.client.targets import Target
-from courser.errors import ConnectionFailed, CourserError, ErrorCode, TimedOut
+from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut
 from courser.model.buffers import Buffer
 from courser.wire.reading import Malformed
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a command; its answer comes with the future. What the kernel does not take is kept in memory.
 
         Raises:
-            ValueError: it holds what the protocol has no room for; nothing was sent.
+            InvalidRequest: it holds what the protocol has no room for; nothing was sent.
         """
         if self.error is not None:
             raise self.error.with_traceback(None)
@@ -101,10 +101,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             buffers = self._codec.encode(command)
         except (struct.error, OverflowError, ValueError) as error:
-            raise ValueError(
-                f"{type(command).__name__} cannot be sent: a number in it is negative or too large, "
-                "or a name has more than 255 bytes"
-            ) from error
+            reason = "a number in it is negative or too large, or a name has more than 255 bytes"
+            refusal = f"{type(command).__name__} cannot be sent: {reason}"
+            raise InvalidRequest(ErrorCode.INVALID_COMMAND, refusal) from error
         now = self._loop.time()
         # What long polls ask for.
         wait: float = getattr(command, "wait", 0) / 1_000_000
