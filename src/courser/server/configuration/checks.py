@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from courser.errors import ConfigurationRefused
-from courser.model.topic_options import NEVER
 from courser.server.configuration import keys
 from courser.server.configuration.key import Key, Status
 from courser.server.configuration.loading import Configuration
@@ -69,9 +68,12 @@ def _shown(key: Key[int]) -> str:
 
 def warnings(configuration: Configuration) -> Iterator[str]:
     """What is allowed, and perhaps not what was meant."""
-    has_limits = configuration[keys.MESSAGE_EXPIRY] != NEVER or configuration[keys.MAX_TOPIC_SIZE] != NEVER
-    if has_limits and not configuration[keys.CLEANER_ENABLED]:
-        yield (f"{configuration.where(keys.CLEANER_ENABLED)} is false: neither message_expiry nor max_size is enforced")
+    if not configuration[keys.CLEANER_ENABLED]:
+        # Also without limits of the server: topics have their own, and stock files of Iggy say so without being asked.
+        yield (
+            f"{configuration.where(keys.CLEANER_ENABLED)} is false: neither message_expiry nor max_size is enforced, "
+            "the server's as little as those of topics"
+        )
     if configuration[keys.SAVER_ENFORCE_FSYNC] and not configuration[keys.SAVER_ENABLED]:
         yield f"{configuration.where(keys.SAVER_ENFORCE_FSYNC)} has no effect: the message saver is switched off"
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
