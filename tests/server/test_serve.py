@@ -197,6 +197,17 @@ def test_a_file_named_by_argument_or_variable(tmp_path: Path) -> None:
     assert {"starting", "listening", "stopped"} <= {json.loads(line)["message"].split()[0] for line in lines}
 
 
+def test_a_file_that_nobody_named_is_not_read_and_told(tmp_path: Path) -> None:
+    (tmp_path / "server.toml").write_text('[system.logging]\nformat = "json"\n')
+    words = "server.toml is here and not read: --config server.toml reads it"
+    with RunningServer(tmp_path) as server:
+        assert words in server.output
+        assert server.stop() == 0
+        told_count = server.output.count(words)
+    with RunningServer(tmp_path, arguments=("--config", "server.toml")) as server:
+        assert server.output.count(words) == told_count
+
+
 def test_levels_by_module_from_the_environment(tmp_path: Path) -> None:
     settings = {"log": "error,courser.server.server=info"}
     with RunningServer(tmp_path, settings=settings) as server:

@@ -27,6 +27,9 @@ from courser.storage.local_clock import SystemClock
 
 _log = logging.getLogger(__name__)
 
+_USUAL_FILE = Path("server.toml")
+"""What guides call the configuration. It is not searched for, but whoever has put one here may expect that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
@@ -72,6 +75,8 @@ def serve(
             _log_configuration(configuration)
         for warning in (*configuration.warnings, *checks.warnings(configuration)):
             _log.warning("%s", warning)
+        if (wishes.path or configuration_path(environment)) is None and _USUAL_FILE.is_file():
+            _log.warning("%s is here and not read: --config %s reads it", _USUAL_FILE, _USUAL_FILE)
         if root.is_known_to_all:
             _log.warning("--with-default-root-credentials: anybody can log in as root; for development only")
         server = Server(Orders(configuration, settings, root, announce, on_ready), logs)
