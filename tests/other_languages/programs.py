@@ -44,7 +44,7 @@ CHECKS = (
 CHECKS_WITH_PURGES = (*CHECKS[:-2], "purges", *CHECKS[-2:])
 """The SDKs of Go and Java cannot purge."""
 
-GO_0_8_IS_0_8 = {"tcp.classic_dialects": "iggy=0.8,gopher=0.8"}
+GO_0_8_IS_0_8 = {"tcp.classic_dialects": "*=0.8"}
 """Go 0.8 calls itself 0.8.0, as Rust 0.6 does, and is taken for that one until it sends: see docs/compatibility.md."""
 
 

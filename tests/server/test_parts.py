@@ -70,6 +70,15 @@ def test_the_dialect_of_a_user(user_id: int, dialect: Dialect) -> None:
     assert codec.dialect is dialect
 
 
+@pytest.mark.parametrize(("user_id", "dialect"), [(0, Dialect.SDK_0_7), (1, Dialect.SDK_0_5), (7, Dialect.SDK_0_7)])
+def test_the_dialect_of_all_users_that_are_not_named(user_id: int, dialect: Dialect) -> None:
+    settings = {"alice": Dialect.SDK_0_5, "*": Dialect.SDK_0_7}
+    codec = chooser(classic_dialects=settings).choose(memoryview(CLASSIC_PING))
+    assert isinstance(codec, ClassicCodec)
+    codec.encode_reply(Incoming(LoginWithToken("token")), LoggedIn(user_id, 1))
+    assert codec.dialect is dialect
+
+
 # --- connections and files ----------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from courser.wire.generation import Generation, generation_of
 from courser.wire.vsr import VsrCodec
 
 _ID_SIZE = 16
+_EVERYBODY = "*"
+"""Stands for all users that are not named. No user can have it for a name: it is too short."""
 
 
 class ConfiguredClassicCodec(ClassicCodec):
@@ -26,7 +28,9 @@ class ConfiguredClassicCodec(ClassicCodec):
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
         if isinstance(reply, LoggedIn):
-            dialect = self._chooser.settings.classic_dialects.get(self._chooser.user_name(reply.user_id) or "")
+            dialects = self._chooser.settings.classic_dialects
+            name = self._chooser.user_name(reply.user_id)
+            dialect = dialects.get(name or _EVERYBODY, dialects.get(_EVERYBODY))
             if dialect is not None:
                 self.assume(dialect)
         return super().encode_reply(incoming, reply)

@@ -311,7 +311,7 @@ CLASSIC_DIALECTS = Key(
     path="tcp.classic_dialects",
     kind=kinds.DIALECTS,
     default={},
-    description="the same by user name, for clients that log in with a token",
+    description="the same by user name, or `*` for all others: for clients that say too little or nothing at login",
 )
 
 TLS_ENABLED = Key(path="tcp.tls.enabled", kind=kinds.BOOL, default=False, description="whether TCP is encrypted")
