@@ -27,6 +27,10 @@ from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
 
 _log = logging.getLogger(__name__)
 
+# By name: members of an enum take long to find, and every poll asks for some.
+_GROUP = ConsumerKind.GROUP
+_NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKind.FIRST, PollingKind.LAST
+
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
 _KNOWN_COUNT_MAX = 1000
@@ -120,13 +124,13 @@ class Polls:
 
     def check_consumer(self, topic: OpenTopic, consumer: Consumer) -> None:
         """Raise 5000 for a group that does not exist: existence is looked at before permission."""
-        if consumer.kind is ConsumerKind.GROUP:
+        if consumer.kind is _GROUP:
             self.group_of(topic, consumer.identifier)
 
     def _target(
         self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int | None
     ) -> tuple[Partition, ConsumerKey]:
-        if consumer.kind is ConsumerKind.GROUP:
+        if consumer.kind is _GROUP:
             group = self.group_of(topic, consumer.identifier)
             partition_id = self._groups.partition_for_poll(session, group, partition_id)
             return topic.partition(partition_id), group_key(group[2])
@@ -153,7 +157,7 @@ class Polls:
         if offset is None:
             offset = await partition.offset_at_time(command.value)
         result = await self._read(session, partition, offset, command.count, self._size_max)
-        if result is not None and command.kind is PollingKind.LAST:
+        if result is not None and command.kind is _LAST:
             result = await self._read_newest(session, partition, command.count, result)
         if result is None:
             return _nothing(partition)
@@ -226,7 +230,7 @@ class Polls:
         """
         if session.ended is not None:
             raise session.ended.with_traceback(None)
-        if consumer.kind is ConsumerKind.GROUP:
+        if consumer.kind is _GROUP:
             self._groups.partition_for_commit(session, self.group_of(topic, consumer.identifier), partition_id)
 
     # --- polls of our own ---
@@ -283,7 +287,7 @@ class Polls:
             is_hurried = not await _wait_for_any(session, [place for place, _ in places], remaining)
 
     def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
-        if consumer.kind is not ConsumerKind.GROUP:
+        if consumer.kind is not _GROUP:
             return 0
         return self._groups.assignment(session, self.group_of(topic, consumer.identifier)).generation
 
@@ -340,14 +344,14 @@ async def _wait_for_any(session: Session, partitions: list[Partition], seconds: 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:
     """The offset at which a poll begins to read; None if it is to be looked up by time."""
     log, kind = partition.log, command.kind
-    if kind is PollingKind.NEXT:
+    if kind is _NEXT:
         stored = log.offsets.get(key)
         return log.start_offset if stored is None else stored + 1
-    if kind is PollingKind.OFFSET:
+    if kind is _OFFSET:
         return command.value
-    if kind is PollingKind.FIRST:
+    if kind is _FIRST:
         return log.start_offset
-    if kind is PollingKind.LAST:
+    if kind is _LAST:
         return log.offset_of_last(command.count)
     return None
 
