@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.broker.message_keys import KEY_HEADER, with_key
-from courser.records.batch import Batch, NewMessage, build_batch, encode_batch, parse_batch
+from courser.broker.message_keys import _FEW, KEY_HEADER, extend_many, with_key
+from courser.records.batch import Batch, NewMessage, batch_of, build_batch, encode_batch, parse_batch
 from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_SIZE_MAX
 from courser.records.user_headers import USER_HEADERS_SIZE_MAX, UserHeader, build_user_headers, iterate_user_headers
@@ -58,6 +58,27 @@ def test_nothing_but_the_key_is_added(messages: list[NewMessage], key: bytes) ->
         had_it = before.user_headers in (ENCRYPTED, build_user_headers([key_header(b"mine")]))
         added = b"" if had_it else build_user_headers([key_header(key)])
         assert bytes(after.user_headers) == bytes(before.user_headers) + added
+
+
+@given(st.lists(_messages, min_size=1, max_size=10), st.binary(min_size=1, max_size=255))
+def test_many_messages_are_done_as_few_are(messages: list[NewMessage], key: bytes) -> None:
+    few = build_batch(messages)
+    many = build_batch(messages * (_FEW + 1))
+    expected = [frame.user_headers for frame in iterate_frames(with_key(few, key).body, few.count)]
+    keyed = stored(with_key(many, key))
+    assert [frame.user_headers for frame in iterate_frames(keyed.body, keyed.count)] == expected * (_FEW + 1)
+    # One by one or all at once, a batch is the same.
+    block = build_user_headers([key_header(key)])
+    assert bytes(extend_many(few, block).body) == bytes(with_key(few, key).body)
+
+
+def test_a_message_that_stays_as_it_is_keeps_its_checksum() -> None:
+    sent = batch(*[NewMessage(b"x" * number, user_headers=ENCRYPTED) for number in range(100)], NewMessage(b"x"))
+    body = bytearray(sent.body)
+    body[0] ^= 1
+    keyed = with_key(batch_of(0, sent.count, memoryview(body)), b"key")
+    assert keyed.checksums[:8] == body[:8]
+    assert [*iterate_frames(keyed.body, keyed.count)][-1].user_headers == build_user_headers([key_header(b"key")])
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])

@@ -4,13 +4,16 @@ Iggy uses a key to choose the partition and forgets it. Jobs that group or compa
 stored under a name of Courser's own. A block of headers that is not understood, since clients encrypt, stays as it is.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.batch import Batch, batch_of
 from courser.records.checksum import xxh3
-from courser.records.frames import frame_checksum
+from courser.records.frame_walk import fill_checksums
 from courser.records.user_headers import (
     FIELD_SIZE_MAX,
     USER_HEADERS_SIZE_MAX,
@@ -25,6 +28,8 @@ KEY_HEADER = b"courser.key"
 """The name of the header that holds the key; its value is raw bytes."""
 
 _LENGTHS = layout.FRAME_LENGTHS
+_FEW = 32
+"""Messages for which the fixed costs of numpy are more than the work."""
 
 
 def with_key(batch: Batch, key: bytes) -> Batch:
@@ -37,7 +42,7 @@ def with_key(batch: Batch, key: bytes) -> Batch:
     user_headers_length, payload_length = _LENGTHS.unpack_from(batch.body, layout.FRAME_LENGTHS_POSITION)
     if batch.frames.frame_size and not user_headers_length:
         return _extend_alike(batch, block, payload_length)
-    return _extend_each(batch, block)
+    return _extend_few(batch, block) if batch.count <= _FEW else extend_many(batch, block)
 
 
 def _extend_alike(batch: Batch, block: bytes, payload_length: int) -> Batch:
@@ -50,13 +55,11 @@ def _extend_alike(batch: Batch, block: bytes, payload_length: int) -> Batch:
     lengths = np.frombuffer(_LENGTHS.pack(len(block), payload_length), np.uint8)
     frames[:, layout.FRAME_LENGTHS_POSITION : layout.FRAME_LENGTHS_POSITION + _LENGTHS.size] = lengths
     body = frames.reshape(-1).data
-    ends = range(new_size, count * new_size + 1, new_size)
-    checksums = [frame_checksum(body, end - new_size, end) for end in ends]
-    frames[:, : layout.FRAME_ID_POSITION] = np.array(checksums, "<u8").view(np.uint8).reshape(count, -1)
+    fill_checksums(body, count)
     return batch_of(batch.origin_timestamp, count, body)
 
 
-def _extend_each(batch: Batch, block: bytes) -> Batch:
+def _extend_few(batch: Batch, block: bytes) -> Batch:
     """Messages of any form, one by one."""
     body = batch.body
     pieces: list[Buffer] = []
@@ -72,6 +75,51 @@ def _extend_each(batch: Batch, block: bytes) -> Batch:
         _LENGTHS.pack_into(covered, position, user_headers_length + len(block), payload_length)
         pieces += (xxh3(covered).to_bytes(layout.FRAME_ID_POSITION, "little"), covered)
     return batch_of(batch.origin_timestamp, batch.count, memoryview(b"".join(pieces)))
+
+
+def extend_many(batch: Batch, block: bytes) -> Batch:
+    """The same for many. Python cuts them apart and no more: a request may have hundreds of thousands."""
+    body, starts, count = bytes(batch.body), batch.frames.starts, batch.count
+    ends = np.append(starts[1:], len(body))
+    lengths = _fields(np.frombuffer(body, np.uint8), starts + layout.FRAME_LENGTHS_POSITION, 4).view("<u4").reshape(-1)
+    takes = lengths == 0
+    pieces = [body[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    known: dict[bytes, bool] = {}
+    with_headers = np.flatnonzero(~takes)
+    for number, length in zip(with_headers.tolist(), lengths[with_headers].tolist(), strict=True):
+        user_headers = pieces[number][-length:]
+        if user_headers not in known:
+            known[user_headers] = _takes_key(user_headers, block)
+        takes[number] = known[user_headers]
+    if takes.all():
+        joined = bytearray(block).join((*pieces, b""))
+    else:
+        joined = bytearray().join(
+            piece + block if takes_key else piece for piece, takes_key in zip(pieces, takes.tolist(), strict=True)
+        )
+    frames = np.frombuffer(joined, np.uint8)
+    added = takes * np.int64(len(block))
+    starts = starts + np.cumsum(added) - added
+    _set_fields(frames, starts + layout.FRAME_LENGTHS_POSITION, (lengths + added).astype("<u4"))
+    # A message that stays as it is keeps its checksum too, whatever it is.
+    untouched = starts[~takes]
+    checksums = _fields(frames, untouched, layout.FRAME_ID_POSITION)
+    fill_checksums(frames.data, count)
+    _set_fields(frames, untouched, checksums)
+    return batch_of(batch.origin_timestamp, count, frames.data)
+
+
+def _fields(body: NDArray[np.uint8], positions: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    """The bytes at these positions, a row for each."""
+    rows: NDArray[np.uint8] = body[positions[:, None] + np.arange(size)]
+    return rows
+
+
+def _set_fields(body: NDArray[np.uint8], positions: NDArray[np.int64], values: NDArray[Any]) -> None:
+    """Put values, a row or a number for each, at these positions."""
+    if len(positions):
+        rows = values.view(np.uint8).reshape(len(positions), -1)
+        body[positions[:, None] + np.arange(rows.shape[1])] = rows
 
 
 def _takes_key(user_headers: bytes, block: bytes) -> bool:
