@@ -130,6 +130,7 @@ def test_a_file_that_is_not_understood(unset: Cli, file: Path) -> None:
         result = unset(*arguments)
         assert result.code in (1, 2)
         assert "cannot be understood" in result.err
+        assert result.err.endswith("hint:  mend the file, or delete it to begin anew\n")
     assert unset("ping", "--url", "127.0.0.1:1").code == 3
 
 

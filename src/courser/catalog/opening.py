@@ -106,5 +106,6 @@ def _check_presence(file_system: FileSystem, data_directory: Path, directories: 
             directory,
             "there is data below streams, but no metadata that says what it is",
             "restore the metadata directory from a backup, or start once with "
-            "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data",
+            "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data; "
+            "if it is the directory of an Iggy server, choose another one: its files are not read",
         )

@@ -12,7 +12,14 @@ from courser.cli.naming import Place
 from courser.cli.server_options import ServerChoice, server_choice
 from courser.cli.terminal import ask_secret
 from courser.client.client import Client, connect
-from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Resolved, load_contexts, resolve_target
+from courser.client.contexts import (
+    CONTEXT_VARIABLE,
+    URL_VARIABLES,
+    Resolved,
+    contexts_path,
+    load_contexts,
+    resolve_target,
+)
 from courser.client.targets import with_options
 from courser.errors import CourserError, NotFound, TargetRefused
 from courser.model.identifiers import Identifier
@@ -68,6 +75,8 @@ def find_target(*, needs_login: bool = True) -> Resolved:
         resolved = resolve_target(choice.url, context=choice.context, options=login_options(choice))
     except TargetRefused as refusal:
         hint = "courser context show says where the address comes from"
+        if refusal.reason.startswith(str(contexts_path())):
+            hint = "mend the file, or delete it to begin anew"
         raise Failure(refusal.reason, hint, ExitCode.USAGE) from refusal
     target = resolved.target
     if needs_login and target.token is None and target.password is None:
