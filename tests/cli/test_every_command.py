@@ -258,3 +258,10 @@ def test_a_snapshot_is_a_zip_file(cli: Cli, tmp_path_factory: pytest.TempPathFac
     assert record == {"path": str(path), "size": path.stat().st_size}
     assert path.read_bytes()[:2] == b"PK"
     assert cli("snapshot", "--snapshot-types", "nonsense").code == 2
+
+
+def test_a_default_without_a_limit_is_no_number(cli: Cli) -> None:
+    defaults = {option["key"]: option["default"] for option in json.loads(cli("options", "-o", "json").out)}
+    assert (defaults["message_expiry"], defaults["max_topic_size"], defaults["segment_size"]) == (None, None, 2**30)
+    (line,) = [line for line in cli("options").out.splitlines() if line.startswith("message_expiry")]
+    assert line.split()[1:3] == ["no", "limit"]

@@ -12,12 +12,13 @@ from courser.cli.cells import size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
-from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list, emit_thing, plain
 from courser.cli.server_options import server_command
 from courser.client.connection import open_connection
 from courser.client.targets import Target
 from courser.errors import CourserError
 from courser.model.quantities import format_duration
+from courser.model.topic_options import NEVER
 
 _SNAPSHOT_COMPRESSIONS = ("stored", "deflated", "bzip2", "zstd", "lzma", "xz")
 _SNAPSHOT_KINDS = {
@@ -66,7 +67,11 @@ _STATS_FIELDS = (
     Field("group_count", "consumer groups"),
 )
 _PING_FIELDS = (Field("number", is_number=True), Field("milliseconds", is_number=True), Field("address"))
-_OPTION_FIELDS = (Field("key"), Field("default"), Field("description"))
+_OPTION_FIELDS = (
+    Field("key"),
+    Field("default", text=lambda value: "no limit" if value is None else plain(value)),
+    Field("description"),
+)
 _NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", is_number=True))
 
 
@@ -109,7 +114,8 @@ def stats_command(*, output: str) -> None:
 def options_command(*, scope: str, output: str) -> None:
     """List what can be set for a topic, a stream or a user, with the server's defaults."""
     options = ask_server(lambda client: client.describe_options(scope))
-    emit_list(_OPTION_FIELDS, map(asdict, options), output, empty=f"a {scope} has no options")
+    records = [{**asdict(option), "default": None if option.default == NEVER else option.default} for option in options]
+    emit_list(_OPTION_FIELDS, records, output, empty=f"a {scope} has no options")
 
 
 @server_command("cluster", "courser cluster", "courser cluster -o json")
