@@ -246,6 +246,29 @@ def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:
         walk.first_in_cells(b"1234567", 0, 2, 0, 0, 4096, -1)
 
 
+@pytest.mark.parametrize(
+    ("starts", "numbers"),
+    [
+        pytest.param((1000, 2000, 0), (0, 3, 0, 0, 100, -1), id="frames that fall"),
+        pytest.param((0, 2**63 - 1), (0, 2, 1, 0, 100, -1), id="a frame too far away"),
+        pytest.param((0, -1, 10), (0, 3, 0, 0, 100, -1), id="a frame before the first"),
+        pytest.param((), (0, 2**61, 0, 0, 4096, -1), id="more frames than can be"),
+        pytest.param((), (2**62, 5, 0, 0, 4096, -1), id="frames larger than can be"),
+        pytest.param((), (-100, 3, 0, 0, 100, -1000), id="frames of negative size"),
+        pytest.param((), (48, 2, 2**63 - 1, 0, 4096, 0), id="a position too far away"),
+        pytest.param((), (48, 2, 0, 2**63 - 1, 1, -1), id="an offset too far away"),
+        pytest.param((), (48, 2, 0, 0, 4096, -(2**63)), id="a cell too far away"),
+        pytest.param((), (48, 2, 0, 0, 2**40, -1), id="a cell larger than a segment"),
+    ],
+)
+def test_frames_and_cells_that_cannot_be_are_refused(
+    walk: ModuleType, starts: tuple[int, ...], numbers: tuple[int, ...]
+) -> None:
+    if walk is not frame_walk_pure:
+        with pytest.raises(ValueError, match="no such frames, or no such cells"):
+            walk.first_in_cells(np.array(starts, np.int64).tobytes(), *numbers)
+
+
 @pytest.mark.parametrize(("variable", "is_pure"), [({}, False), ({"COURSER_PURE": "1"}, True)])
 def test_the_environment_chooses(variable: dict[str, str], is_pure: bool) -> None:
     pytest.importorskip("courser.records._frame_walk")

@@ -131,3 +131,13 @@ def test_frames_are_cut_out_as_limits_say(
         return
     ends = [bound for bound in bounds[skip + 1 : there + 1] if bound - bounds[skip] <= size_max][:count]
     assert (start, end, chosen) == (bounds[skip], ends[-1] if ends else bounds[skip], len(ends))
+
+
+def test_payloads_that_are_no_list_are_refused(walk: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        walk.write_frames(None, None, bytes(48), memoryview(bytearray(48)))
+
+
+def test_a_skip_below_zero_skips_nothing(walk: ModuleType) -> None:
+    body = body_of([(b"abc", b""), (b"de", b"")])
+    assert walk.cut_frames(body, -(2**63), 1, 100) == walk.cut_frames(body, 0, 1, 100)

@@ -160,6 +160,12 @@ done:
     return result;
 }
 
+static int
+is_between(int64_t number, int64_t first, int64_t last)
+{
+    return first <= number && number <= last;
+}
+
 static PyObject *
 first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
@@ -182,12 +188,17 @@ first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
     PyObject *result = NULL;
     uint32_t *offsets = NULL, *positions;
     const char *const starts_at = starts.buf;
-    if (interval < 1 || count < 1 || (!frame_size && starts.len != count * 8)) {
-        PyErr_SetString(PyExc_ValueError, "no such frames, or no such cells");
-        goto done;
-    }
+    /* An index has 32 bits for each; nothing below leaves 64 bits then. */
+    const int is_in_range = is_between(interval, 1, INT32_MAX) &&
+                            is_between(count, 1, BATCH_SIZE_MAX / FRAME_HEADER_SIZE) &&
+                            is_between(frame_size, 0, BATCH_SIZE_MAX) && is_between(position, 0, UINT32_MAX) &&
+                            is_between(offset, 0, UINT32_MAX) && is_between(cell, -(int64_t)UINT32_MAX, UINT32_MAX);
+    if (!is_in_range || (!frame_size && starts.len != count * 8))
+        goto refuse;
     /* Frames that are the first in their cell: not more than frames, and not more than cells. */
     const int64_t last = frame_size ? (count - 1) * frame_size : (int64_t)load64(starts_at + 8 * (count - 1));
+    if (!is_between(last, 0, (int64_t)BATCH_SIZE_MAX * (BATCH_SIZE_MAX / FRAME_HEADER_SIZE)))
+        goto refuse;
     const int64_t cell_count = (position + last) / interval - position / interval + 1;
     const size_t room = (size_t)(cell_count < count ? cell_count : count);
     offsets = PyMem_Malloc(2 * room * sizeof *offsets);
@@ -199,8 +210,10 @@ first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
     Py_ssize_t found = 0;
     int64_t cell_end = (cell + 1) * interval;
     for (int64_t number = 0; number < count; number++) {
-        const int64_t start =
-            position + (frame_size ? number * frame_size : (int64_t)load64(starts_at + 8 * number));
+        const int64_t relative = frame_size ? number * frame_size : (int64_t)load64(starts_at + 8 * number);
+        if (!is_between(relative, 0, last))
+            goto refuse;
+        const int64_t start = position + relative;
         if (start < cell_end)
             continue;
         offsets[found] = (uint32_t)(offset + number);
@@ -211,6 +224,9 @@ first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
     }
     result = Py_BuildValue("y#y#L", (const char *)offsets, found * 4, (const char *)positions, found * 4,
                            (long long)cell);
+    goto done;
+refuse:
+    PyErr_SetString(PyExc_ValueError, "no such frames, or no such cells");
 done:
     PyMem_Free(offsets);
     PyBuffer_Release(&starts);

@@ -80,6 +80,10 @@ write_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_c
     if (!are_so_many(argument_count, 4, "write_frames(payloads, blocks, heads, into)"))
         return NULL;
     PyObject *const payloads = arguments[0], *const blocks = arguments[1];
+    if (!PyList_Check(payloads) || (blocks != Py_None && !PyList_Check(blocks))) {
+        PyErr_SetString(PyExc_TypeError, "payloads and blocks are lists");
+        return NULL;
+    }
     const Py_ssize_t count = PyList_Size(payloads);
     const Py_ssize_t block_count = blocks == Py_None ? count : PyList_Size(blocks);
     Py_buffer views[2];
@@ -139,7 +143,7 @@ cut_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_cou
         return NULL;
     const int64_t skip = numbers[0], count = numbers[1], size_max = numbers[2], size = body.len;
     const uint8_t *const frames = body.buf;
-    int64_t position = 0, start = 0, chosen = -skip;
+    int64_t position = 0, start = 0, chosen = skip > 0 ? -skip : 0;
     while (chosen < count && position <= size - FRAME_HEADER_SIZE) {
         const int64_t end = position + (int64_t)frame_size_of(load64(frames + position + LENGTHS_POSITION));
         if (end > size || (chosen >= 0 && end - start > size_max))

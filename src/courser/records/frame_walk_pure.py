@@ -269,7 +269,7 @@ def cut_frames(body: Buffer, skip: int, count: int, size_max: int) -> tuple[int,
     """
     unpack, last_start, body_size = _unpack_leading_lengths, len(body) - layout.FRAME_HEADER_SIZE, len(body)
     position = start = 0
-    chosen = -skip
+    chosen = -max(skip, 0)
     while chosen < count and position <= last_start:
         user_headers_length, payload_length = unpack(body, position)
         end = position + layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
