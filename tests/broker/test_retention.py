@@ -276,6 +276,49 @@ async def test_the_cleaner_runs_at_its_interval(tmp_path: Path) -> None:
         cleaner.cancel()
 
 
+@pytest.mark.parametrize("ends_by", ["cleaning", "the end of the cleaner"])
+async def test_far_beyond_the_limit_a_send_waits_for_the_cleaner(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, ends_by: str
+) -> None:
+    """A disk that deletes more slowly than producers send would fill up."""
+    await add_topic(scene, max_topic_size=16 * MIB)
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+    seal = Partition.seal
+
+    async def slow_seal(partition: Partition) -> None:
+        begun.set()
+        await may_go_on.wait()
+        await seal(partition)
+
+    monkeypatch.setattr(Partition, "seal", slow_seal)
+    cleaner = asyncio.ensure_future(scene.broker.retention.run())
+    await asyncio.sleep(0)
+    for _ in range(2):
+        await send(scene, "x" * 9 * MIB)
+    async with asyncio.timeout(30):
+        await begun.wait()
+    assert open_topic(scene).size < 20 * MIB, "a little more than the limit is taken without a wait"
+    await send(scene, "x" * 9 * MIB)
+    waiting = asyncio.ensure_future(send(scene, "x" * 9 * MIB))
+    await asyncio.wait((waiting,), timeout=0.05)
+    assert not waiting.done()
+    if ends_by == "cleaning":
+        may_go_on.set()
+    else:
+        cleaner.cancel()
+    async with asyncio.timeout(30):
+        assert (await waiting).base_offset == 3
+    cleaner.cancel()
+    if ends_by == "cleaning":
+        assert log_of(scene).start_offset == 2, "room was made first"
+
+
+async def test_without_a_cleaner_no_send_waits_for_it(scene: Scene) -> None:
+    await add_topic(scene, max_topic_size=16 * MIB)
+    for number in range(4):
+        assert (await send(scene, "x" * 9 * MIB)).base_offset == number
+
+
 async def test_what_expired_before_a_restart_goes_after_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:
         await add_topic(scene, message_expiry=HOUR)

@@ -3,6 +3,7 @@
 On the path of every send: dictionary look-ups, one append, nothing else.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import xxhash
@@ -16,13 +17,20 @@ from courser.model.messaging import ByKey, Partitioning, ToPartition
 
 _LIMIT_SHARE = 64
 """A topic at its limit is measured again after this share of it: the sum over all partitions is not for every send."""
+_EXCESS_SHARE = 4
+"""By this share a topic may pass its limit before sends wait for what is deleted: a slow disk is not to be overrun."""
 
 
 class Sends:
     """Appends what clients send."""
 
-    def __init__(self, *, delete_oldest_segments: bool, on_limit: Callable[[OpenTopic], None]) -> None:
-        """``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go."""
+    def __init__(
+        self, *, delete_oldest_segments: bool, on_limit: Callable[[OpenTopic], asyncio.Future[None] | None]
+    ) -> None:
+        """``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go.
+
+        It gives what is done when they went.
+        """
         self._delete_oldest_segments = delete_oldest_segments
         self._on_limit = on_limit
 
@@ -58,7 +66,9 @@ class Sends:
         if type(partitioning) is ByKey:
             batches = [with_key(batch, partitioning.key) for batch in batches]
         if topic.size_limit is not None:
-            self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
+            cleaning = self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
+            if cleaning is not None:
+                await asyncio.wait((cleaning,))
         try:
             first = await partition.append(batches[0])
             for batch in batches[1:]:
@@ -71,18 +81,23 @@ class Sends:
             raise
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
-    def take_room(self, topic: OpenTopic, limit: int, size: int) -> None:
-        """Count bytes against the limit of a topic. Raises 3009 if they do not fit and nothing may be deleted."""
+    def take_room(self, topic: OpenTopic, limit: int, size: int) -> asyncio.Future[None] | None:
+        """Count bytes against the limit of a topic. Raises 3009 if they do not fit and nothing may be deleted.
+
+        Returns what should be waited for first, if the topic is far beyond its limit.
+        """
         if topic.room < size:
             topic.room = max(limit - topic.size, 0)
         if topic.room >= size:
             topic.room -= size
         elif self._delete_oldest_segments:
             topic.room = limit // _LIMIT_SHARE
-            self._on_limit(topic)
+            cleaning = self._on_limit(topic)
+            return cleaning if topic.size - limit > limit // _EXCESS_SHARE else None
         else:
             reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
             raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
+        return None
 
 
 def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:

@@ -130,6 +130,13 @@ class RetentionCounters:
     size: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
 
 
+class _Urgent(NamedTuple):
+    """A topic that cannot wait for the next run."""
+
+    topic: OpenTopic
+    looked_at: asyncio.Future[None]
+
+
 class Retention:
     """Deletes old segments. ``run`` is the cleaner; the rest may be called at any time."""
 
@@ -137,29 +144,46 @@ class Retention:
         self._registry = registry
         self._settings = settings
         self._clock = clock
-        self._urgent: dict[tuple[int, int], OpenTopic] = {}
+        self._urgent: dict[tuple[int, int], _Urgent] = {}
+        self._is_running = False
         self._wake: asyncio.Event = asyncio.Event()
         self.counters = RetentionCounters()
 
-    def hurry(self, topic: OpenTopic) -> None:
-        """A topic is at its limit: look at it now, not at the next run."""
-        if self._settings.cleaner_enabled:
-            self._urgent[topic.stream_id, topic.topic_id] = topic
+    def hurry(self, topic: OpenTopic) -> asyncio.Future[None] | None:
+        """A topic is at its limit: look at it now, not at the next run. Done then; None if nobody cleans."""
+        if not self._is_running:
+            return None
+        key = topic.stream_id, topic.topic_id
+        if key not in self._urgent:
+            self._urgent[key] = _Urgent(topic, asyncio.get_running_loop().create_future())
             self._wake.set()
+        return self._urgent[key].looked_at
 
     async def run(self) -> None:
         """Clean for ever: all topics at each interval, and topics that hurry in between."""
         loop = asyncio.get_running_loop()
         interval = self._settings.cleaner_interval / 1_000_000
         due = loop.time() + interval
-        while True:
-            await self._sleep_until(due)
-            urgent, self._urgent = self._urgent, {}
-            for topic in urgent.values():
-                await self.clean(topic)
-            if loop.time() >= due:
-                await self.clean_all()
-                due = loop.time() + interval
+        self._is_running = True
+        try:
+            while True:
+                await self._sleep_until(due)
+                while self._urgent:
+                    await self._clean_urgent(self._urgent.pop(next(iter(self._urgent))))
+                if loop.time() >= due:
+                    await self.clean_all()
+                    due = loop.time() + interval
+        finally:
+            # Nobody waits for a cleaner that is gone.
+            self._is_running = False
+            while self._urgent:
+                self._urgent.popitem()[1].looked_at.set_result(None)
+
+    async def _clean_urgent(self, urgent: _Urgent) -> None:
+        try:
+            await self.clean(urgent.topic)
+        finally:
+            urgent.looked_at.set_result(None)
 
     async def _sleep_until(self, due: float) -> None:
         timeout = max(due - asyncio.get_running_loop().time(), 0)
