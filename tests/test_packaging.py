@@ -314,7 +314,7 @@ def test_without_a_password_the_first_start_says_what_is_missing(
         timeout=120,
         check=False,
     )
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "COURSER_ROOT_PASSWORD" in result.stderr
 
 

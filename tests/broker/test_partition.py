@@ -395,6 +395,21 @@ async def test_a_purge_lets_sends_wait_and_numbering_goes_on(disk: GatedFileSyst
         assert partition.log.offsets.get(ONE) is None
 
 
+async def test_automatic_commits_that_waited_for_a_purge_do_not_move_back(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        for number in range(3):
+            await send(partition, str(number))
+        purge = asyncio.create_task(partition.purge())
+        await asyncio.sleep(0)
+        await asyncio.gather(*(partition.store_offset(ONE, offset, only_forward=True) for offset in (2, 1)))
+        await purge
+        assert partition.log.offsets.get(ONE) == 2
+        await partition.store_offset(ONE, 0)
+        assert partition.log.offsets.get(ONE) == 0, "whoever asks for it goes back"
+
+
 async def test_a_send_that_waited_for_its_offsets_does_not_get_into_a_purge(
     disk: GatedFileSystem, pool: Executor
 ) -> None:

@@ -1,6 +1,7 @@
 """Sending and polling: where messages go, where polls begin, what they give."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.message_keys import KEY_HEADER
+from courser.broker import producing
+from courser.broker.message_keys import KEY_HEADER, with_key
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
@@ -16,7 +18,7 @@ from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
-from courser.records.batch import NewMessage, build_batch
+from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.read_result import ReadBuffer, ReadResult
 from tests.handlers.messaging import (
@@ -69,6 +71,23 @@ async def test_a_key_is_kept_as_a_header(scene: Scene) -> None:
     for message, text in zip(messages, (b"one", b"two"), strict=True):
         [header] = iterate_user_headers(message.user_headers)
         assert (message.payload, header.key, header.value) == (text, KEY_HEADER, b"customer 7")
+
+
+@pytest.mark.parametrize(("count", "is_elsewhere"), [(1000, False), (1001, True)])
+async def test_many_messages_get_their_key_without_holding_others_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, count: int, is_elsewhere: bool
+) -> None:
+    await add_topic(scene)
+    threads: list[int] = []
+
+    def noted(batch: Batch, key: bytes) -> Batch:
+        threads.append(threading.get_ident())
+        return with_key(batch, key)
+
+    monkeypatch.setattr(producing, "with_key", noted)
+    await send(scene, *("x" for _ in range(count)), to=ByKey(b"key"))
+    assert (threads != [threading.get_ident()]) is is_elsewhere
+    assert open_topic(scene).message_count == count
 
 
 async def test_without_partitions_nothing_can_be_sent_or_polled(scene: Scene) -> None:

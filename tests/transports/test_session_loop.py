@@ -296,6 +296,18 @@ async def test_a_busy_session_that_the_server_ends_gets_its_answer_first() -> No
     assert peer.wire.is_closed
 
 
+async def test_a_session_that_the_server_ends_while_its_answer_is_unread_is_closed_behind_it() -> None:
+    peer = Peer()
+    peer.wire.is_stuck = True
+    peer.receive(frame(b"one"))
+    peer.session.end(GONE)
+    peer.wire.is_stuck = False
+    peer.loop.sent()
+    await settle()
+    assert peer.wire.sent == b"<one>"
+    assert peer.wire.is_closed
+
+
 async def test_what_was_begun_is_finished_though_the_client_is_gone() -> None:
     peer = Peer()
     peer.receive(frame(b"wait"))

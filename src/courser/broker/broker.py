@@ -79,7 +79,7 @@ class Broker:
         passwords = PasswordPool(Passwords(), pool)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
-        self.sends = Sends(delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
+        self.sends = Sends(pool, delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
         self.staging = Staging(
             data.file_system,
             data.path,

@@ -220,7 +220,9 @@ class Polls:
         partition_id = partition.log.identity.partition_id
         if command.auto_commit and result.message_count:
             self._check_commit(session, topic, command.consumer, partition_id)
-            await commit_forward(partition, key, result.next_offset - 1, persisted=topic.persists_offsets)
+            await partition.store_offset(
+                key, result.next_offset - 1, persisted=topic.persists_offsets, only_forward=True
+            )
         return Polled(partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
 
     def _check_commit(self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int) -> None:
@@ -354,10 +356,3 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
     if kind is _LAST:
         return log.offset_of_last(command.count)
     return None
-
-
-async def commit_forward(partition: Partition, key: ConsumerKey, offset: int, *, persisted: bool) -> None:
-    """Store how far a poll got. It never moves back."""
-    stored = partition.log.offsets.get(key)
-    if stored is None or stored < offset:
-        await partition.store_offset(key, offset, persisted=persisted)

@@ -320,9 +320,17 @@ class Partition:
 
     # --- stored offsets ---
 
-    async def store_offset(self, key: ConsumerKey, offset: int, *, persisted: bool = False) -> None:
-        """Remember how far a consumer got: written on return, and synced if it moves back or ``persisted`` asks."""
+    async def store_offset(
+        self, key: ConsumerKey, offset: int, *, persisted: bool = False, only_forward: bool = False
+    ) -> None:
+        """Remember how far a consumer got: written on return, and synced if it moves back or ``persisted`` asks.
+
+        ``only_forward``: nothing is done if it got there, or further, before.
+        """
         await self._wait_for_writes()
+        # Behind the wait: others that wait too may be further.
+        if only_forward and (stored := self.log.offsets.get(key)) is not None and stored >= offset:
+            return
         if self.log.store_offset(key, offset) or persisted:
             await self.sync()
         elif self.log.offsets.is_wasteful:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from courser.cli.cells import harmless
-from courser.cli.failures import Failure
+from courser.cli.failures import ExitCode, Failure
 from courser.errors import ConfigurationRefused
 
 config_option = click.option(
@@ -37,9 +37,9 @@ set_option = click.option(
 )
 
 
-def refused(refusal: ConfigurationRefused) -> Failure:
-    """Every problem on a line of its own."""
+def refused(refusal: ConfigurationRefused, code: ExitCode = ExitCode.FAILED) -> Failure:
+    """Every problem on a line of its own. ``code`` is for values; a file that cannot be read may be there later."""
     problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
     if isinstance(refusal.__cause__, OSError):
         return Failure(problems, "courser config example production prints a file to begin with")
-    return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them")
+    return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them", code)

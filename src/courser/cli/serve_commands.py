@@ -36,7 +36,7 @@ _DEV_LOG_LEVELS = "warn,courser.server.starting=error"
     "  courser serve\n"
     "  courser serve --config server.toml\n"
     "  courser serve --set tcp.address=127.0.0.1:0 --set system.path=data\n\n"
-    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage.",
+    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration.",
 )
 @config_option
 @set_option
@@ -62,7 +62,7 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     epilog="\b\nExamples:\n"
     "  courser dev\n"
     "  courser dev --data /tmp/try --port 0\n\n"
-    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage.",
+    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration.",
 )
 @click.option(
     "--data",
@@ -148,7 +148,8 @@ def _run(
     try:
         is_clean = serve(wishes, announce=announce, stream=sys.stderr, on_ready=on_ready)
     except ConfigurationRefused as refusal:
-        raise refused(refusal) from refusal
+        # Not the code of other failures: those who start a server again and again need not try.
+        raise refused(refusal, ExitCode.USAGE) from refusal
     except StartRefused as refusal:
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:

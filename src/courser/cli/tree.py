@@ -15,7 +15,7 @@ _EXIT_CODES = """\b
 Exit codes:
   0    done
   1    failed: the last line on stderr says what to try
-  2    wrong usage; damage found (inspect verify, audit)
+  2    wrong usage or configuration; damage found (inspect verify, audit)
   3    cannot connect to the server
   4    login refused, or not allowed
   5    not found

@@ -372,6 +372,9 @@ class SessionLoop:
             if farewell:
                 self._link.send((farewell,))
             self._link.close()
+        elif self.unsent_since is not None:
+            # The last answer is on its way, and nothing comes after it.
+            self._link.close()
         elif self.session.waiting is not None:
             # Nothing is lost with a long poll, and a server that stops would wait for it.
             self.session.waiting.cancel()
