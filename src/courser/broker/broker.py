@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from courser.broker.catalog_service import CatalogService
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
+from courser.broker.disk_pool import DiskPool
 from courser.broker.group_offsets import forget_unknown_groups
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
@@ -59,7 +60,7 @@ class Broker:
         self,
         data: DataDirectory,
         settings: BrokerSettings,
-        pool: ThreadPoolExecutor,
+        pool: Executor,
         opened: OpenedCatalog,
         draw: Callable[[int], bytes],
     ) -> None:
@@ -127,7 +128,7 @@ class Broker:
             StorageFailure: the disk cannot be read or written. The next start begins anew.
         """
         loop = asyncio.get_running_loop()
-        pool = ThreadPoolExecutor(settings.disk_thread_count, thread_name_prefix="disk")
+        pool = DiskPool(settings.disk_thread_count)
         try:
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
             log_catalog(opened)
