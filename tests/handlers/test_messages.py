@@ -11,9 +11,10 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker import producing
 from courser.broker.message_keys import KEY_HEADER, with_key
+from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
-from courser.errors import ErrorCode, PartitionReadOnly
+from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.model.identifiers import Consumer
@@ -156,6 +157,21 @@ async def test_an_acknowledged_send_of_a_persisted_topic_is_synced(scene: Scene)
     assert log.marks.synced.offset == log.next_offset == 20
     # Sends that come together share a sync.
     assert partition_of(scene).sync_count < 20
+
+
+async def test_a_send_that_waits_for_its_sync_is_known_at_once_and_fails_with_its_partition(tmp_path: Path) -> None:
+    async with opened(tmp_path, is_clean=False) as scene:
+        await add_topic(scene, durability="persisted", partition_count=2)
+        begun = scene.dispatcher.begin(scene.root, send_command("kept", to=1))
+        assert isinstance(begun, Pending)
+        assert not begun.done.done()
+        assert await begun == r.Sent(0, 0, 1, 0)
+        begun = scene.dispatcher.begin(scene.root, send_command("lost", to=1))
+        assert isinstance(begun, Pending)
+        partition_of(scene, 1).mark_deleted()
+        with pytest.raises(CommandRejected, match="deleted meanwhile") as refused:
+            await begun
+        assert refused.value.code is ErrorCode.PARTITION_NOT_FOUND
 
 
 async def test_a_topic_at_its_limit_refuses_sends_if_nothing_may_be_deleted(tmp_path: Path) -> None:

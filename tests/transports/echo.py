@@ -1,13 +1,14 @@
 """A protocol just large enough to drive the session loop: a length byte pair, a verb, some text."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.errors import CourserError
 from courser.model.buffers import Buffer
@@ -123,6 +124,10 @@ class SlowWork(Executor):
             future.set_result(run())
 
 
+def _explain(error: BaseException) -> Exception:
+    return CourserError(f"explained: {error}")
+
+
 class Peer:
     """A client and the loop that serves it."""
 
@@ -137,7 +142,7 @@ class Peer:
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 0
         services = Services(
-            begin=self._dispatch,
+            begin=self._begin,
             choose_codec=self._choose,
             reply_sent=self._count_sent,
             clock=self.clock,
@@ -153,6 +158,14 @@ class Peer:
     def _count_sent(self, session: Session) -> None:
         assert session is self.session
         self.replies_sent += 1
+
+    def _begin(self, session: Session, command: Command) -> Coroutine[Any, Any, Reply | None] | Pending:
+        assert isinstance(command, Say)
+        if command.text.startswith(b"pend") or command.text.endswith(b" pend"):
+            self.seen.append(command.text)
+            self.gate = asyncio.get_running_loop().create_future()
+            return Pending(self.gate, Said(command.text), _explain)
+        return self._dispatch(session, command)
 
     async def _dispatch(self, session: Session, command: Command) -> Reply | None:
         assert isinstance(command, Say)

@@ -49,6 +49,53 @@ async def test_a_request_that_waits_holds_the_ones_behind_it() -> None:
     assert peer.wire.sent == b"<wait><next>"
 
 
+async def test_a_reply_that_is_known_is_given_when_what_it_waits_for_is_done() -> None:
+    peer = Peer()
+    peer.receive(frame(b"pend") + frame(b"next"))
+    await settle()
+    assert peer.wire.sent == b""
+    assert peer.seen == [b"pend"]
+    assert peer.gate is not None
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.wire.sent == b"<pend><next>"
+
+
+async def test_what_a_known_reply_waits_for_may_fail() -> None:
+    peer = Peer()
+    peer.receive(frame(b"pend") + frame(b"next"))
+    assert peer.gate is not None
+    peer.gate.set_exception(OSError("no disk"))
+    await settle()
+    assert peer.wire.sent == b"failed: explained: no disk<next>"
+
+
+async def test_a_known_reply_to_a_client_that_is_gone_is_dropped() -> None:
+    peer = Peer()
+    peer.receive(frame(b"pend") + frame(b"next"))
+    peer.loop.lost()
+    peer.wire.is_closed = True
+    assert peer.gate is not None
+    peer.gate.set_result(None)
+    await settle()
+    assert peer.replies_sent == 1
+    assert peer.seen == [b"pend"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_known_reply_may_come_of_a_request_that_takes_long_to_decode(fails: bool) -> None:
+    peer = Peer()
+    text = b"slow" + b"x" * QUICK_SIZE_MAX + b" pend"
+    peer.receive(frame(text))
+    await settle()
+    peer.slow_work.work()
+    await settle()
+    assert peer.gate is not None
+    peer.gate.set_exception(OSError("no disk")) if fails else peer.gate.set_result(None)
+    await settle()
+    assert peer.wire.sent == (b"failed: explained: no disk" if fails else b"<" + text + b">")
+
+
 async def test_the_memory_of_a_request_is_untouched_while_it_waits() -> None:
     peer = Peer()
     peer.receive(frame(b"wait" + b"x" * 1000))

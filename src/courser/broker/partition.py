@@ -41,7 +41,7 @@ with the kernel; a start after a kill has to read what was sent meanwhile, and n
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
 
-_WRITTEN = Durability.WRITTEN
+_WRITTEN, _SYNCED = Durability.WRITTEN, Durability.SYNCED
 Found = TypeVar("Found")
 
 
@@ -102,6 +102,24 @@ class Partition:
         self._note_written(log)
         return appended
 
+    def append_for_sync(self, batch: Batch) -> tuple[Appended, asyncio.Future[None]] | None:
+        """``append`` at `synced` where nothing but the sync has to be waited for, as is usual. None: nothing was done.
+
+        The future is done when the messages may be acknowledged. Raises as ``append`` does.
+        """
+        log = self.log
+        if self._hold is not None or self._is_behind or log.settings.durability.level is not _SYNCED:
+            return None
+        appended = log.append(batch)
+        self._note_written(log)
+        return appended, self._wait_for_sync(log)
+
+    def _wait_for_sync(self, log: PartitionLog) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._acknowledgements.wait(log.marks.written, waiter)
+        self._syncs.wake()
+        return waiter
+
     async def append(
         self,
         batch: Batch,
@@ -134,10 +152,7 @@ class Partition:
             if self._acknowledgements.admits(marks.written, marks.synced, now):
                 self._wake_due_sync(now)
                 return appended
-        waiter = asyncio.get_running_loop().create_future()
-        self._acknowledgements.wait(marks.written, waiter)
-        self._syncs.wake()
-        await waiter
+        await self._wait_for_sync(log)
         return appended
 
     def _note_written(self, log: PartitionLog) -> None:

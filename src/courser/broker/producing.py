@@ -6,13 +6,16 @@ On the path of every send: dictionary look-ups, one append, nothing else.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
 import xxhash
 
 from courser.api.commands import SendMessages
 from courser.api.replies import Sent
 from courser.broker.message_keys import with_key
+from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic
+from courser.broker.pending import Pending
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
@@ -43,8 +46,8 @@ class Sends:
         self._delete_oldest_segments = delete_oldest_segments
         self._on_limit = on_limit
 
-    def append_at_once(self, topic: OpenTopic, command: SendMessages) -> Sent | None:
-        """``append`` of one batch where nothing has to be waited for, as is usual. None: nothing was done.
+    def append_at_once(self, topic: OpenTopic, command: SendMessages) -> Sent | Pending | None:
+        """``append`` of one batch where nothing has to be waited for but a sync, as is usual. None: nothing was done.
 
         Raises:
             CommandRejected, DiskFull, StorageFailure: as ``append`` does.
@@ -53,12 +56,20 @@ class Sends:
         if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
             return None
         partition_id = partitioning.partition_id
+        partition = topic.partition(partition_id)
         try:
-            appended = topic.partition(partition_id).append_at_once(batches[0])
+            appended = partition.append_at_once(batches[0])
+            if appended is not None:
+                return Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+            waiting = partition.append_for_sync(batches[0])
         except PartitionReadOnly:
             # Why, ``append`` says.
             return None
-        return None if appended is None else Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+        if waiting is None:
+            return None
+        appended, synced = waiting
+        sent = Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+        return Pending(synced, sent, partial(_explain, partition))
 
     async def append(self, topic: OpenTopic, command: SendMessages) -> Sent:
         """Append all batches of a command to one partition, in order. Returns when they may be acknowledged.
@@ -83,11 +94,8 @@ class Sends:
             for batch in batches[1:]:
                 # For the client they are one batch: they have one time.
                 await partition.append(batch, timestamp=first.timestamp)
-        except PartitionReadOnly:
-            if partition.is_deleted:
-                reason = f"partition {partition_id} was deleted meanwhile"
-                raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason) from None
-            raise
+        except PartitionReadOnly as error:
+            raise _explain(partition, error) from None
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
     async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
@@ -115,6 +123,15 @@ class Sends:
             reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
             raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
         return None
+
+
+def _explain(partition: Partition, error: BaseException) -> Exception:
+    """What a client is told of a send that was not acknowledged."""
+    assert isinstance(error, Exception)
+    if isinstance(error, PartitionReadOnly) and partition.is_deleted:
+        reason = f"partition {partition.log.identity.partition_id} was deleted meanwhile"
+        return CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
+    return error
 
 
 def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:

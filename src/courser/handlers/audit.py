@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from courser.api import commands as c
 from courser.api.replies import Reply
 from courser.broker.broker import Broker
+from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.errors import CourserError
 
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 _refusals = logging.getLogger(f"{__name__}.refused")
 """What was refused, and changed nothing. Strangers can make it say something at any rate: a server limits its lines."""
 
-Answer: TypeAlias = Coroutine[Any, Any, Reply | None]
+Answer: TypeAlias = Coroutine[Any, Any, Reply | None] | Pending
 # The key of a table of handlers says which command each gets: a relation that a type cannot express.
 Handler: TypeAlias = Callable[[Broker, Session, Any], Answer | Reply]
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
@@ -62,8 +63,8 @@ class Link(Protocol):
 class Services:
     """What all connections share."""
 
-    begin: Callable[[Session, Command], Coroutine[Any, Any, Reply | None] | Reply]
-    """Begins to carry out a command: gives the reply, or the coroutine that it comes from."""
+    begin: Callable[[Session, Command], Coroutine[Any, Any, Reply | None] | Pending | Reply]
+    """Begins to carry out a command: gives the reply, now or later, or the coroutine that it comes from."""
     choose_codec: Callable[[memoryview], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
     reply_sent: Callable[[Session], None]
@@ -231,6 +232,9 @@ class SessionLoop:
             begun: Any = begin(session, command)
             if type(begun) is CoroutineType:
                 rest = rest_of(begun, begun.send(None))
+            elif type(begun) is Pending:
+                begun.done.add_done_callback(partial(self._answer_pending, codec, incoming, begun))
+                return
             else:
                 reply = begun
         except StopIteration as stop:
@@ -244,6 +248,16 @@ class SessionLoop:
             self._answer_later(codec, incoming, _ready(reply))
         else:
             self._send(incoming, self._encode(codec, incoming, reply))
+
+    def _answer_pending(self, codec: Codec, incoming: Incoming, pending: Pending, _: "asyncio.Future[None]") -> None:
+        """What is left of a request whose reply was known. Its memory is not needed any more."""
+        try:
+            buffers = self._encode(codec, incoming, pending.result())
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
+        self._send(incoming, buffers)
+        if not self._is_busy:
+            self._advance()
 
     def _answer_later(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._wait_for(codec, incoming, reply))
