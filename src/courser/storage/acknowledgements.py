@@ -56,9 +56,10 @@ class Acknowledgements(Generic[Waiter]):
         """Take out the sends that may be acknowledged now, oldest first."""
         if self._syncing_to is not None and synced.offset >= self._syncing_to.offset:
             self._syncing_since = self._syncing_to = None
-        released = []
-        while self._waiting and self._may_release(self._waiting[0][0], synced, now):
-            released.append(self._waiting.popleft()[1])
+        released, waiting, synced_offset = [], self._waiting, synced[0]
+        # What is synced needs no further look: most come here many at a time.
+        while waiting and (waiting[0][0][0] <= synced_offset or self._may_release(waiting[0][0], synced, now)):
+            released.append(waiting.popleft()[1])
         return released
 
     def _may_release(self, mark: Mark, synced: Mark, now: int) -> bool:
