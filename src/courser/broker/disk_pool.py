@@ -5,10 +5,10 @@ with a lock and a condition in it; ``start`` hands over a function and a callbac
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from queue import SimpleQueue
 from typing import ParamSpec, TypeAlias, TypeVar
 
 _Parameters = ParamSpec("_Parameters")
@@ -16,26 +16,54 @@ _Result = TypeVar("_Result")
 
 Run: TypeAlias = Callable[[], object]
 Back: TypeAlias = Callable[[BaseException | None], object]
+Item: TypeAlias = tuple[Run, Back]
+
+
+class _Worker:
+    """One thread, and what it is to do next."""
+
+    __slots__ = ("item", "thread", "wake")
+
+    def __init__(self) -> None:
+        self.item: Item | None = None
+        self.wake = threading.Lock()
+        """Free when there is an item."""
+        self.wake.acquire()
+        self.thread: threading.Thread
+
+    def hand(self, item: "Item | None") -> None:
+        """None ends it."""
+        self.item = item
+        self.wake.release()
 
 
 class DiskPool(Executor):
-    """So many threads, all begun at once: to begin one costs as much as five sends. ``shutdown`` lets them finish."""
+    """So many threads, all begun at once: to begin one costs as much as five sends. ``shutdown`` lets them finish.
+
+    The one that was busy last gets the next work: its memory is still in the processor's caches.
+    """
 
     def __init__(self, thread_count: int, name: str = "disk") -> None:
-        self._work: SimpleQueue[tuple[Run, Back] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._backlog: deque[Item] = deque()
+        """Work for which no thread was idle."""
         self._is_shut = False
-        self._threads = [
-            threading.Thread(target=_serve, args=(self._work,), name=f"{name}_{number}", daemon=True)
-            for number in range(thread_count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._workers = [_Worker() for _ in range(thread_count)]
+        for number, worker in enumerate(self._workers):
+            worker.thread = threading.Thread(target=self._serve, args=(worker,), name=f"{name}_{number}", daemon=True)
+            worker.thread.start()
 
     def start(self, run: Run, back: Back) -> None:
         """Have ``run`` called on a thread, and then ``back`` on the same one, with what ``run`` raised or None."""
-        if self._is_shut:
-            raise RuntimeError("the pool was shut down")
-        self._work.put((run, back))
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("the pool was shut down")
+            if not self._idle:
+                self._backlog.append((run, back))
+                return
+            worker = self._idle.pop()
+        worker.hand((run, back))
 
     def submit(
         self, run: Callable[_Parameters, _Result], /, *arguments: _Parameters.args, **options: _Parameters.kwargs
@@ -56,25 +84,36 @@ class DiskPool(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- no queue is long
         """Take nothing more; with ``wait``, return when everything is done."""
-        if not self._is_shut:
+        with self._lock:
             self._is_shut = True
-            for _ in self._threads:
-                self._work.put(None)
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.hand(None)
         if wait:
-            for thread in self._threads:
-                thread.join()
+            for worker in self._workers:
+                worker.thread.join()
 
+    def _serve(self, worker: _Worker) -> None:
+        while (item := self._next(worker)) is not None:
+            run, back = item
+            try:
+                run()
+            except BaseException as error:  # noqa: BLE001 -- not ours: whoever handed it over hears of it
+                back(error)
+            else:
+                back(None)
+            del item, run, back
 
-def _serve(work: "SimpleQueue[tuple[Run, Back] | None]") -> None:
-    while (item := work.get()) is not None:
-        run, back = item
-        try:
-            run()
-        except BaseException as error:  # noqa: BLE001 -- not ours: whoever handed it over hears of it
-            back(error)
-        else:
-            back(None)
-        del item, run, back
+    def _next(self, worker: _Worker) -> Item | None:
+        with self._lock:
+            if self._backlog:
+                return self._backlog.popleft()
+            if self._is_shut:
+                return None
+            self._idle.append(worker)
+        worker.wake.acquire()
+        item, worker.item = worker.item, None
+        return item
 
 
 def start(pool: Executor, run: Run, back: Back) -> None:

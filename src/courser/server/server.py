@@ -41,8 +41,9 @@ _log = logging.getLogger(__name__)
 
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
 """More containers made than freed before the young ones are looked at: 700, as usual, costs a send some percent."""
-_SWITCH_INTERVAL = 0.001
-"""Seconds that a thread which converts messages may keep the event loop waiting at a time."""
+_SWITCH_INTERVAL = 0.000_03
+"""Seconds that one thread keeps another waiting for the interpreter. A sync has to begin while the event loop answers
+the sends of the one before; and a thread that converts messages must not hold the event loop up."""
 _NODE_NAME = "iggy-node"
 """What clients see of the original too."""
 
