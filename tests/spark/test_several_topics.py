@@ -224,7 +224,7 @@ def test_a_topic_that_is_left_out_is_refused_or_given_up(
     careless = reader_of(known, monkeypatch, failOnDataLoss="false")
     assert tasks_of(careless, start, end) == [("orders", 5, 9)]
     assert careless.latestOffset(end, LIMIT) == reached(orders=20)
-    assert expected in caplog.text
+    assert any(expected in message for message in caplog.messages)
 
 
 def test_a_topic_that_was_created_again_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

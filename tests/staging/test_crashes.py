@@ -12,12 +12,14 @@ import random
 import threading
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker import staging
+from courser.broker.publishing import Publishing
 from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ToPartition
@@ -345,20 +347,28 @@ async def test_a_stop_settles_what_was_answered() -> None:
 # --- what else may happen between the answer and the end ---
 
 
-async def purge_right_behind_the_answer(life: Life) -> None:
+async def not_yet(*_: object) -> None:
+    return
+
+
+async def purge_right_behind_the_answer(life: Life, *, is_slow: bool) -> None:
+    """``is_slow``: what follows the answer in the background has not begun."""
     await life.begin()
-    await life.work(to_the_end=False)
-    await life.server.ask(c.PurgeTopic("s", "t"))
+    held = mock.patch.object(Publishing, "_settle_quietly", not_yet) if is_slow else contextlib.nullcontext()
+    with held:
+        await life.work(to_the_end=False)
+        await life.server.ask(c.PurgeTopic("s", "t"))
     assert await life.seen() == Counter()
     await life.server.restart(with_power_cut=True)
     assert await life.seen() == Counter(), "messages that were purged are back"
     life.server.broker.pool.shutdown()
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("level", ["replicated", "persisted"])
-async def test_a_purge_takes_what_was_published_before_it_for_good(level: str, seed: int) -> None:
+async def test_a_purge_takes_what_was_published_before_it_for_good(level: str, is_slow: bool, seed: int) -> None:
     for number in range(10):
-        await purge_right_behind_the_answer(Life(seed + number, level=level))
+        await purge_right_behind_the_answer(Life(seed + number, level=level), is_slow=is_slow)
 
 
 async def forget_what_cannot_be_synced(life: Life) -> None:

@@ -82,7 +82,7 @@ async def test_a_synced_topic_that_does_not_show_what_was_answered_is_noticed() 
 
 async def test_a_purge_that_does_not_wait_for_the_end_is_undone_by_a_power_cut() -> None:
     with mock.patch.object(Publishing, "settle", nothing), pytest.raises(NOTICED):
-        await purge_right_behind_the_answer(Life(1, level="replicated"))
+        await purge_right_behind_the_answer(Life(1, level="replicated"), is_slow=True)
 
 
 async def test_a_sink_that_is_forgotten_too_early_takes_its_messages_along() -> None:

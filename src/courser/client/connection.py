@@ -100,6 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None, "the connection is made before anything is asked"
         try:
             buffers = self._codec.encode(command)
+        except UnicodeEncodeError:
+            # Says itself what is no text.
+            raise
         except (struct.error, OverflowError, ValueError) as error:
             reason = "a number in it is negative or too large, or a name has more than 255 bytes"
             refusal = f"{type(command).__name__} cannot be sent: {reason}"
