@@ -104,6 +104,7 @@ class Dispatcher:
             raise session.ended.with_traceback(None)
         handler, is_public = self._routes[type(command)]
         if not is_public:
+            # Taken out first, as in the session loop: it is called for every request.
             check_login = self._check_login
             check_login(session)
         return handler(self._broker, session, command)

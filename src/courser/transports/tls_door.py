@@ -5,7 +5,6 @@ hold a descriptor that no limit counts, and a few hundred of them would leave no
 """
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -20,8 +19,7 @@ _log = logging.getLogger(__name__)
 _HANDSHAKE_DEADLINE = 10.0
 """Seconds for a TLS handshake."""
 _RETRY_DELAY = 1.0
-"""Seconds until the next try to accept a connection, when the system has no room for it."""
-_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Seconds until the next try to accept a connection, when the system refuses: for want of descriptors, say."""
 
 
 class TlsDoor:
@@ -76,11 +74,12 @@ class TlsDoor:
         while True:
             try:
                 accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
+            except ConnectionError:
+                # The client's: it was gone before it was let in.
+                continue
             except OSError as error:
-                # All others are the client's: it was gone before it was let in.
-                if error.errno in _NO_ROOM:
-                    _log.warning("no connection can be accepted: %s", error)
-                    await asyncio.sleep(_RETRY_DELAY)
+                _log.warning("no connection can be accepted: %s", error)
+                await asyncio.sleep(_RETRY_DELAY)
                 continue
             if self._has_room():
                 self._begin(self._shake_hands(accepted))
