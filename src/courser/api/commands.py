@@ -476,9 +476,9 @@ class WaitForMessages(Command, frozen=True):
 
     poll: PollMessages
     wait: U64
-    """Microseconds, at most 20 seconds."""
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
     size_max: U32
-    """Bytes of the reply; at least one message is returned if there is one."""
+    """Bytes of batch records in the reply. One message is returned if there is one, however large."""
 
 
 @command(
@@ -491,11 +491,11 @@ class WaitForArrivals(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     positions: Annotated[tuple[tuple[U32, U64], ...], Counted(_POSITION_COUNT_MAX)]
-    """Partition, and the offset that its reader wants next."""
+    """A partition, and the offset that its reader wants next."""
     generation: U64
-    """Of the group's assignment that the member knows: a newer one ends the wait. 0 for single consumers."""
+    """The generation of the group's assignment that the member knows; 0 for a single consumer."""
     wait: U64
-    """Microseconds, at most 20 seconds."""
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
 
 
 @command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
@@ -519,7 +519,7 @@ class GetSegments(Command, frozen=True):
 
 
 class StagedPartName(msgspec.Struct, frozen=True):
-    """One attempt at one part of a batch of a sink. Only published parts are ever seen."""
+    """One attempt at one part of a batch of a sink. Readers never see parts that are not published."""
 
     sink: Name
     batch: U64
@@ -533,7 +533,7 @@ class StageMessages(Command, frozen=True):
 
     name: StagedPartName
     chunk: U32
-    """0, 1, 2 and so on in this attempt: a repeated chunk is known by its number."""
+    """0, 1, 2 and so on within this attempt. A chunk that is already there is not added again."""
     stream: Identifier
     topic: Identifier
     partitioning: Partitioning
@@ -546,7 +546,7 @@ class FinishStage(Command, frozen=True):
 
     name: StagedPartName
     chunk_count: U32
-    """How many there are: fewer means that some are lost."""
+    """How many chunks there are."""
 
 
 @command(60007, r.Published, order=("sink", "batch", "keep", "parts"))
@@ -555,10 +555,11 @@ class PublishStaged(Command, frozen=True):
 
     sink: Name
     batch: U64
+    """A number higher than that of any batch before."""
     parts: Annotated[tuple[tuple[U32, U64], ...], Counted()]
-    """Part, and the attempt that is chosen of it."""
+    """A part, and the attempt to publish."""
     keep: U64
-    """Microseconds that the sink is remembered afterwards; 0 is for ever."""
+    """How long the server remembers the sink afterwards, in microseconds; 0 is for ever."""
 
 
 @command(60008, is_audited=True)
@@ -567,9 +568,9 @@ class DiscardStaged(Command, frozen=True):
 
     sink: Name
     batch: OptionalU64
-    """Of this batch; None is of all."""
+    """The batch whose parts are removed; all of them if it is not there."""
     forget: Flag
-    """Whether the sink's own number is forgotten too: its batches may then be published again."""
+    """Whether to forget the sink too: its batches may then be published again."""
 
 
 @command(60009, r.SinkInfo)

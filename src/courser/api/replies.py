@@ -390,9 +390,9 @@ class Published(Reply, frozen=True):
     """A batch of a sink is in the logs."""
 
     is_repeated: Flag
-    """Whether it was published before: then nothing was appended."""
+    """Whether the batch had been published before: then nothing was appended."""
     message_count: U64
-    """What was appended now."""
+    """How many messages were appended."""
     size: U64
 
 
@@ -400,10 +400,9 @@ class SinkInfo(Reply, frozen=True):
     """A sink as the server knows it."""
 
     batch: OptionalU64
-    """The highest one that is published; None if there is none."""
+    """The highest batch that is published."""
     is_open: Flag
-    """Whether some of its messages are not in their logs yet, or not synced there: the server is at it, or a publish of
-    the same batch goes on with it."""
+    """Whether the last publish is decided but not finished: some messages are not yet in their logs, or not synced."""
     published_at: U64
     """Microseconds; 0 if never."""
     part_count: U32
@@ -418,7 +417,7 @@ class SinkSummary(Reply, frozen=True):
     name: Text8
     user_id: U32
     batch: OptionalU64
-    """As in ``SinkInfo``, and so are those below."""
+    """The highest batch that is published."""
     is_open: Flag
     published_at: U64
     expires_at: U64
@@ -447,7 +446,7 @@ class StagedPartInfo(Reply, frozen=True):
     is_finished: Flag
     """Whether it is durable, and can be published."""
     touched_at: U64
-    """When something was added to it, or when the server found it at its start: it expires by this."""
+    """When something was last added, or when the server found the part at its start. It expires some time after."""
 
 
 class StagedPartList(Reply, frozen=True):
