@@ -1,7 +1,7 @@
 """The layouts in docs/formats/private-commands.md, from the rows and fields of the commands.
 
-``python -m courser.wire.reference docs/formats/private-commands.md`` writes them anew. The prose around them is written by
-hand; a command without a section gets one.
+``python -m courser.wire.reference docs/formats/private-commands.md`` writes them anew. The prose around them is
+hand-written; a command without a section gets one.
 """
 
 import ast
@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -123,7 +124,7 @@ def _field_docs(kind: type[msgspec.Struct], module: Any) -> dict[str, str]:
     tree = ast.parse(inspect.getsource(module))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
     docs: dict[str, str] = {}
-    for field, following in zip(body, body[1:], strict=False):
+    for field, following in pairwise(body):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
