@@ -65,6 +65,13 @@ test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the powe
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
+.PHONY: coverage
+coverage: $(DEVELOPMENT)  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
+	rm -f .coverage .coverage.*
+	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root and not languages" --cov --cov-report= $(ARGS)
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report
+
 .PHONY: test-languages
 test-languages: $(DEVELOPMENT)  ## the SDKs of other languages (needs go, node, java with maven, cargo; ARGS="-k go" for one)
 	$(PYTHON) -m pytest -m languages $(ARGS) tests/other_languages
@@ -109,7 +116,7 @@ bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choo
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
-	rm -rf $(VENV) .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f src/courser/records/*.so
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 

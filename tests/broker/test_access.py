@@ -2,7 +2,7 @@
 
 import pytest
 
-from courser.broker.access import RULES, AccessControl, Action
+from courser.broker.access import RULES, AccessControl
 from courser.broker.sessions import Session
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
@@ -10,6 +10,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from courser.model.permissions import (
     ALL_PERMISSIONS,
+    Action,
     GlobalPermissions,
     Permissions,
     StreamPermissions,

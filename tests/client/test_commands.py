@@ -9,7 +9,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.api.table import COMMANDS
+from courser.api.commands import COMMANDS
 from courser.client.administration import ChangeableTopicSettings, TopicSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
@@ -355,4 +355,4 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
     client = await scene.connect()
     with pytest.raises(NotFound):
         await client.poll_messages("s/t", partition_id=0, skip_missing=True)
-    assert seen == {entry.command for entry in COMMANDS}
+    assert seen == {entry.kind for entry in COMMANDS}

@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from courser.api import commands as c
-from courser.api.table import COMMANDS
+from courser.api.commands import COMMANDS
 from courser.catalog import commands as changes
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import HANDLERS
@@ -16,12 +16,12 @@ PUBLIC = {c.Ping, c.LoginUser, c.LoginWithToken}
 
 
 def test_every_command_has_exactly_one_handler() -> None:
-    assert set(HANDLERS) == {entry.command for entry in COMMANDS}
+    assert set(HANDLERS) == {entry.kind for entry in COMMANDS}
     assert len(set(HANDLERS.values())) == len(HANDLERS)
 
 
 def test_every_command_has_a_sample() -> None:
-    assert {type(sample) for sample in SAMPLES} == {entry.command for entry in COMMANDS}
+    assert {type(sample) for sample in SAMPLES} == {entry.kind for entry in COMMANDS}
 
 
 async def test_all_but_ping_and_login_need_a_login(scene: Scene) -> None:

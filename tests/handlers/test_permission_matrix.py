@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from courser.api import commands as c
-from courser.api.table import COMMANDS
+from courser.api.commands import COMMANDS
 from courser.broker.sessions import Session
 from courser.catalog import commands as changes
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -78,7 +78,7 @@ async def _passes(scene: Scene, session: Session, sample: c.Command) -> bool:
 
 
 async def test_the_table_knows_every_command() -> None:
-    assert set(SUFFICIENT) == {entry.command for entry in COMMANDS}
+    assert set(SUFFICIENT) == {entry.kind for entry in COMMANDS}
 
 
 def name_of(sample: c.Command) -> str:

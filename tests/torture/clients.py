@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 from courser.api import commands as c
-from courser.api.table import ENTRY_OF
 from courser.errors import ErrorCode
 from courser.model.messaging import Partitioning
 from courser.records.batch import NewMessage, build_batch, encode_batch
@@ -222,7 +221,7 @@ class ClassicClient(Client):
         return request(command, self._dialect, [Message(payload) for payload in messages])
 
     def request_with(self, kind: type[c.Command], body: bytes) -> bytes:
-        return struct.pack("<II", 4 + len(body), ENTRY_OF[kind].code) + body
+        return struct.pack("<II", 4 + len(body), kind.row.code) + body
 
     def receive(self) -> Answer:
         status, size = struct.unpack("<II", self.receive_exactly(8))
@@ -251,7 +250,7 @@ class VsrClient(Client):
         operation = _OPERATIONS.get(kind, _NON_REPLICATED)
         if operation not in (_NON_REPLICATED, _LOGOUT):
             self._number += 1
-        return self.frame(operation, body, code=ENTRY_OF[kind].code if operation == _NON_REPLICATED else 0)
+        return self.frame(operation, body, code=kind.row.code if operation == _NON_REPLICATED else 0)
 
     def frame(
         self, operation: int, body: bytes = b"", *, code: int = 0, number: int | None = None, session: int | None = None

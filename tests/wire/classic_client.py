@@ -10,7 +10,7 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.api.table import ENTRY_BY_CODE, ENTRY_OF, PRIVATE_CODE_MIN
+from courser.api.commands import ROW_BY_CODE
 from courser.model.messaging import Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import TopicOptions
@@ -83,11 +83,11 @@ def send_payload(command: c.SendMessages, messages: Sequence[Message], dialect: 
 
 def request(command: c.Command, dialect: Dialect = Dialect.SDK_0_8, messages: Sequence[Message] = ()) -> bytes:
     """The frame in which a client of this dialect sends a command."""
-    return frame(ENTRY_OF[type(command)].code, payload_of(command, dialect, messages))
+    return frame(command.row.code, payload_of(command, dialect, messages))
 
 
 def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message] = ()) -> bytes:  # noqa: C901
-    is_own = ENTRY_OF[type(command)].code >= PRIVATE_CODE_MIN
+    is_own = command.row.is_private
     first_id = 0 if is_own else first_id_of(dialect)
 
     def wanted(identity: int | None) -> bytes:
@@ -159,7 +159,7 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
             return identifiers(command, "stream", "topic") + numbers
         case c.PollMessages():
-            tail = w.strategy(command.kind, command.value) + struct.pack("<IB", command.count, command.auto_commit)
+            tail = struct.pack("<BQIB", command.kind, command.value, command.count, command.auto_commit)
             return place(command) + tail
         case c.WaitForMessages():
             poll = payload_of(command.poll, Dialect.SDK_0_8)
@@ -468,7 +468,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
 
 def parse_reply(code: int, payload: bytes, dialect: Dialect = Dialect.SDK_0_8) -> r.Reply | None:
     """The reply to a command of this code; every byte of it belongs to something."""
-    kind = ENTRY_BY_CODE[code].reply
+    kind = ROW_BY_CODE[code].reply
     if kind is None or kind is r.Sent:
         assert payload == b""
         return None

@@ -5,8 +5,8 @@ from itertools import groupby
 import pytest
 
 from courser.api import replies as r
-from courser.api.commands import Command, Ping, PollMessages
-from courser.api.table import ENTRY_BY_CODE, ENTRY_OF
+from courser.api.commands import COMMANDS as TABLE
+from courser.api.commands import ROW_BY_CODE, Command, Ping, PollMessages
 from courser.records.classic import Dialect
 from courser.wire.classic import ClassicCodec
 from courser.wire.codec import FrameRefused, Incoming
@@ -77,12 +77,12 @@ def handle(codec: ClassicCodec, request: bytes) -> Command | int:
 
 
 WITH_REPLY = [exchange for exchange in exchanges() if exchange.status == 0 and exchange.reply]
-POLLS = [exchange for exchange in WITH_REPLY if ENTRY_BY_CODE[exchange.code].reply is r.Polled]
+POLLS = [exchange for exchange in WITH_REPLY if ROW_BY_CODE[exchange.code].reply is r.Polled]
 OTHERS = [exchange for exchange in WITH_REPLY if exchange not in POLLS]
 
 
 def test_replies_of_every_kind_were_recorded() -> None:
-    seen = {ENTRY_BY_CODE[exchange.code].reply for exchange in WITH_REPLY}
+    seen = {ROW_BY_CODE[exchange.code].reply for exchange in WITH_REPLY}
     later = {
         r.OptionList,
         r.Assignment,
@@ -95,7 +95,7 @@ def test_replies_of_every_kind_were_recorded() -> None:
         r.SinkList,
         r.StagedPartList,
     }
-    assert seen | later | {r.Sent, None} == {entry.reply for entry in ENTRY_OF.values()}
+    assert seen | later | {r.Sent, None} == {entry.reply for entry in TABLE}
 
 
 @pytest.mark.parametrize("exchange", OTHERS, ids=str)

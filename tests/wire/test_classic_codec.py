@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.api.table import COMMANDS as TABLE
+from courser.api.commands import COMMANDS as TABLE
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Balanced
 from courser.records.batch import encode_batch
@@ -52,7 +52,7 @@ def decoded(codec: ClassicCodec, data: bytes) -> c.Command | int:
 
 
 def test_the_samples_have_every_command() -> None:
-    assert {type(command) for command in COMMANDS} == {entry.command for entry in TABLE}
+    assert {type(command) for command in COMMANDS} == {entry.kind for entry in TABLE}
 
 
 def test_the_samples_have_every_reply() -> None:
@@ -81,7 +81,7 @@ def test_every_reply_says_what_it_should(command: c.Command, reply: r.Reply, dia
     data = b"".join(codec.encode_reply(incoming, reply))
     status, size = struct.unpack_from("<II", data)
     assert (status, size) == (0, len(data) - 8)
-    code = next(entry.code for entry in TABLE if entry.command is type(command))
+    code = next(entry.code for entry in TABLE if entry.kind is type(command))
     assert parse_reply(code, data[8:], dialect) == reply
 
 

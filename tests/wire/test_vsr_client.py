@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.api.table import COMMANDS as TABLE
+from courser.api.commands import COMMANDS as TABLE
 from courser.errors import (
     AlreadyExists,
     AuthenticationFailed,
@@ -140,7 +140,7 @@ def joined(buffers: Sequence[Buffer]) -> bytes:
 
 
 def test_the_samples_have_every_command_and_every_reply() -> None:
-    assert {type(command) for command in COMMANDS} == {entry.command for entry in TABLE}
+    assert {type(command) for command in COMMANDS} == {entry.kind for entry in TABLE}
     assert {type(reply) for _, reply in REPLIES} | {None} == {entry.reply for entry in TABLE} | {None}
 
 
@@ -168,10 +168,10 @@ def test_the_client_understands_every_reply(command: c.Command, reply: r.Reply) 
 
 
 @pytest.mark.parametrize(
-    "entry", [entry for entry in TABLE if entry.reply is None], ids=lambda entry: entry.command.__name__
+    "entry", [entry for entry in TABLE if entry.reply is None], ids=lambda entry: entry.kind.__name__
 )
 def test_a_command_without_an_answer_is_answered_with_nothing(entry: object) -> None:
-    command = next(command for command in COMMANDS if type(command) is entry.command)  # type: ignore[attr-defined]
+    command = next(command for command in COMMANDS if type(command) is entry.kind)  # type: ignore[attr-defined]
     assert Pair().answered(command, None) is None
 
 

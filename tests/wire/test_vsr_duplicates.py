@@ -11,12 +11,12 @@ from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.codec import Incoming
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_duplicates import REPLY_COUNT_MAX, REPLY_SIZE_MAX, DuplicateTable, Verdict
-from courser.wire.vsr_headers import NO_CHECKSUM, Operation
+from courser.wire.vsr_headers import NO_CHECKSUM
 from courser.wire.writing import identifier, text8
 from tests.wire.vsr_captures import channel_of, frame, read
 
-CREATE, DELETE = int(Operation.CREATE_STREAM), int(Operation.DELETE_STREAM)
-SEND, STORE = int(Operation.SEND_MESSAGES), int(Operation.STORE_CONSUMER_OFFSET)
+CREATE, DELETE = c.CreateStream.row.operation, c.DeleteStream.row.operation
+SEND, STORE = c.SendMessages.row.operation, c.StoreConsumerOffset.row.operation
 
 
 class Client:

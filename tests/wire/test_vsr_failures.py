@@ -3,15 +3,15 @@
 import pytest
 
 from courser.api import commands as c
-from courser.api.table import COMMANDS, ENTRY_OF, PRIVATE_CODE_MIN
+from courser.api import replies as r
+from courser.api.commands import COMMANDS
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_failures import Channel, judge
-from courser.wire.vsr_headers import Operation
-from courser.wire.vsr_replies import ENCODERS
+from courser.wire.vsr_replies import WRITERS
 from courser.wire.writing import identifier, text8
 from tests.wire.vsr_captures import channel_of, frame, read
 
@@ -101,15 +101,14 @@ def outcome(command: type[c.Command], code: ErrorCode) -> tuple[str, int]:
 
 def test_every_command_has_its_request_here() -> None:
     elsewhere = {c.LoginUser, c.LoginWithToken, c.LogoutUser, c.SendMessages}
-    assert {entry.command for entry in COMMANDS} == set(REQUESTS) | elsewhere
+    assert {entry.kind for entry in COMMANDS} == set(REQUESTS) | elsewhere
     for command, request in REQUESTS.items():
         incoming = VsrCodec().decode(memoryview(request), is_logged_in=True)
         assert type(incoming.command) is command, incoming.reason
 
 
-def test_every_command_with_a_reply_has_an_encoder() -> None:
-    hot = {c.SendMessages, c.PollMessages, c.WaitForMessages}
-    assert set(ENCODERS) == {entry.command for entry in COMMANDS if entry.reply is not None} - hot
+def test_every_reply_can_be_written() -> None:
+    assert set(WRITERS) == {entry.reply for entry in COMMANDS} - {r.Sent, r.Polled, None}
 
 
 def test_every_failure_of_every_command_can_be_told() -> None:
@@ -178,7 +177,7 @@ def test_writes_do_not_name_what_is_missing(command: type[c.Command]) -> None:
 
 def test_sends_do_not_name_what_is_missing() -> None:
     send = c.SendMessages("s", "t", None, [])  # type: ignore[arg-type]
-    operation = Operation.SEND_MESSAGES
+    operation = c.SendMessages.row.operation
     for code in (E.STREAM_NOT_FOUND, E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND, E.NO_PARTITIONS):
         assert judge(operation, send, code) == (Channel.STATUS, E.RESOURCE_NOT_FOUND)
     for code in (E.UNAUTHORIZED, E.TOPIC_FULL, E.DISK_FULL, E.PARTITION_READ_ONLY, E.INVALID_BATCH_CHECKSUM):
@@ -265,7 +264,7 @@ def test_our_own_polls_of_groups_name_a_partition_or_not_and_fail_openly() -> No
 
 def test_our_own_commands_always_say_what_is_wrong() -> None:
     for command in REQUESTS:
-        if ENTRY_OF[command].code >= PRIVATE_CODE_MIN:
+        if command.row.is_private:
             for code in set(ErrorCode) - {E.STALE_CLIENT}:
                 assert outcome(command, code) == ("status", code)
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.api.table import ENTRY_OF
+from courser.api.commands import COMMANDS as TABLE
+from courser.api.table import PRIVATE_CODE_MIN
 from courser.errors import ErrorCode
 from courser.records.classic import Dialect
 from courser.wire.codec import FrameRefused, Incoming
-from courser.wire.private_commands import PRIVATE_DECODERS
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_headers import HEADER_SIZE, Operation, Reason
+from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, Reason
 from courser.wire.vsr_requests import READERS_OF_CODES
 from tests.wire.classic_client import payload_of
 from tests.wire.classic_samples import COMMANDS
@@ -45,9 +45,9 @@ def samples() -> list[bytes]:
 def private_samples() -> list[bytes]:
     """Courser's own commands, which nobody recorded: their payloads are the same in both generations."""
     return [
-        frame(2, payload_of(command, Dialect.SDK_0_8), code=ENTRY_OF[type(command)].code)
+        frame(2, payload_of(command, Dialect.SDK_0_8), code=command.row.code)
         for command in COMMANDS
-        if ENTRY_OF[type(command)].code in PRIVATE_DECODERS
+        if command.row.is_private
     ]
 
 
@@ -77,10 +77,10 @@ def test_there_is_a_sample_of_every_request() -> None:
     requests = samples()
     operations = {request[176] for request in requests}
     codes = {int.from_bytes(request[196:200], "little") for request in requests if request[176] == 2}
-    assert operations >= {int(operation) for operation in Operation}
-    assert codes >= {100, *READERS_OF_CODES}
+    assert operations >= OPERATIONS
+    assert codes >= {100, *(code for code in READERS_OF_CODES if code < PRIVATE_CODE_MIN)}
     own = {int.from_bytes(request[196:200], "little") for request in private_samples()}
-    assert own == set(PRIVATE_DECODERS)
+    assert own == {row.code for row in TABLE if row.is_private}
 
 
 def test_the_samples_of_our_own_commands_are_understood() -> None:
@@ -143,7 +143,7 @@ def test_nobody_gets_anything_before_a_login() -> None:
             assert outcome == ("ok", 0)
         elif operation == 2:
             assert outcome == (("evict", 15) if code in (38, 44) else ("status", 40))
-        elif operation in {int(member) for member in Operation} | set(range(64, 69)):
+        elif operation in OPERATIONS | set(range(64, 69)):
             assert outcome == ("evict", 1)
         else:
             assert outcome == ("status", 3)
@@ -161,12 +161,12 @@ def test_what_no_operation_means_is_an_answer() -> None:
 
 
 @given(
-    st.sampled_from(sorted(Operation)),
+    st.sampled_from(sorted(OPERATIONS)),
     st.one_of(st.sampled_from([*READERS_OF_CODES, 100, 60001, 60002, 60003, 60004]), st.integers(0, 2**32 - 1)),
     st.binary(max_size=400),
     st.booleans(),
 )
-def test_any_body(operation: Operation, code: int, body: bytes, is_logged_in: bool) -> None:
+def test_any_body(operation: int, code: int, body: bytes, is_logged_in: bool) -> None:
     check(frame(operation, body, code=code), is_logged_in=is_logged_in)
     check(frame(operation, body, code=code, checksum=None), is_logged_in=is_logged_in)
 

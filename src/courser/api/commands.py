@@ -1,61 +1,96 @@
-"""Every command that a client can send. Codecs make them, the dispatcher hands them to their handlers.
+"""Every command that a client can send: its row, and its fields in the order in which they travel.
 
-Ids are numbered from 0 here, whatever the client's release calls them.
+Codecs make them, the dispatcher hands them to their handlers. Ids count from 0 here, whatever a client's release does.
 """
+
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from courser.api import replies as r
+from courser.api import table
+from courser.api.fields import (
+    U8,
+    U32,
+    U64,
+    Active,
+    ChosenId,
+    Counted,
+    Flag,
+    Id,
+    Kind,
+    Name,
+    OptionalActive,
+    OptionalName,
+    OptionalPartition,
+    OptionalU64,
+    SnapshotCompression,
+    SnapshotKinds,
+    Text8,
+    Text32,
+)
+from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Partitioning, PollingKind
-from courser.model.permissions import Permissions
+from courser.model.permissions import Action, Permissions
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
 
+Command: TypeAlias = table.Command
+"""The base of all commands."""
 
-class Command(msgspec.Struct, frozen=True, gc=False):
-    """The root of all commands."""
+_POSITION_COUNT_MAX = 1000
+"""Partitions that one request may wait for: a topic has no more."""
 
 
 # --- system -------------------------------------------------------------------------------------------
 
 
+@command(1, is_public=True)
 class Ping(Command, frozen=True):
     """Nothing, but a sign of life."""
 
 
+@command(10, r.Stats, Action.READ_SERVER)
 class GetStats(Command, frozen=True):
     """Figures about the server."""
 
 
+@command(11, r.SnapshotArchive, Action.READ_SERVER, is_audited=True)
 class GetSnapshot(Command, frozen=True):
     """A ZIP file that helps to diagnose the server."""
 
-    compression: int
+    compression: SnapshotCompression
     """1 stored, 2 deflated, 3 bzip2, 4 zstd, 5 lzma, 6 xz."""
-    kinds: tuple[int, ...]
+    kinds: SnapshotKinds
     """1 file system, 2 processes, 3 resources, 4 test, 5 logs, 6 configuration, 100 all."""
 
 
+@command(12, r.ClusterMetadata)
 class GetClusterMetadata(Command, frozen=True):
     """Which nodes there are."""
 
 
+@command(13, r.OptionList)
 class DescribeOptions(Command, frozen=True):
     """Which options exist: scope 1 topic, 2 stream, 3 user."""
 
-    scope: int
+    scope: U8
 
 
+@command(20, r.ClientDetails)
 class GetMe(Command, frozen=True):
     """This connection."""
 
 
+@command(21, r.ClientDetails, Action.READ_SERVER)
 class GetClient(Command, frozen=True):
     """Another connection."""
 
-    client_id: int
+    client_id: U32
 
 
+@command(22, r.ClientList, Action.READ_SERVER)
 class GetClients(Command, frozen=True):
     """All connections."""
 
@@ -63,39 +98,45 @@ class GetClients(Command, frozen=True):
 # --- users --------------------------------------------------------------------------------------------
 
 
+@command(31, r.UserDetails, Action.READ_USERS)
 class GetUser(Command, frozen=True):
     """One user with permissions."""
 
     user: Identifier
 
 
+@command(32, r.UserList, Action.READ_USERS)
 class GetUsers(Command, frozen=True):
     """All users."""
 
 
+@command(33, r.UserDetails, Action.MANAGE_USERS, operation=141, is_audited=True)
 class CreateUser(Command, frozen=True):
     """Make an account."""
 
-    name: str
-    password: str
-    is_active: bool
+    name: Name
+    password: Text8
+    is_active: Active
     permissions: Permissions | None
 
 
+@command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True)
 class DeleteUser(Command, frozen=True):
     """Remove an account."""
 
     user: Identifier
 
 
+@command(35, None, Action.MANAGE_USERS, operation=142, is_audited=True)
 class UpdateUser(Command, frozen=True):
     """Change name or status; None leaves it."""
 
     user: Identifier
-    name: str | None
-    is_active: bool | None
+    name: OptionalName
+    is_active: OptionalActive
 
 
+@command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True)
 class UpdatePermissions(Command, frozen=True):
     """Replace all permissions."""
 
@@ -103,87 +144,100 @@ class UpdatePermissions(Command, frozen=True):
     permissions: Permissions | None
 
 
+@command(37, operation=144, is_audited=True)
 class ChangePassword(Command, frozen=True):
     """Replace the password, knowing the present one."""
 
     user: Identifier
-    current_password: str
-    new_password: str
+    current_password: Text8
+    new_password: Text8
 
 
+@command(38, r.LoggedIn, operation=1, is_public=True, is_audited=True)
 class LoginUser(Command, frozen=True):
     """Log in by password."""
 
-    name: str
-    password: str
-    version: str = ""
-    context: str = ""
+    name: Name
+    password: Text8
+    version: Text32 = ""
+    context: Text32 = ""
     token: str | None = None
     """A token that the same bytes spell, to be tried if the password is wrong: 0.9 does not say which it sends."""
 
 
+@command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True)
 class LoginWithToken(Command, frozen=True):
     """Log in by personal access token."""
 
-    token: str
-    version: str = ""
+    token: Name
+    version: Annotated[str, Kind.ABSENT] = ""
 
 
+@command(39, operation=3, is_audited=True)
 class LogoutUser(Command, frozen=True):
     """Log out; the connection stays."""
 
 
+@command(41, r.TokenList)
 class GetTokens(Command, frozen=True):
     """The own personal access tokens."""
 
 
+@command(42, r.NewToken, operation=146, is_audited=True)
 class CreateToken(Command, frozen=True):
     """Make a personal access token."""
 
-    name: str
-    expiry: int
+    name: Name
+    expiry: U64
     """Microseconds from now; 0 and ``NEVER`` are never."""
 
 
+@command(43, operation=147, is_audited=True)
 class DeleteToken(Command, frozen=True):
     """Remove an own personal access token."""
 
-    name: str
+    name: Name
 
 
 # --- streams ------------------------------------------------------------------------------------------
 
 
+@command(200, r.StreamDetails, Action.GET_STREAM)
 class GetStream(Command, frozen=True):
     """One stream with its topics."""
 
     stream: Identifier
 
 
+@command(201, r.StreamList, Action.LIST_STREAMS)
 class GetStreams(Command, frozen=True):
     """All streams."""
 
 
+@command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True)
 class CreateStream(Command, frozen=True):
     """Make a stream. ``stream_id`` only if the client names it itself."""
 
-    name: str
-    stream_id: int | None = None
+    name: Name
+    stream_id: ChosenId = None
 
 
+@command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True)
 class UpdateStream(Command, frozen=True):
     """Rename a stream."""
 
     stream: Identifier
-    name: str
+    name: Name
 
 
+@command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True)
 class DeleteStream(Command, frozen=True):
     """Remove a stream with all its topics."""
 
     stream: Identifier
 
 
+@command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True)
 class PurgeStream(Command, frozen=True):
     """Remove all messages of a stream."""
 
@@ -193,6 +247,7 @@ class PurgeStream(Command, frozen=True):
 # --- topics, partitions, segments ---------------------------------------------------------------------
 
 
+@command(300, r.TopicDetails, Action.READ_TOPIC)
 class GetTopic(Command, frozen=True):
     """One topic with its partitions."""
 
@@ -200,33 +255,37 @@ class GetTopic(Command, frozen=True):
     topic: Identifier
 
 
+@command(301, r.TopicList, Action.LIST_TOPICS)
 class GetTopics(Command, frozen=True):
     """All topics of a stream."""
 
     stream: Identifier
 
 
+@command(302, r.TopicDetails, Action.CREATE_TOPIC, operation=132, is_audited=True)
 class CreateTopic(Command, frozen=True):
     """Make a topic. ``topic_id`` only if the client names it itself."""
 
     stream: Identifier
-    name: str
-    partition_count: int
+    name: Name
+    partition_count: U32
     options: TopicOptions
-    topic_id: int | None = None
+    topic_id: ChosenId = None
 
 
+@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True)
 class UpdateTopic(Command, frozen=True):
     """Change name and options."""
 
     stream: Identifier
     topic: Identifier
-    name: str
+    name: Name
     options: TopicOptions
     is_patch: bool
     """True: options that are None stay as they are (0.9). False: the four classic ones are replaced."""
 
 
+@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True)
 class DeleteTopic(Command, frozen=True):
     """Remove a topic."""
 
@@ -234,6 +293,7 @@ class DeleteTopic(Command, frozen=True):
     topic: Identifier
 
 
+@command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True)
 class PurgeTopic(Command, frozen=True):
     """Remove all messages of a topic."""
 
@@ -241,34 +301,38 @@ class PurgeTopic(Command, frozen=True):
     topic: Identifier
 
 
+@command(402, None, Action.MANAGE_TOPIC, operation=136, is_audited=True)
 class CreatePartitions(Command, frozen=True):
     """Add partitions."""
 
     stream: Identifier
     topic: Identifier
-    count: int
+    count: U32
 
 
+@command(403, None, Action.MANAGE_TOPIC, operation=137, is_audited=True)
 class DeletePartitions(Command, frozen=True):
     """Remove the partitions with the highest numbers, with their messages."""
 
     stream: Identifier
     topic: Identifier
-    count: int
+    count: U32
 
 
+@command(503, None, Action.MANAGE_TOPIC, operation=138, is_audited=True)
 class DeleteSegments(Command, frozen=True):
     """Remove the oldest sealed segments of a partition that no stored offset still needs."""
 
     stream: Identifier
     topic: Identifier
-    partition_id: int
-    count: int
+    partition_id: Id
+    count: U32
 
 
 # --- messages -----------------------------------------------------------------------------------------
 
 
+@command(101, r.Sent, Action.SEND_MESSAGES, operation=160)
 class SendMessages(Command, frozen=True):
     """Append messages to one partition."""
 
@@ -279,59 +343,65 @@ class SendMessages(Command, frozen=True):
     """Usually one. Their memory may be that of the connection's buffer: it is good until the reply."""
 
 
+@command(100, r.Polled, Action.POLL_MESSAGES)
 class PollMessages(Command, frozen=True):
     """Read messages of one partition."""
 
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    partition_id: int | None
+    partition_id: OptionalPartition
     kind: PollingKind
-    value: int
-    count: int
-    auto_commit: bool
+    value: U64
+    count: U32
+    auto_commit: Flag
 
 
+@command(102, None, Action.SEND_MESSAGES)
 class FlushMessages(Command, frozen=True):
     """Make what was written durable, if ``fsync`` asks for it; it is never only in memory."""
 
     stream: Identifier
     topic: Identifier
-    partition_id: int
-    fsync: bool
+    partition_id: Id
+    fsync: Flag
 
 
+@command(120, r.StoredOffset, Action.POLL_MESSAGES)
 class GetConsumerOffset(Command, frozen=True):
     """How far a consumer got."""
 
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    partition_id: int | None
+    partition_id: OptionalPartition
 
 
+@command(121, None, Action.POLL_MESSAGES, operation=161)
 class StoreConsumerOffset(Command, frozen=True):
     """Remember how far a consumer got."""
 
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    partition_id: int | None
-    offset: int
+    partition_id: OptionalPartition
+    offset: U64
 
 
+@command(122, None, Action.POLL_MESSAGES, operation=162, is_audited=True)
 class DeleteConsumerOffset(Command, frozen=True):
     """Forget how far a consumer got."""
 
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    partition_id: int | None
+    partition_id: OptionalPartition
 
 
 # --- consumer groups ----------------------------------------------------------------------------------
 
 
+@command(600, r.GroupDetails, Action.READ_TOPIC)
 class GetConsumerGroup(Command, frozen=True):
     """One group with its members."""
 
@@ -340,6 +410,7 @@ class GetConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
+@command(601, r.GroupList, Action.READ_TOPIC)
 class GetConsumerGroups(Command, frozen=True):
     """All groups of a topic."""
 
@@ -347,15 +418,17 @@ class GetConsumerGroups(Command, frozen=True):
     topic: Identifier
 
 
+@command(602, r.GroupDetails, Action.READ_TOPIC, operation=139, is_audited=True)
 class CreateConsumerGroup(Command, frozen=True):
     """Make a group. ``group_id`` only if the client names it itself."""
 
     stream: Identifier
     topic: Identifier
-    name: str
-    group_id: int | None = None
+    name: Name
+    group_id: ChosenId = None
 
 
+@command(603, None, Action.READ_TOPIC, operation=140, is_audited=True)
 class DeleteConsumerGroup(Command, frozen=True):
     """Remove a group and its stored offsets."""
 
@@ -364,6 +437,7 @@ class DeleteConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
+@command(604, None, Action.READ_TOPIC, operation=148)
 class JoinConsumerGroup(Command, frozen=True):
     """Become a member, as long as the connection lives."""
 
@@ -372,6 +446,7 @@ class JoinConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
+@command(605, None, Action.READ_TOPIC, operation=149)
 class LeaveConsumerGroup(Command, frozen=True):
     """Stop being a member."""
 
@@ -380,6 +455,7 @@ class LeaveConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
+@command(606, r.Assignment, Action.READ_TOPIC)
 class SyncConsumerGroup(Command, frozen=True):
     """Which partitions are this member's now."""
 
@@ -391,6 +467,7 @@ class SyncConsumerGroup(Command, frozen=True):
 # --- Courser's own ------------------------------------------------------------------------------------
 
 
+@command(60001, r.Polled, Action.POLL_MESSAGES)
 class WaitForMessages(Command, frozen=True):
     """A poll that waits until there is something to read; stricter than ``PollMessages``.
 
@@ -398,26 +475,30 @@ class WaitForMessages(Command, frozen=True):
     """
 
     poll: PollMessages
-    wait: int
-    """Microseconds, at most 20 seconds."""
-    size_max: int
-    """Bytes of the reply; at least one message is returned if there is one."""
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
+    size_max: U32
+    """Bytes of batch records in the reply. One message is returned if there is one, however large."""
 
 
+@command(
+    60004, r.Arrivals, Action.POLL_MESSAGES, order=("consumer", "stream", "topic", "generation", "wait", "positions")
+)
 class WaitForArrivals(Command, frozen=True):
     """Wait until one of several partitions has something to read: for consumers of more than one."""
 
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    positions: tuple[tuple[int, int], ...]
-    """Partition, and the offset that its reader wants next."""
-    generation: int
-    """Of the group's assignment that the member knows: a newer one ends the wait. 0 for single consumers."""
-    wait: int
-    """Microseconds, at most 20 seconds."""
+    positions: Annotated[tuple[tuple[U32, U64], ...], Counted(_POSITION_COUNT_MAX)]
+    """A partition, and the offset that its reader wants next."""
+    generation: U64
+    """The generation of the group's assignment that the member knows; 0 for a single consumer."""
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
 
 
+@command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
 class GetPartitionBounds(Command, frozen=True):
     """First and next offset of every partition of a topic, with the topic's identity."""
 
@@ -425,78 +506,94 @@ class GetPartitionBounds(Command, frozen=True):
     topic: Identifier
 
 
+@command(60003, r.SegmentList, Action.READ_TOPIC)
 class GetSegments(Command, frozen=True):
     """The segments of a partition."""
 
     stream: Identifier
     topic: Identifier
-    partition_id: int
+    partition_id: Id
 
 
 # --- staged writes ------------------------------------------------------------------------------------
 
 
 class StagedPartName(msgspec.Struct, frozen=True):
-    """One attempt at one part of a batch of a sink. Only published parts are ever seen."""
+    """One attempt at one part of a batch of a sink. Readers never see parts that are not published."""
 
-    sink: str
-    batch: int
-    part: int
-    attempt: int
+    sink: Name
+    batch: U64
+    part: U32
+    attempt: U64
 
 
+@command(60005, None, Action.SEND_MESSAGES)
 class StageMessages(Command, frozen=True):
     """Put messages aside on the server, durable with ``FinishStage``, visible with ``PublishStaged``."""
 
     name: StagedPartName
-    chunk: int
-    """0, 1, 2 and so on in this attempt: a repeated chunk is known by its number."""
+    chunk: U32
+    """0, 1, 2 and so on within this attempt. A chunk that is already there is not added again."""
     stream: Identifier
     topic: Identifier
     partitioning: Partitioning
     batch: Batch
 
 
+@command(60006, r.StagedPart)
 class FinishStage(Command, frozen=True):
     """Make a part durable. Nothing can be added to it any more."""
 
     name: StagedPartName
-    chunk_count: int
-    """How many there are: fewer means that some are lost."""
+    chunk_count: U32
+    """How many chunks there are."""
 
 
+@command(60007, r.Published, order=("sink", "batch", "keep", "parts"))
 class PublishStaged(Command, frozen=True):
     """Append all messages of these parts to their partitions, once per sink and batch, durable on return."""
 
-    sink: str
-    batch: int
-    parts: tuple[tuple[int, int], ...]
-    """Part, and the attempt that is chosen of it."""
-    keep: int
-    """Microseconds that the sink is remembered afterwards; 0 is for ever."""
+    sink: Name
+    batch: U64
+    """A number higher than that of any batch before."""
+    parts: Annotated[tuple[tuple[U32, U64], ...], Counted()]
+    """A part, and the attempt to publish."""
+    keep: U64
+    """How long the server remembers the sink afterwards, in microseconds; 0 is for ever."""
 
 
+@command(60008, is_audited=True)
 class DiscardStaged(Command, frozen=True):
     """Remove staged parts of a sink that are not published."""
 
-    sink: str
-    batch: int | None
-    """Of this batch; None is of all."""
-    forget: bool
-    """Whether the sink's own number is forgotten too: its batches may then be published again."""
+    sink: Name
+    batch: OptionalU64
+    """The batch whose parts are removed; all of them if it is not there."""
+    forget: Flag
+    """Whether to forget the sink too: its batches may then be published again."""
 
 
+@command(60009, r.SinkInfo)
 class GetSink(Command, frozen=True):
     """What a sink has published, and what is staged for it."""
 
-    sink: str
+    sink: Name
 
 
+@command(60010, r.SinkList)
 class GetSinks(Command, frozen=True):
     """All sinks and what is staged: one's own, or everybody's for those who may read the server."""
 
 
+@command(60011, r.StagedPartList)
 class GetStagedParts(Command, frozen=True):
     """The parts of a sink that are staged and not published; of whom, as for ``GetSinks``."""
 
-    sink: str
+    sink: Name
+
+
+COMMANDS: tuple[CommandRow, ...] = tuple(
+    sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code)
+)
+"""All of them, by code."""
+ROW_BY_CODE: dict[int, CommandRow] = {row.code: row for row in COMMANDS}

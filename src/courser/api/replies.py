@@ -4,8 +4,23 @@ A thing that is not there is never a reply: the handler raises, and a codec that
 error into that. Commands without an answer get None.
 """
 
+from typing import Annotated
+
 import msgspec
 
+from courser.api.fields import (
+    U32,
+    U64,
+    Active,
+    Counted,
+    Flag,
+    Id,
+    OptionalU64,
+    Text8,
+    Text32,
+    ToTheEnd,
+    Uuid,
+)
 from courser.model.messaging import Transport
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
@@ -21,12 +36,12 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 class StreamInfo(Reply, frozen=True):
     """A stream, with the sums over its topics."""
 
-    stream_id: int
-    created_at: int
-    topic_count: int
-    size: int
-    message_count: int
-    name: str
+    stream_id: Id
+    created_at: U64
+    topic_count: U32
+    size: U64
+    message_count: U64
+    name: Text8
 
 
 class TopicInfo(Reply, frozen=True):
@@ -47,13 +62,13 @@ class TopicInfo(Reply, frozen=True):
 class PartitionInfo(Reply, frozen=True):
     """A partition."""
 
-    partition_id: int
-    created_at: int
-    segment_count: int
-    current_offset: int
+    partition_id: Id
+    created_at: U64
+    segment_count: U32
+    current_offset: U64
     """Of the newest message; 0 if there never was one."""
-    size: int
-    message_count: int
+    size: U64
+    message_count: U64
 
 
 class StreamDetails(Reply, frozen=True):
@@ -108,57 +123,57 @@ class Polled(Reply, frozen=True):
 class Arrivals(Reply, frozen=True):
     """Which partitions have something to read."""
 
-    generation: int
+    generation: U64
     """Of the group's assignment; 0 for single consumers."""
-    partition_ids: tuple[int, ...]
+    partition_ids: Annotated[tuple[U32, ...], Counted()]
 
 
 class StoredOffset(Reply, frozen=True):
     """How far a consumer got."""
 
-    partition_id: int
-    current_offset: int
-    stored_offset: int
+    partition_id: Id
+    current_offset: U64
+    stored_offset: U64
 
 
 class PartitionBounds(Reply, frozen=True):
     """What a partition holds now: ``[first_offset, next_offset)``."""
 
-    partition_id: int
-    first_offset: int
-    next_offset: int
-    size: int
-    message_count: int
+    partition_id: U32
+    first_offset: U64
+    next_offset: U64
+    size: U64
+    message_count: U64
 
 
 class TopicBounds(Reply, frozen=True):
     """The bounds of all partitions."""
 
-    stream_id: int
-    topic_id: int
-    topic_uuid: bytes
-    partitions: list[PartitionBounds]
+    stream_id: U32
+    topic_id: U32
+    topic_uuid: Uuid
+    partitions: Annotated[list[PartitionBounds], Counted()]
 
 
 class SegmentInfo(Reply, frozen=True):
     """A segment of a partition."""
 
-    first_offset: int
-    next_offset: int
-    size: int
-    message_count: int
-    first_timestamp: int
-    last_timestamp: int
-    is_sealed: bool
+    first_offset: U64
+    next_offset: U64
+    size: U64
+    message_count: U64
+    first_timestamp: U64
+    last_timestamp: U64
+    is_sealed: Flag
 
 
 class SegmentList(Reply, frozen=True):
     """Oldest first."""
 
-    partition_id: int
-    directory: str
+    partition_id: U32
+    directory: Text32
     """Relative to the data directory."""
-    segments: list[SegmentInfo]
+    segments: Annotated[list[SegmentInfo], Counted()]
 
 
 # --- consumer groups ----------------------------------------------------------------------------------
@@ -167,37 +182,37 @@ class SegmentList(Reply, frozen=True):
 class GroupInfo(Reply, frozen=True):
     """A consumer group."""
 
-    group_id: int
-    partition_count: int
-    member_count: int
-    name: str
+    group_id: Id
+    partition_count: U32
+    member_count: U32
+    name: Text8
 
 
 class GroupMember(Reply, frozen=True):
     """A member and its partitions."""
 
-    member_id: int
-    partition_ids: tuple[int, ...]
+    member_id: U32
+    partition_ids: Annotated[tuple[Id, ...], Counted()]
 
 
 class GroupDetails(Reply, frozen=True):
     """A group and its members, in the order in which they joined."""
 
     group: GroupInfo
-    members: list[GroupMember]
+    members: Annotated[list[GroupMember], ToTheEnd()]
 
 
 class GroupList(Reply, frozen=True):
     """By id."""
 
-    groups: list[GroupInfo]
+    groups: Annotated[list[GroupInfo], ToTheEnd()]
 
 
 class Assignment(Reply, frozen=True):
     """What belongs to this member since ``generation``."""
 
-    generation: int
-    partition_ids: tuple[int, ...]
+    generation: U64
+    partition_ids: Annotated[tuple[Id, ...], Counted()]
 
 
 # --- users and clients --------------------------------------------------------------------------------
@@ -214,10 +229,10 @@ class LoggedIn(Reply, frozen=True):
 class UserInfo(Reply, frozen=True):
     """An account."""
 
-    user_id: int
-    created_at: int
-    is_active: bool
-    name: str
+    user_id: Id
+    created_at: U64
+    is_active: Active
+    name: Text8
 
 
 class UserDetails(Reply, frozen=True):
@@ -236,29 +251,29 @@ class UserList(Reply, frozen=True):
 class TokenInfo(Reply, frozen=True):
     """A personal access token, without its secret."""
 
-    name: str
-    expires_at: int
+    name: Text8
+    expires_at: U64
     """Microseconds since 1970; 0 is never."""
 
 
 class TokenList(Reply, frozen=True):
     """The tokens of one user."""
 
-    tokens: list[TokenInfo]
+    tokens: Annotated[list[TokenInfo], ToTheEnd()]
 
 
 class NewToken(Reply, frozen=True):
     """The secret of a new token: shown once."""
 
-    token: str
+    token: Text8
 
 
 class ClientGroup(Reply, frozen=True):
     """A group that a client is a member of."""
 
-    stream_id: int
-    topic_id: int
-    group_id: int
+    stream_id: Id
+    topic_id: Id
+    group_id: Id
 
 
 class ClientInfo(Reply, frozen=True):
@@ -366,76 +381,75 @@ class OptionList(Reply, frozen=True):
 class StagedPart(Reply, frozen=True):
     """What a part holds."""
 
-    message_count: int
-    size: int
+    message_count: U64
+    size: U64
     """Bytes of batch records."""
 
 
 class Published(Reply, frozen=True):
     """A batch of a sink is in the logs."""
 
-    is_repeated: bool
-    """Whether it was published before: then nothing was appended."""
-    message_count: int
-    """What was appended now."""
-    size: int
+    is_repeated: Flag
+    """Whether the batch had been published before: then nothing was appended."""
+    message_count: U64
+    """How many messages were appended."""
+    size: U64
 
 
 class SinkInfo(Reply, frozen=True):
     """A sink as the server knows it."""
 
-    batch: int | None
-    """The highest one that is published; None if there is none."""
-    is_open: bool
-    """Whether some of its messages are not in their logs yet, or not synced there: the server is at it, or a publish of
-    the same batch goes on with it."""
-    published_at: int
+    batch: OptionalU64
+    """The highest batch that is published."""
+    is_open: Flag
+    """Whether the last publish is decided but not finished: some messages are not yet in their logs, or not synced."""
+    published_at: U64
     """Microseconds; 0 if never."""
-    part_count: int
+    part_count: U32
     """Staged parts that are not published."""
-    staged_size: int
+    staged_size: U64
     """Bytes of their files."""
 
 
 class SinkSummary(Reply, frozen=True):
     """A sink of a user, in a list: it has published something, or something is staged for it, or both."""
 
-    name: str
-    user_id: int
-    batch: int | None
-    """As in ``SinkInfo``, and so are those below."""
-    is_open: bool
-    published_at: int
-    expires_at: int
+    name: Text8
+    user_id: U32
+    batch: OptionalU64
+    """The highest batch that is published."""
+    is_open: Flag
+    published_at: U64
+    expires_at: U64
     """When it is forgotten, in microseconds; 0 is never."""
-    part_count: int
-    staged_size: int
+    part_count: U32
+    staged_size: U64
 
 
 class SinkList(Reply, frozen=True):
     """By name and user."""
 
-    sinks: list[SinkSummary]
+    sinks: Annotated[list[SinkSummary], Counted()]
 
 
 class StagedPartInfo(Reply, frozen=True):
     """One attempt at one part."""
 
-    user_id: int
-    batch: int
-    part: int
-    attempt: int
-    chunk_count: int
-    message_count: int
-    size: int
+    user_id: U32
+    batch: U64
+    part: U32
+    attempt: U64
+    chunk_count: U32
+    message_count: U64
+    size: U64
     """Bytes of its file."""
-    is_finished: bool
+    is_finished: Flag
     """Whether it is durable, and can be published."""
-    touched_at: int
-    """When something was added to it, or when the server found it at its start: it expires by this."""
+    touched_at: U64
+    """When something was last added, or when the server found the part at its start. It expires some time after."""
 
 
 class StagedPartList(Reply, frozen=True):
     """By user, batch, part and attempt."""
 
-    parts: list[StagedPartInfo]
+    parts: Annotated[list[StagedPartInfo], Counted()]

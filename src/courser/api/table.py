@@ -1,91 +1,71 @@
-"""The table of commands: every command with its number, what answers it, and who may send it before a login.
+"""What is said once about each command: its row, written above its class in ``commands``.
 
-The numbers are those of Iggy; Courser's own begin at 60000 (docs/formats/private-commands.md).
+Everything that depends on the command alone is derived from its row and its fields: which codes exist, how requests and
+replies are read and written on both sides of both wires, who may send it, whether it leaves a line in the audit log.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
-from courser.api import commands as c
-from courser.api import replies as r
+import msgspec
+
+from courser.api.replies import Reply
+from courser.model.permissions import Action
+
+PRIVATE_CODE_MIN = 60_000
+"""Codes from here on are Courser's own (docs/formats/private-commands.md); Iggy's end at 606."""
 
 
 @dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """One row."""
+class CommandRow:
+    """What is known about a command besides its fields."""
 
+    kind: type["Command"]
     code: int
-    command: type[c.Command]
-    reply: type[r.Reply] | None = None
-    """None: there is nothing to say but that it was done."""
-    is_public: bool = False
-    """Whether it is allowed before a login."""
+    """Its number on the classic wire, and on the wire of SDK 0.9 if it has no operation."""
+    reply: type[Reply] | None
+    """None: the client learns only that it was done."""
+    operation: int
+    """Its number on the wire of SDK 0.9, if it has one there; 0: it travels under its code."""
+    actions: tuple[Action, ...]
+    """Permissions of which one is required, at what the command names. Empty: the handler decides."""
+    is_public: bool
+    """Whether it is allowed before login."""
+    is_audited: bool
+    """Whether it leaves a line in the audit log: what cannot be undone, and what concerns access."""
+    order: tuple[str, ...]
+    """Its fields in the order in which they travel."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it is Courser's own."""
+        return self.code >= PRIVATE_CODE_MIN
 
 
-COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry(1, c.Ping, is_public=True),
-    CommandEntry(10, c.GetStats, r.Stats),
-    CommandEntry(11, c.GetSnapshot, r.SnapshotArchive),
-    CommandEntry(12, c.GetClusterMetadata, r.ClusterMetadata),
-    CommandEntry(13, c.DescribeOptions, r.OptionList),
-    CommandEntry(20, c.GetMe, r.ClientDetails),
-    CommandEntry(21, c.GetClient, r.ClientDetails),
-    CommandEntry(22, c.GetClients, r.ClientList),
-    CommandEntry(31, c.GetUser, r.UserDetails),
-    CommandEntry(32, c.GetUsers, r.UserList),
-    CommandEntry(33, c.CreateUser, r.UserDetails),
-    CommandEntry(34, c.DeleteUser),
-    CommandEntry(35, c.UpdateUser),
-    CommandEntry(36, c.UpdatePermissions),
-    CommandEntry(37, c.ChangePassword),
-    CommandEntry(38, c.LoginUser, r.LoggedIn, is_public=True),
-    CommandEntry(39, c.LogoutUser),
-    CommandEntry(41, c.GetTokens, r.TokenList),
-    CommandEntry(42, c.CreateToken, r.NewToken),
-    CommandEntry(43, c.DeleteToken),
-    CommandEntry(44, c.LoginWithToken, r.LoggedIn, is_public=True),
-    CommandEntry(100, c.PollMessages, r.Polled),
-    CommandEntry(101, c.SendMessages, r.Sent),
-    CommandEntry(102, c.FlushMessages),
-    CommandEntry(120, c.GetConsumerOffset, r.StoredOffset),
-    CommandEntry(121, c.StoreConsumerOffset),
-    CommandEntry(122, c.DeleteConsumerOffset),
-    CommandEntry(200, c.GetStream, r.StreamDetails),
-    CommandEntry(201, c.GetStreams, r.StreamList),
-    CommandEntry(202, c.CreateStream, r.StreamInfo),
-    CommandEntry(203, c.DeleteStream),
-    CommandEntry(204, c.UpdateStream),
-    CommandEntry(205, c.PurgeStream),
-    CommandEntry(300, c.GetTopic, r.TopicDetails),
-    CommandEntry(301, c.GetTopics, r.TopicList),
-    CommandEntry(302, c.CreateTopic, r.TopicDetails),
-    CommandEntry(303, c.DeleteTopic),
-    CommandEntry(304, c.UpdateTopic),
-    CommandEntry(305, c.PurgeTopic),
-    CommandEntry(402, c.CreatePartitions),
-    CommandEntry(403, c.DeletePartitions),
-    CommandEntry(503, c.DeleteSegments),
-    CommandEntry(600, c.GetConsumerGroup, r.GroupDetails),
-    CommandEntry(601, c.GetConsumerGroups, r.GroupList),
-    CommandEntry(602, c.CreateConsumerGroup, r.GroupDetails),
-    CommandEntry(603, c.DeleteConsumerGroup),
-    CommandEntry(604, c.JoinConsumerGroup),
-    CommandEntry(605, c.LeaveConsumerGroup),
-    CommandEntry(606, c.SyncConsumerGroup, r.Assignment),
-    CommandEntry(60001, c.WaitForMessages, r.Polled),
-    CommandEntry(60002, c.GetPartitionBounds, r.TopicBounds),
-    CommandEntry(60003, c.GetSegments, r.SegmentList),
-    CommandEntry(60004, c.WaitForArrivals, r.Arrivals),
-    CommandEntry(60005, c.StageMessages),
-    CommandEntry(60006, c.FinishStage, r.StagedPart),
-    CommandEntry(60007, c.PublishStaged, r.Published),
-    CommandEntry(60008, c.DiscardStaged),
-    CommandEntry(60009, c.GetSink, r.SinkInfo),
-    CommandEntry(60010, c.GetSinks, r.SinkList),
-    CommandEntry(60011, c.GetStagedParts, r.StagedPartList),
-)
+class Command(msgspec.Struct, frozen=True, gc=False):
+    """The base of all commands."""
 
-PRIVATE_CODE_MIN = 60_000
-"""Codes from here on are Courser's own; Iggy's end at 606."""
+    row: ClassVar[CommandRow]
 
-ENTRY_OF: dict[type[c.Command], CommandEntry] = {entry.command: entry for entry in COMMANDS}
-ENTRY_BY_CODE: dict[int, CommandEntry] = {entry.code: entry for entry in COMMANDS}
+
+AnyCommand = TypeVar("AnyCommand", bound=Command)
+
+
+def command(
+    code: int,
+    reply: type[Reply] | None = None,
+    *actions: Action,
+    operation: int = 0,
+    is_public: bool = False,
+    is_audited: bool = False,
+    order: tuple[str, ...] = (),
+) -> Callable[[type[AnyCommand]], type[AnyCommand]]:
+    """Give a command its row. ``order`` is needed only if its fields travel in another order than they are declared."""
+
+    def add_row(kind: type[AnyCommand]) -> type[AnyCommand]:
+        fields = order or kind.__struct_fields__
+        kind.row = CommandRow(kind, code, reply, operation, actions, is_public, is_audited, fields)
+        return kind
+
+    return add_row

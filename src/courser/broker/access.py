@@ -6,7 +6,6 @@ once. Whether a thing exists is looked up before: these rules are asked with its
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, auto
 from operator import attrgetter
 from typing import Any
 
@@ -17,31 +16,7 @@ from courser.catalog.entities import User
 from courser.catalog.rules import ROOT_USER_ID
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
-
-
-class Action(IntEnum):
-    """What somebody wants to do; each has one rule. Numbers, because they are hashed for every message sent."""
-
-    GET_STREAM = auto()
-    LIST_STREAMS = auto()
-    CREATE_STREAM = auto()
-    MANAGE_STREAM = auto()
-    """Rename, delete, purge."""
-    READ_TOPIC = auto()
-    """A topic, its segments, its consumer groups: all group commands, also to create, join and delete one."""
-    LIST_TOPICS = auto()
-    CREATE_TOPIC = auto()
-    MANAGE_TOPIC = auto()
-    """Change, delete, purge; its partitions and segments."""
-    POLL_MESSAGES = auto()
-    """Also consumer offsets: get, store, delete."""
-    SEND_MESSAGES = auto()
-    """Also to flush."""
-    READ_USERS = auto()
-    MANAGE_USERS = auto()
-    READ_SERVER = auto()
-    """Statistics, other clients, the diagnosis archive."""
+from courser.model.permissions import Action, GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
 
 @dataclass(frozen=True, slots=True)

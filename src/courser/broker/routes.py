@@ -4,11 +4,12 @@ Producers and consumers name the same topic over and over. What was found and al
 changes, whatever it is that changes: then everything is looked up again.
 """
 
-from courser.broker.access import AccessControl, Action
+from courser.broker.access import AccessControl
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition_registry import OpenTopic
 from courser.broker.sessions import Session
 from courser.model.identifiers import Identifier
+from courser.model.permissions import Action
 
 _COUNT_MAX = 10_000
 """Ways that are remembered: about 2 MiB."""

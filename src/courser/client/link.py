@@ -28,7 +28,6 @@ from courser.errors import (
     Uncertain,
 )
 from courser.model.identifiers import Identifier
-from courser.wire.vsr_client_requests import READS
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +35,12 @@ Dial = Callable[[Target], Awaitable[Connection]]
 GroupName = tuple[Identifier, Identifier, Identifier]
 """Stream, topic and group, as the user names them."""
 
-_REPEATABLE = frozenset(READS) | {c.StoreConsumerOffset, c.UpdateStream, c.UpdateTopic, c.UpdatePermissions}
+_REPEATABLE = {row.kind for row in c.COMMANDS if not row.operation} | {
+    c.StoreConsumerOffset,
+    c.UpdateStream,
+    c.UpdateTopic,
+    c.UpdatePermissions,
+}
 """Commands that have the same effect if they are carried out twice."""
 _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
 _LOGIN_LOST = frozenset({ErrorCode.UNAUTHENTICATED, ErrorCode.STALE_CLIENT})

@@ -23,38 +23,6 @@ Answer: TypeAlias = Coroutine[Any, Any, Reply | None] | Pending
 # The key of a table of handlers says which command each gets: a relation that a type cannot express.
 Handler: TypeAlias = Callable[[Broker, Session, Any], Answer | Reply]
 
-AUDITED: frozenset[type[c.Command]] = frozenset(
-    {
-        c.LoginUser,
-        c.LoginWithToken,
-        c.LogoutUser,
-        c.CreateUser,
-        c.DeleteUser,
-        c.UpdateUser,
-        c.UpdatePermissions,
-        c.ChangePassword,
-        c.CreateToken,
-        c.DeleteToken,
-        c.CreateStream,
-        c.UpdateStream,
-        c.DeleteStream,
-        c.PurgeStream,
-        c.CreateTopic,
-        c.UpdateTopic,
-        c.DeleteTopic,
-        c.PurgeTopic,
-        c.CreatePartitions,
-        c.DeletePartitions,
-        c.DeleteSegments,
-        c.CreateConsumerGroup,
-        c.DeleteConsumerGroup,
-        c.DeleteConsumerOffset,
-        c.DiscardStaged,
-        c.GetSnapshot,
-    }
-)
-"""What cannot be undone, and what concerns access. Sends and polls are not among them."""
-
 _SECRETS = frozenset({"password", "current_password", "new_password", "token"})
 _REFUSED_FACT_LENGTH_MAX = 300
 """Letters of one fact about what was refused: a name with its quotes and some escapes, and no more of a stranger's."""

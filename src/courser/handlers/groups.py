@@ -2,7 +2,6 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.group_offsets import forget_group
 from courser.broker.groups import GroupKey
@@ -11,6 +10,7 @@ from courser.broker.sessions import Session
 from courser.catalog import commands as changes
 from courser.catalog.entities import ConsumerGroup, Topic
 from courser.model.identifiers import Identifier
+from courser.model.permissions import Action
 
 
 async def get_consumer_group(broker: Broker, session: Session, command: c.GetConsumerGroup) -> r.GroupDetails:

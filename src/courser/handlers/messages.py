@@ -2,11 +2,11 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.lookup import find_open_topic
 from courser.broker.sessions import Session
 from courser.handlers.audit import Answer
+from courser.model.permissions import Action
 
 # By name: a member of an enum takes as long to find as the topic.
 _SEND_MESSAGES, _POLL_MESSAGES = Action.SEND_MESSAGES, Action.POLL_MESSAGES

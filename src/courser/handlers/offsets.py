@@ -2,7 +2,6 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.consuming import consumer_key, current_offset, group_key
 from courser.broker.lookup import find_open_topic
@@ -11,6 +10,7 @@ from courser.broker.partition_registry import OpenTopic
 from courser.broker.sessions import Session
 from courser.errors import ConsumerOffsetNotFound
 from courser.model.consumers import ConsumerKind
+from courser.model.permissions import Action
 from courser.storage.offset_table import ConsumerKey
 
 

@@ -2,11 +2,11 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.lookup import find_open_topic
 from courser.broker.partition import Partition
 from courser.broker.sessions import Session
+from courser.model.permissions import Action
 from courser.storage.segment import Segment, SegmentState
 
 

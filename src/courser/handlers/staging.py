@@ -5,7 +5,6 @@ from operator import attrgetter
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.lookup import find_open_topic
 from courser.broker.message_keys import with_key
@@ -16,6 +15,7 @@ from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import ByKey
+from courser.model.permissions import Action
 from courser.storage.staged_file import Target
 
 

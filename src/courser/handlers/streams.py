@@ -4,7 +4,6 @@ import uuid
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.figures import stream_info, topic_info
 from courser.broker.lookup import find_stream
@@ -12,6 +11,7 @@ from courser.broker.sessions import Session
 from courser.catalog import commands as changes
 from courser.catalog.entities import Stream
 from courser.model.identifiers import Identifier
+from courser.model.permissions import Action
 
 
 async def get_stream(broker: Broker, session: Session, command: c.GetStream) -> r.StreamDetails:

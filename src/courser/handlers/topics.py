@@ -4,7 +4,6 @@ import uuid
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.broker import Broker
 from courser.broker.figures import topic_details, topic_info
 from courser.broker.lookup import find_open_topic, find_stream, find_topic
@@ -15,6 +14,7 @@ from courser.catalog.entities import Stream, Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Identifier
+from courser.model.permissions import Action
 
 
 async def get_topic(broker: Broker, session: Session, command: c.GetTopic) -> r.TopicDetails:

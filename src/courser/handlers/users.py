@@ -2,7 +2,6 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access import Action
 from courser.broker.authentication import check_password, check_user_name
 from courser.broker.broker import Broker
 from courser.broker.lookup import find_user
@@ -11,7 +10,7 @@ from courser.catalog import commands as changes
 from courser.catalog.entities import User
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.permissions import ALL_PERMISSIONS
+from courser.model.permissions import ALL_PERMISSIONS, Action
 
 
 async def get_user(broker: Broker, session: Session, command: c.GetUser) -> r.UserDetails:

@@ -1,6 +1,32 @@
 """What users may do: everywhere, in a stream, in a topic. What is not granted is denied."""
 
+from enum import IntEnum, auto
+
 import msgspec
+
+
+class Action(IntEnum):
+    """What somebody wants to do; each has one rule. Numbers, because they are hashed for every message sent."""
+
+    GET_STREAM = auto()
+    LIST_STREAMS = auto()
+    CREATE_STREAM = auto()
+    MANAGE_STREAM = auto()
+    """Rename, delete, purge."""
+    READ_TOPIC = auto()
+    """A topic, its segments, its consumer groups: all group commands, also to create, join and delete one."""
+    LIST_TOPICS = auto()
+    CREATE_TOPIC = auto()
+    MANAGE_TOPIC = auto()
+    """Change, delete, purge; its partitions and segments."""
+    POLL_MESSAGES = auto()
+    """Also consumer offsets: get, store, delete."""
+    SEND_MESSAGES = auto()
+    """Also to flush."""
+    READ_USERS = auto()
+    MANAGE_USERS = auto()
+    READ_SERVER = auto()
+    """Statistics, other clients, the diagnosis archive."""
 
 
 class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from courser.api.commands import Command, WaitForMessages
+from courser.api.commands import Command, PollMessages, SendMessages, WaitForMessages
 from courser.api.replies import Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, Rejection
 from courser.model.buffers import Buffer
@@ -19,15 +19,16 @@ from courser.wire.classic_messages import NOTHING_POLLED, decode_poll, decode_se
 from courser.wire.classic_replies import encode_payload
 from courser.wire.classic_requests import DIALECT_DECODERS, HEADER_SIZE, decode_request
 from courser.wire.codec import QUICK_SIZE_MAX, FrameRefused, Incoming
-from courser.wire.private_commands import batches
 from courser.wire.reading import Malformed
 
 _HEAD = struct.Struct("<II")
 """length and code, or status and length"""
 _LENGTH_SIZE = 4
 _CODE_SIZE = 4
-_SEND_CODE = 101
-_POLL_CODE = 100
+_SEND_CODE = SendMessages.row.code
+_POLL_CODE = PollMessages.row.code
+_RECORDS_HEAD = struct.Struct("<IIIQI")
+"""status and length; partition_id, current_offset, messages_count"""
 
 _QUICK_COUNT_MAX = 4096
 """Messages that are converted in about 10 ms."""
@@ -56,6 +57,13 @@ USUAL_LIMITS = ClassicWireLimits()
 
 def _status(code: int) -> bytes:
     return _HEAD.pack(code, 0)
+
+
+def _records(reply: Polled) -> Sequence[Buffer]:
+    """Polled messages as they are stored, for those who ask by a command of our own: nothing is copied."""
+    size = _RECORDS_HEAD.size - _HEAD.size + reply.size
+    head = _RECORDS_HEAD.pack(0, size, reply.partition_id, reply.current_offset, reply.message_count)
+    return (head, *reply.pieces)
 
 
 class ClassicCodec:
@@ -162,8 +170,7 @@ class ClassicCodec:
             return _DONE
         if isinstance(reply, Polled):
             if type(incoming.command) is WaitForMessages:
-                parts = batches(reply)
-                return (_HEAD.pack(0, sum(map(len, parts))), *parts)
+                return _records(reply)
             return (encode_polled(reply, self._evidence),)
         payload = encode_payload(reply, self._evidence.first_id)
         return (_HEAD.pack(0, len(payload)) + payload,)

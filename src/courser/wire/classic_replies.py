@@ -1,24 +1,21 @@
 """Replies to SDKs 0.5 to 0.8, all but polled messages: reply objects to payloads.
 
-``first_id`` is 1 for SDK 0.5, which numbers everything from 1 and knows no other nobody than user 0.
+Most follow from their fields (``layouts``). ``first_id`` is 1 for SDK 0.5, which counts ids from 1 and calls nobody
+user 0.
 """
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
 from courser.api import replies as r
-from courser.wire import private_commands, rows
-from courser.wire.writing import optional_permissions_of_reply, shifted, text8
+from courser.api.commands import COMMANDS
+from courser.wire import shared_replies as shared
+from courser.wire.layouts import layout_of
+from courser.wire.writing import optional_permissions_of_reply, shifted, text8, u32
 
-_STREAM = Struct(
-    "<"
-    "I"  # id
-    "Q"  # created_at
-    "I"  # topics_count
-    "Q"  # size
-    "Q"  # messages_count
-)
+ReplyWriter: TypeAlias = Callable[[Any, int], bytes]
+
 _TOPIC = Struct(
     "<"
     "I"  # id
@@ -31,15 +28,12 @@ _TOPIC = Struct(
     "Q"  # size
     "Q"  # messages_count
 )
-_U32 = Struct("<I")
+_write_stream = layout_of(r.StreamInfo).write
+_write_partition = layout_of(r.PartitionInfo).write
+_write_user = layout_of(r.UserInfo).write
 
 
-def _stream(row: r.StreamInfo, first_id: int) -> bytes:
-    stream_id = shifted(row.stream_id, first_id)
-    return _STREAM.pack(stream_id, row.created_at, row.topic_count, row.size, row.message_count) + text8(row.name)
-
-
-def _topic(row: r.TopicInfo, first_id: int) -> bytes:
+def _write_topic(row: r.TopicInfo, first_id: int) -> bytes:
     options = row.effective
     head = _TOPIC.pack(
         shifted(row.topic_id, first_id),
@@ -55,58 +49,51 @@ def _topic(row: r.TopicInfo, first_id: int) -> bytes:
     return head + text8(row.name)
 
 
-def _topic_details(reply: r.TopicDetails, first_id: int) -> bytes:
-    partitions = [rows.partition(row, first_id) for row in reply.partitions]
-    return _topic(reply.topic, first_id) + b"".join(partitions)
+def _write_topic_details(reply: r.TopicDetails, first_id: int) -> bytes:
+    partitions = [_write_partition(row, first_id) for row in reply.partitions]
+    return _write_topic(reply.topic, first_id) + b"".join(partitions)
 
 
-def _stream_details(reply: r.StreamDetails, first_id: int) -> bytes:
-    return _stream(reply.stream, first_id) + b"".join(_topic(row, first_id) for row in reply.topics)
+def _write_stream_details(reply: r.StreamDetails, first_id: int) -> bytes:
+    return _write_stream(reply.stream, first_id) + b"".join(_write_topic(row, first_id) for row in reply.topics)
 
 
-def _user_details(reply: r.UserDetails, first_id: int) -> bytes:
-    return rows.user(reply.user, first_id) + optional_permissions_of_reply(reply.permissions, first_id)
+def _write_user_details(reply: r.UserDetails, first_id: int) -> bytes:
+    return _write_user(reply.user, first_id) + optional_permissions_of_reply(reply.permissions, first_id)
 
 
 def _nobody(first_id: int) -> int:
-    return 0 if first_id else rows.NOBODY
+    return 0 if first_id else shared.NOBODY
 
 
-REPLY_ENCODERS: dict[type[r.Reply], Callable[[Any, int], bytes]] = {
-    r.LoggedIn: lambda reply, first_id: _U32.pack(shifted(reply.user_id, first_id)),
-    r.Stats: lambda reply, _: rows.stats(reply),
+_WRITTEN_BY_HAND: dict[type[r.Reply], ReplyWriter] = {
+    r.LoggedIn: lambda reply, first_id: u32(shifted(reply.user_id, first_id)),
+    r.Stats: lambda reply, _: shared.write_stats(reply),
     r.SnapshotArchive: lambda reply, _: reply.data,
-    r.ClusterMetadata: lambda reply, _: rows.cluster(reply),
-    r.OptionList: lambda reply, _: rows.options(reply),
-    r.ClientDetails: lambda reply, first_id: rows.client_details(reply, first_id, _nobody(first_id)),
+    r.ClusterMetadata: lambda reply, _: shared.write_cluster(reply),
+    r.OptionList: lambda reply, _: shared.write_options(reply),
+    r.ClientDetails: lambda reply, first_id: shared.write_client_details(reply, first_id, _nobody(first_id)),
     r.ClientList: lambda reply, first_id: b"".join(
-        rows.client(row, first_id, _nobody(first_id)) for row in reply.clients
+        shared.write_client(row, first_id, _nobody(first_id)) for row in reply.clients
     ),
-    r.UserDetails: _user_details,
-    r.UserList: lambda reply, first_id: b"".join(rows.user(row, first_id) for row in reply.users),
-    r.TokenList: lambda reply, _: b"".join(rows.token(row) for row in reply.tokens),
-    r.NewToken: lambda reply, _: text8(reply.token),
-    r.StoredOffset: rows.stored_offset,
-    r.StreamInfo: _stream,
-    r.StreamDetails: _stream_details,
-    r.StreamList: lambda reply, first_id: b"".join(_stream(row, first_id) for row in reply.streams),
-    r.TopicDetails: _topic_details,
-    r.TopicList: lambda reply, first_id: b"".join(_topic(row, first_id) for row in reply.topics),
-    r.GroupDetails: rows.group_details,
-    r.GroupList: lambda reply, first_id: b"".join(rows.group(row, first_id) for row in reply.groups),
-    r.Assignment: rows.assignment,
-    r.TopicBounds: lambda reply, _: private_commands.bounds(reply),
-    r.SegmentList: lambda reply, _: private_commands.segments(reply),
-    r.Arrivals: lambda reply, _: private_commands.arrivals(reply),
-    r.StagedPart: lambda reply, _: private_commands.staged_part(reply),
-    r.Published: lambda reply, _: private_commands.published(reply),
-    r.SinkInfo: lambda reply, _: private_commands.sink_info(reply),
-    r.SinkList: lambda reply, _: private_commands.sinks(reply),
-    r.StagedPartList: lambda reply, _: private_commands.staged_parts(reply),
+    r.UserDetails: _write_user_details,
+    r.UserList: lambda reply, first_id: b"".join(_write_user(row, first_id) for row in reply.users),
+    r.StreamDetails: _write_stream_details,
+    r.StreamList: lambda reply, first_id: b"".join(_write_stream(row, first_id) for row in reply.streams),
+    r.TopicDetails: _write_topic_details,
+    r.TopicList: lambda reply, first_id: b"".join(_write_topic(row, first_id) for row in reply.topics),
 }
-"""By the type of the reply: its payload."""
+_MESSAGES = (r.Sent, r.Polled)
+
+REPLY_WRITERS: dict[type[r.Reply], tuple[ReplyWriter, bool]] = {
+    row.reply: (_WRITTEN_BY_HAND.get(row.reply) or layout_of(row.reply).write, row.is_private)
+    for row in COMMANDS
+    if row.reply is not None and row.reply not in _MESSAGES
+}
+"""By the type of the reply: its payload, and whether its ids count from 0 whatever the dialect."""
 
 
 def encode_payload(reply: r.Reply, first_id: int) -> bytes:
     """The payload of any reply but polled messages."""
-    return REPLY_ENCODERS[type(reply)](reply, first_id)
+    write, is_private = REPLY_WRITERS[type(reply)]
+    return write(reply, 0 if is_private else first_id)

@@ -4,22 +4,18 @@ A frame is ``length u32 | code u32 | payload``; the functions here get whole fra
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.topic_options import TopicOptions
 from courser.wire.classic_dialect import DialectEvidence
-from courser.wire.private_commands import PRIVATE_DECODERS
+from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
 
 HEADER_SIZE = 8
 """Length and code in front of a payload."""
 
-_SNAPSHOT_COMPRESSIONS = frozenset(range(1, 7))
-_SNAPSHOT_ALL = 100
-_SNAPSHOT_KINDS = frozenset((*range(1, 7), _SNAPSHOT_ALL))
 _COMPRESSIONS = frozenset((1, 2))
 _TOKEN_NAME_SIZE_MIN, _TOKEN_NAME_SIZE_MAX = 3, 30
 """Bytes, up to 0.8; since 0.9 a token may have any name."""
@@ -173,23 +169,6 @@ def _update_topic(reader: Reader) -> c.Command:
     return c.UpdateTopic(stream, topic, reader.name(), options, is_patch=False)
 
 
-def _get_snapshot(reader: Reader) -> c.Command:
-    compression = reader.u8()
-    kinds = tuple(reader.take(reader.u8()))
-    if compression not in _SNAPSHOT_COMPRESSIONS or not _SNAPSHOT_KINDS.issuperset(kinds):
-        raise Malformed(f"a snapshot of the kinds {kinds} with the compression {compression} does not exist")
-    if _SNAPSHOT_ALL in kinds and len(kinds) > 1:
-        raise Malformed("a snapshot of everything has no further kinds")
-    return c.GetSnapshot(compression, kinds)
-
-
-def _update_user(reader: Reader) -> c.Command:
-    user = reader.identifier()
-    name = reader.name() if reader.is_present() else None
-    is_active = reader.is_active() if reader.is_present() else None
-    return c.UpdateUser(user, name, is_active)
-
-
 def _create_token(reader: Reader) -> c.Command:
     name, expiry = reader.name(), reader.u64()
     if not _TOKEN_NAME_SIZE_MIN <= len(name.encode()) <= _TOKEN_NAME_SIZE_MAX:
@@ -198,62 +177,29 @@ def _create_token(reader: Reader) -> c.Command:
     return c.CreateToken(name, expiry)
 
 
-Layout: TypeAlias = Callable[[Reader], c.Command]
-
-DIALECT_DECODERS: dict[int, Callable[[memoryview, DialectEvidence], c.Command]] = {
-    12: _get_cluster_metadata,
-    38: _login_user,
-    120: _get_consumer_offset,
-    121: _store_consumer_offset,
-    122: _delete_consumer_offset,
-    202: _create_stream,
-    302: _create_topic,
-    602: _create_consumer_group,
+_DIALECT_DECODERS: dict[type[c.Command], Callable[[memoryview, DialectEvidence], c.Command]] = {
+    c.GetClusterMetadata: _get_cluster_metadata,
+    c.LoginUser: _login_user,
+    c.GetConsumerOffset: _get_consumer_offset,
+    c.StoreConsumerOffset: _store_consumer_offset,
+    c.DeleteConsumerOffset: _delete_consumer_offset,
+    c.CreateStream: _create_stream,
+    c.CreateTopic: _create_topic,
+    c.CreateConsumerGroup: _create_consumer_group,
 }
+DIALECT_DECODERS = {kind.row.code: decoder for kind, decoder in _DIALECT_DECODERS.items()}
 """By code: requests whose layout tells the dialect or depends on it."""
 
-DECODERS: dict[int, Layout] = {
-    1: lambda _: c.Ping(),
-    10: lambda _: c.GetStats(),
-    11: _get_snapshot,
-    13: lambda reader: c.DescribeOptions(reader.u8()),
-    20: lambda _: c.GetMe(),
-    21: lambda reader: c.GetClient(reader.u32()),
-    22: lambda _: c.GetClients(),
-    31: lambda reader: c.GetUser(reader.identifier()),
-    32: lambda _: c.GetUsers(),
-    33: lambda reader: c.CreateUser(reader.name(), reader.text8(), reader.is_active(), reader.optional_permissions()),
-    34: lambda reader: c.DeleteUser(reader.identifier()),
-    35: _update_user,
-    36: lambda reader: c.UpdatePermissions(reader.identifier(), reader.optional_permissions()),
-    37: lambda reader: c.ChangePassword(reader.identifier(), reader.text8(), reader.text8()),
-    39: lambda _: c.LogoutUser(),
-    41: lambda _: c.GetTokens(),
-    42: _create_token,
-    43: lambda reader: c.DeleteToken(reader.name()),
-    44: lambda reader: c.LoginWithToken(reader.name()),
-    102: lambda reader: c.FlushMessages(reader.identifier(), reader.identifier(), reader.id(), reader.flag()),
-    200: lambda reader: c.GetStream(reader.identifier()),
-    201: lambda _: c.GetStreams(),
-    203: lambda reader: c.DeleteStream(reader.identifier()),
-    204: lambda reader: c.UpdateStream(reader.identifier(), reader.name()),
-    205: lambda reader: c.PurgeStream(reader.identifier()),
-    300: lambda reader: c.GetTopic(reader.identifier(), reader.identifier()),
-    301: lambda reader: c.GetTopics(reader.identifier()),
-    303: lambda reader: c.DeleteTopic(reader.identifier(), reader.identifier()),
-    304: _update_topic,
-    305: lambda reader: c.PurgeTopic(reader.identifier(), reader.identifier()),
-    402: lambda reader: c.CreatePartitions(reader.identifier(), reader.identifier(), reader.u32()),
-    403: lambda reader: c.DeletePartitions(reader.identifier(), reader.identifier(), reader.u32()),
-    503: lambda reader: c.DeleteSegments(reader.identifier(), reader.identifier(), reader.id(), reader.u32()),
-    600: lambda reader: c.GetConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier()),
-    601: lambda reader: c.GetConsumerGroups(reader.identifier(), reader.identifier()),
-    603: lambda reader: c.DeleteConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier()),
-    604: lambda reader: c.JoinConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier()),
-    605: lambda reader: c.LeaveConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier()),
-    606: lambda reader: c.SyncConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier()),
+_READ_BY_HAND: dict[type[c.Command], Callable[[Reader], c.Command]] = {
+    c.UpdateTopic: _update_topic,
+    c.CreateToken: _create_token,
 }
-"""By code: requests that look the same in all dialects, but for the numbering of ids. Arguments are read in order."""
+_DECODERS: dict[int, tuple[Callable[[Reader], c.Command], bool]] = {
+    row.code: (_READ_BY_HAND.get(row.kind) or layout_of(row.kind).read, row.is_private)
+    for row in c.COMMANDS
+    if row.kind not in _DIALECT_DECODERS and row.kind not in (c.SendMessages, c.PollMessages)
+}
+"""By code: requests that look the same in all dialects, and whether their ids count from 0 whatever the dialect."""
 
 
 def decode_request(code: int, frame: memoryview, evidence: DialectEvidence) -> c.Command:
@@ -262,8 +208,8 @@ def decode_request(code: int, frame: memoryview, evidence: DialectEvidence) -> c
     Raises:
         Malformed: the payload makes no sense, or no command has this code.
     """
-    if decoder := DECODERS.get(code):
-        return decoder(_reader(frame, evidence))
-    if private_decoder := PRIVATE_DECODERS.get(code):
-        return private_decoder(Reader(frame, HEADER_SIZE))
-    raise Malformed(f"no command has the code {code}")
+    decoder = _DECODERS.get(code)
+    if decoder is None:
+        raise Malformed(f"there is no command with the code {code}")
+    read, is_private = decoder
+    return read(Reader(frame, HEADER_SIZE) if is_private else _reader(frame, evidence))

@@ -24,6 +24,10 @@ ID_MASK = 2**32 - 1
 PERMISSIONS_SIZE_MAX = 256 * 1024
 """Bytes of permissions: twenty thousand streams and topics. Each is an object, here and in the metadata ever after."""
 
+_SNAPSHOT_COMPRESSIONS = range(1, 7)
+_SNAPSHOT_KINDS = frozenset(range(1, 7))
+_SNAPSHOT_ALL = 100
+
 BALANCED = Balanced()
 CONSUMER_KINDS = {kind.value: kind for kind in ConsumerKind}
 POLLING_KINDS = {kind.value: kind for kind in PollingKind}
@@ -222,12 +226,12 @@ class Reader:
         partition_id = self.id()
         return partition_id if is_named else None
 
-    def strategy(self) -> tuple[PollingKind, int]:
-        """Where a poll begins: the kind and its value."""
+    def polling_kind(self) -> PollingKind:
+        """Where a poll begins; a value of eight bytes follows."""
         kind = POLLING_KINDS.get(number := self.u8())
         if kind is None:
             raise Malformed(f"a polling strategy has the unknown kind {number}")
-        return kind, self.u64()
+        return kind
 
     def is_active(self) -> bool:
         """The status of a user: 1 active, 2 inactive."""
@@ -235,6 +239,20 @@ class Reader:
         if status not in (1, 2):
             raise Malformed(f"a user has the unknown status {status}")
         return status == 1
+
+    def snapshot_compression(self) -> int:
+        """How a diagnosis archive is packed."""
+        compression = self.u8()
+        if compression not in _SNAPSHOT_COMPRESSIONS:
+            raise Malformed(f"there is no snapshot compression {compression}")
+        return compression
+
+    def snapshot_kinds(self) -> tuple[int, ...]:
+        """What a diagnosis archive holds: everything, or some kinds."""
+        kinds = tuple(self.take(self.u8()))
+        if kinds != (_SNAPSHOT_ALL,) and not _SNAPSHOT_KINDS.issuperset(kinds):
+            raise Malformed(f"a snapshot cannot hold the kinds {kinds}")
+        return kinds
 
     def optional_permissions(self) -> Permissions | None:
         """A byte that says whether permissions follow; then their size in four bytes, and they."""

@@ -8,21 +8,32 @@ from collections.abc import Sequence
 from struct import Struct
 
 from courser.api import commands as c
-from courser.api.replies import LoggedIn, Polled, Reply, Sent
+from courser.api.replies import LoggedIn, Polled, Reply, Sent, TopicDetails
 from courser.errors import CourserError, ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import is_compiled
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
-from courser.wire.private_commands import PRIVATE_DECODERS
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_duplicates import DuplicateTable, Verdict
 from courser.wire.vsr_facts import OWN_SDK_NAME, write_facts, write_reason
 from courser.wire.vsr_failures import FAREWELLS, WRITES, Channel, judge
-from courser.wire.vsr_headers import HEADER_SIZE, INTERNAL_OPERATIONS, NO_CHECKSUM, NO_CLIENT, Operation, Reason
+from courser.wire.vsr_headers import (
+    HEADER_SIZE,
+    INTERNAL_OPERATIONS,
+    LOGOUT,
+    NO_CHECKSUM,
+    NO_CLIENT,
+    NON_REPLICATED,
+    OPERATION_OF_REPLY,
+    OPERATIONS,
+    REGISTER,
+    SEND_MESSAGES,
+    Reason,
+)
 from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login, sdk_name_of
-from courser.wire.vsr_replies import ENCODERS
+from courser.wire.vsr_replies import WRITERS, write_new_topic
 from courser.wire.vsr_requests import (
     READERS_OF_CODES,
     READERS_OF_OPERATIONS,
@@ -33,27 +44,21 @@ from courser.wire.vsr_requests import (
     read_send_head,
 )
 
-# Plain numbers, because comparing with members of an enum is slow.
-_REGISTER = int(Operation.REGISTER)
-_NON_REPLICATED = int(Operation.NON_REPLICATED)
-_LOGOUT = int(Operation.LOGOUT)
-_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
-_OPERATIONS = frozenset(int(operation) for operation in Operation)
-_WRITES = frozenset(int(operation) for operation in WRITES)
-_OPERATION_OF_REPLY = {int(operation): reply for operation, reply in headers.OPERATION_OF_REPLY.items()}
-_UNFRAMED = frozenset({_NON_REPLICATED, _LOGOUT, _SEND_MESSAGES})
+_UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES})
 """Operations whose replies have no result in front of the payload."""
+_REPLICATED_MIN = 128
+"""Operations from here on change something."""
 
-_PING = 1
-_POLL_MESSAGES = 100
-_CLASSIC_LOGINS = frozenset({38, 44})
-_SESSION_CODES = frozenset({39, 40, 45})
-"""Logout and logins under the numbers that they have as operations: accepted, without effect."""
-_REPLICATED_CODES = frozenset({33, 34, 35, 36, 37, 42, 43, 101, 121, 122}) | frozenset(
-    {202, 203, 204, 205, 302, 303, 304, 305, 402, 403, 503, 602, 603, 604, 605}
-)
+_PING = c.Ping.row.code
+_POLL_MESSAGES = c.PollMessages.row.code
+_CLASSIC_LOGINS = frozenset({c.LoginUser.row.code, c.LoginWithToken.row.code})
+_SESSION_CODES = frozenset({c.LogoutUser.row.code, 40, 45})
+"""Logout, and logins under the numbers that they have as operations: accepted, without effect."""
+_REPLICATED_CODES = frozenset(row.code for row in c.COMMANDS if row.operation >= _REPLICATED_MIN)
 """Commands that have an operation, and are not carried out under their classic number."""
-_FIND_NOTHING_IF_MALFORMED = frozenset({21, 120, 606})
+_FIND_NOTHING_IF_MALFORMED = frozenset(
+    kind.row.code for kind in (c.GetClient, c.GetConsumerOffset, c.SyncConsumerGroup)
+)
 """Reads that the original answers with "nothing there" if it cannot understand what is looked for."""
 _CODES_OF_VALUES = frozenset(
     {ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE, ErrorCode.TOO_MANY_PARTITIONS}
@@ -75,7 +80,7 @@ class VsrIncoming(Incoming, eq=False):
     checksum: bytes = NO_CHECKSUM
     request: int = 0
     """Its number."""
-    operation: int = _NON_REPLICATED
+    operation: int = NON_REPLICATED
     content: bytes = b""
     """What tells a send or a stored offset from others."""
 
@@ -143,18 +148,18 @@ class VsrCodec:
         self._client = client
         body = frame[HEADER_SIZE:]
         try:
-            if operation == _NON_REPLICATED:
+            if operation == NON_REPLICATED:
                 _check_client(incoming)
                 _check_read_is_allowed(incoming, code, is_logged_in)
                 _check_body(incoming, body)
                 incoming.command = _read_non_replicated(incoming, code, body)
-            elif operation == _SEND_MESSAGES:
+            elif operation == SEND_MESSAGES:
                 _check_change_is_allowed(incoming, session, is_logged_in)
                 self._read_send(incoming, body)
-            elif operation in _WRITES or operation in READERS_OF_OPERATIONS:
+            elif operation in WRITES or operation in READERS_OF_OPERATIONS:
                 _check_change_is_allowed(incoming, session, is_logged_in)
                 _check_body(incoming, body)
-                if operation in _WRITES:
+                if operation in WRITES:
                     self._read_offset_change(incoming, body)
                 else:
                     self._read_change(incoming, body)
@@ -176,7 +181,7 @@ class VsrCodec:
         if incoming.checksum != NO_CHECKSUM:
             _check_body(incoming, body)
         incoming.content = head = read_send_head(body)
-        answer = self._duplicates.recall_write(incoming.request, _SEND_MESSAGES, head)
+        answer = self._duplicates.recall_write(incoming.request, SEND_MESSAGES, head)
         if answer is not None:
             raise _Refusal((answer,), _REPEATED)
         incoming.command = read_send(head, body, self._verify_frames)
@@ -206,13 +211,13 @@ class VsrCodec:
         """Login, logout, and operations that no client may ask for."""
         operation = incoming.operation
         _check_client(incoming)
-        if operation == _REGISTER:
+        if operation == REGISTER:
             if session or incoming.request:
                 raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a number")
             _check_body(incoming, body)
             self._is_own = sdk_name_of(body) == OWN_SDK_NAME
             incoming.command = _read_login(incoming, body)
-        elif operation == _LOGOUT:
+        elif operation == LOGOUT:
             _check_body(incoming, body)
             if not is_logged_in:
                 raise _Refusal((_reply(incoming, b""),), "nobody is logged in")
@@ -243,7 +248,7 @@ class VsrCodec:
                 reply.partition_id,
                 reply.base_offset,
             )
-            self._duplicates.remember_write(incoming.request, _SEND_MESSAGES, incoming.content, answer)
+            self._duplicates.remember_write(incoming.request, SEND_MESSAGES, incoming.content, answer)
             return (answer,)
         if type(reply) is Polled:
             return (
@@ -260,8 +265,7 @@ class VsrCodec:
             )
         command = incoming.command
         assert command is not None
-        encoder = ENCODERS.get(type(command))
-        payload = b"" if encoder is None else encoder(reply)
+        payload = b"" if reply is None else _payload(command, reply)
         if isinstance(reply, LoggedIn):
             self._duplicates.reset()
             return (_reply(incoming, payload, commit=reply.session),)
@@ -298,7 +302,7 @@ class VsrCodec:
     def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:
         """Keep the answer to something that was carried out, for the case that it is asked for once more."""
         operation = incoming.operation
-        if operation in _WRITES:
+        if operation in WRITES:
             self._duplicates.remember_write(incoming.request, operation, incoming.content, answer)
         elif operation in READERS_OF_OPERATIONS:
             self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
@@ -367,7 +371,7 @@ def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> 
             # Members of a group know their partitions and name one.
             raise _Refusal((_empty_poll(incoming, 0),), "a group's poll names no partition")
         return poll
-    reader = READERS_OF_CODES.get(code) or PRIVATE_DECODERS.get(code)
+    reader = READERS_OF_CODES.get(code)
     if reader is not None:
         try:
             return reader(Reader(body))
@@ -385,9 +389,16 @@ def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> 
 
 
 def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
-    if operation in _WRITES:
+    if operation in WRITES:
         return ErrorCode.RESOURCE_NOT_FOUND
     return error.code if error.code in _CODES_OF_VALUES else ErrorCode.INVALID_COMMAND
+
+
+def _payload(command: c.Command, reply: Reply) -> bytes:
+    if type(command) is c.CreateTopic:
+        assert isinstance(reply, TopicDetails)
+        return write_new_topic(reply)
+    return WRITERS[type(reply)](reply)
 
 
 # --- answers ------------------------------------------------------------------------------------------
@@ -406,7 +417,7 @@ def _refused(incoming: VsrIncoming, code: ErrorCode, reason: str) -> _Refusal:
 
 def _status(incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
     # An operation that does not exist cannot be repeated to the client: it would not take the header.
-    operation = incoming.operation if incoming.operation in _OPERATIONS else _NON_REPLICATED
+    operation = incoming.operation if incoming.operation in OPERATIONS else NON_REPLICATED
     header = headers.reply_header(
         incoming.client, incoming.checksum, incoming.request, operation, status=code, body_size=len(body)
     )
@@ -426,7 +437,7 @@ def _reply(incoming: VsrIncoming, payload: bytes, *, commit: int = 0) -> bytes:
 
 
 def _body(incoming: VsrIncoming, body: bytes, *, commit: int = 0) -> bytes:
-    operation = _OPERATION_OF_REPLY.get(incoming.operation, incoming.operation)
+    operation = OPERATION_OF_REPLY.get(incoming.operation, incoming.operation)
     header = headers.reply_header(
         incoming.client, incoming.checksum, incoming.request, operation, body_size=len(body), commit=commit
     )

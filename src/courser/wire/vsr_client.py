@@ -8,24 +8,21 @@ from struct import Struct
 
 from courser.api import commands as c
 from courser.api.replies import LoggedIn, Reply
-from courser.api.table import ENTRY_OF
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, InvalidRequest, NotFound, RequestFailed
 from courser.model.buffers import Buffer
 from courser.records.batch import wire_header
 from courser.records.checksum import xxh3
 from courser.wire import vsr_headers as headers
-from courser.wire.private_commands import stage_head
+from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
-from courser.wire.vsr_client_replies import DECODERS
-from courser.wire.vsr_client_requests import OPERATIONS, READS, send_target
 from courser.wire.vsr_facts import read_failure
-from courser.wire.vsr_headers import HEADER_SIZE, Operation, Reason
+from courser.wire.vsr_headers import HEADER_SIZE, LOGOUT, NON_REPLICATED, REGISTER, SEND_MESSAGES, Reason
+from courser.wire.vsr_replies import MAY_BE_EMPTY, READERS
+from courser.wire.vsr_requests import WRITERS, write_send_target
 
-_REGISTER = int(Operation.REGISTER)
-_NON_REPLICATED = int(Operation.NON_REPLICATED)
-_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
-_UNFRAMED = frozenset({_NON_REPLICATED, int(Operation.LOGOUT), _SEND_MESSAGES})
+_UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES, c.DeleteSegments.row.operation})
 """Operations whose replies have no result in front of the payload."""
+_write_stage_head = layout_of(c.StageMessages).before("batch").write
 
 _REJECTION = Struct("<II")
 """index, code"""
@@ -72,30 +69,27 @@ class VsrClientCodec:
             return self._encode_send(command)
         if isinstance(command, c.StageMessages):
             return self._encode_stage(command)
-        operation = OPERATIONS.get(type(command))
-        if operation is None:
-            body = READS[type(command)](command)
-            return (self._header(_NON_REPLICATED, len(body), code=ENTRY_OF[type(command)].code) + body,)
-        number, writer = operation
-        body = writer(command)
-        if number == _REGISTER:
+        body = WRITERS[type(command)](command)
+        row = command.row
+        if not row.operation:
+            return (self._header(NON_REPLICATED, len(body), code=row.code) + body,)
+        if row.operation == REGISTER:
             # A login begins anew: it has no number, and whatever was before it is over.
             self._request = self.session = 0
-            header = headers.request_header(self._client, 0, number, 0, body_size=len(body), checksum=xxh3(body))
+            header = headers.request_header(self._client, 0, REGISTER, 0, body_size=len(body), checksum=xxh3(body))
             return (header + body,)
-        return (self._header(number, len(body), checksum=xxh3(body)) + body,)
+        return (self._header(row.operation, len(body), checksum=xxh3(body)) + body,)
 
     def _encode_send(self, command: c.SendMessages) -> Sequence[Buffer]:
         (batch,) = command.batches
-        target = send_target(command, batch.count)
+        target = write_send_target(command, batch.count)
         header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
-        return self._header(_SEND_MESSAGES, len(target) + batch.size) + target + header, batch.body
+        return self._header(SEND_MESSAGES, len(target) + batch.size) + target + header, batch.body
 
     def _encode_stage(self, command: c.StageMessages) -> Sequence[Buffer]:
-        batch, head = command.batch, stage_head(command)
+        batch, head = command.batch, _write_stage_head(command)
         header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
-        code = ENTRY_OF[c.StageMessages].code
-        return self._header(_NON_REPLICATED, len(head) + batch.size, code=code) + head + header, batch.body
+        return self._header(NON_REPLICATED, len(head) + batch.size, code=command.row.code) + head + header, batch.body
 
     def _header(self, operation: int, body_size: int, *, code: int = 0, checksum: int = 0) -> bytes:
         self._request += 1
@@ -142,14 +136,14 @@ class VsrClientCodec:
         if status:
             raise read_failure(status, body)
         reader = Reader(body)
-        if operation not in _UNFRAMED and operation != Operation.DELETE_SEGMENTS:
+        if operation not in _UNFRAMED:
             _check_result(reader)
-        decoder = DECODERS.get(type(command))
-        if decoder is None:
+        expected = command.row.reply
+        if expected is None:
             return None
-        if not reader.remaining and ENTRY_OF[type(command)].reply is not None and not _may_be_empty(command):
+        if not reader.remaining and expected not in MAY_BE_EMPTY:
             raise NotFound(ErrorCode.RESOURCE_NOT_FOUND, "there is none")
-        reply: Reply = decoder(reader)
+        reply: Reply = READERS[expected](reader)
         if isinstance(reply, LoggedIn):
             self.session = reply.session
         return reply
@@ -160,11 +154,6 @@ class VsrClientCodec:
         if kind != headers.COMMAND_EVICTION:
             return "the server sent an answer that nobody asked for"
         return str(_eviction(c.Ping(), frame))
-
-
-def _may_be_empty(command: c.Command) -> bool:
-    """Lists may be empty; a single thing is missing if there is no word about it."""
-    return isinstance(command, c.GetStreams | c.GetUsers | c.GetTokens | c.GetClients | c.GetConsumerGroups)
 
 
 def _check_result(reader: Reader) -> None:

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
 from courser.model.consumers import ConsumerKind
-from courser.wire.vsr_headers import Operation, Reason
+from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, Reason
 
 
 class Channel(Enum):
@@ -85,7 +85,7 @@ _WRITE_CODES = {
 }
 """Sends and stored offsets: what is missing is not named, and only its owner may commit for a partition."""
 
-WRITES = frozenset({Operation.SEND_MESSAGES, Operation.STORE_CONSUMER_OFFSET, Operation.DELETE_CONSUMER_OFFSET})
+WRITES = frozenset(kind.row.operation for kind in (c.SendMessages, c.StoreConsumerOffset, c.DeleteConsumerOffset))
 
 _BAD_LOGIN = frozenset(
     {E.INVALID_CREDENTIALS, E.INVALID_USERNAME, E.INVALID_PASSWORD, E.USER_INACTIVE, E.RESOURCE_NOT_FOUND}
@@ -107,15 +107,15 @@ def judge(operation: int, command: c.Command, code: E) -> tuple[Channel, int]:
     """How a failure of a command is answered: the channel, and the number that travels in it."""
     if code is E.STALE_CLIENT:
         return Channel.EVICTION, Reason.STALE_CLIENT
-    if operation == Operation.NON_REPLICATED:
+    if operation == NON_REPLICATED:
         return _judge_read(command, code)
     if code is E.UNAUTHENTICATED:
         return Channel.EVICTION, Reason.NO_SESSION
-    if operation == Operation.REGISTER:
+    if operation == REGISTER:
         return _judge_login(command, code)
     if operation in WRITES:
         return Channel.STATUS, _WRITE_CODES.get(code, code)
-    if operation == Operation.LOGOUT or code in _BY_STATUS or code >= _OWN_CODE_MIN:
+    if operation == LOGOUT or code in _BY_STATUS or code >= _OWN_CODE_MIN:
         return Channel.STATUS, code
     return Channel.RESULT, code
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 
+from courser.api import commands as c
+
 HEADER_SIZE = 256
 FRAME_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of a request, header included."""
@@ -96,46 +98,22 @@ _EVICTION = Struct(
 assert _EVICTION.size == HEADER_SIZE
 
 
-class Operation(IntEnum):
-    """What a request wants. Commands that change nothing are NON_REPLICATED and have their number beside it."""
-
-    REGISTER = 1
-    NON_REPLICATED = 2
-    LOGOUT = 3
-    CREATE_STREAM = 128
-    UPDATE_STREAM = 129
-    DELETE_STREAM = 130
-    PURGE_STREAM = 131
-    CREATE_TOPIC = 132
-    UPDATE_TOPIC = 133
-    DELETE_TOPIC = 134
-    PURGE_TOPIC = 135
-    CREATE_PARTITIONS = 136
-    DELETE_PARTITIONS = 137
-    DELETE_SEGMENTS = 138
-    CREATE_CONSUMER_GROUP = 139
-    DELETE_CONSUMER_GROUP = 140
-    CREATE_USER = 141
-    UPDATE_USER = 142
-    DELETE_USER = 143
-    CHANGE_PASSWORD = 144
-    UPDATE_PERMISSIONS = 145
-    CREATE_TOKEN = 146
-    DELETE_TOKEN = 147
-    JOIN_CONSUMER_GROUP = 148
-    LEAVE_CONSUMER_GROUP = 149
-    SEND_MESSAGES = 160
-    STORE_CONSUMER_OFFSET = 161
-    DELETE_CONSUMER_OFFSET = 162
-
+REGISTER = 1
+"""The operation of logins."""
+NON_REPLICATED = 2
+"""The operation of commands that have none of their own: their code stands beside it."""
+LOGOUT = 3
+SEND_MESSAGES = c.SendMessages.row.operation
+OPERATIONS = frozenset({NON_REPLICATED, *(row.operation for row in c.COMMANDS if row.operation)})
+"""All that a client may ask for; the rows of the commands say which is whose."""
 
 INTERNAL_OPERATIONS = range(64, 69)
 """What servers of a cluster say to each other. Never from a client, but three of them are in replies."""
 
 OPERATION_OF_REPLY = {
-    Operation.CREATE_TOPIC: 64,
-    Operation.CREATE_PARTITIONS: 65,
-    Operation.DELETE_SEGMENTS: 68,
+    c.CreateTopic.row.operation: 64,
+    c.CreatePartitions.row.operation: 65,
+    c.DeleteSegments.row.operation: 68,
 }
 """Commands that the original rewrites before it carries them out: their results carry the new operation."""
 
@@ -160,8 +138,6 @@ unpack_size_and_command: Callable[[memoryview], tuple[int, int]] = Struct("<48xI
 """The same of a head of at least 61 bytes, and no more of it."""
 
 # Plain numbers: looking up members of an enum costs more than the rest of a reply's header.
-_SEND_MESSAGES = int(Operation.SEND_MESSAGES)
-_NON_REPLICATED = int(Operation.NON_REPLICATED)
 
 _pack_request = _REQUEST.pack
 _pack_reply = _REPLY.pack
@@ -203,7 +179,7 @@ def sent_reply(
         0,
         0,
         request,
-        _SEND_MESSAGES,
+        SEND_MESSAGES,
         0,
         1,
         stream_id,
@@ -232,7 +208,7 @@ def polled_head(
         0,
         0,
         request,
-        _NON_REPLICATED,
+        NON_REPLICATED,
         0,
         partition_id,
         current_offset,

@@ -1,23 +1,31 @@
-"""Replies into the bodies of SDK 0.9."""
+"""Bodies of SDK 0.9 replies, written by the server and read by our own client.
+
+Most follow from their fields (``layouts``). By hand: what carries options, sends and polls, and the login.
+"""
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from courser.api import commands as c
+import msgspec
+
 from courser.api import replies as r
-from courser.wire import private_commands, rows
+from courser.api.commands import COMMANDS
+from courser.model.topic_options import TopicOptions
+from courser.wire import shared_replies as shared
+from courser.wire.layouts import layout_of
+from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_headers import PROTOCOL_VERSION
-from courser.wire.vsr_options import write_topic_options
-from courser.wire.writing import optional_permissions_of_reply, text8
+from courser.wire.vsr_options import read_reported_options, write_topic_options
+from courser.wire.writing import optional_permissions_of_reply, text8, u32
 
 SERVER_VERSION = "0.9.0"
 """The release whose protocol this is: what the login reply says."""
 
-Encoder: TypeAlias = Callable[[Any], bytes]
+ReplyWriter: TypeAlias = Callable[[Any], bytes]
+ReplyReader: TypeAlias = Callable[[Reader], Any]
+Row = TypeVar("Row")
 
-_STREAM = Struct("<IQIQQ")
-"""id, created_at, topics_count, size, messages_count"""
 _TOPIC = Struct(
     "<"
     "I"  # id
@@ -33,19 +41,27 @@ _NEW_PARTITION = Struct("<IQI24x")
 """id, created_at, segments_count"""
 _LOGIN = Struct("<IQI")
 """user_id, session, protocol version"""
-_U32 = Struct("<I")
-
 _NO_OPTIONS = bytes(4)
 """Streams and users have none."""
 
+_stream, _partition, _user = layout_of(r.StreamInfo), layout_of(r.PartitionInfo), layout_of(r.UserInfo)
 
-def stream(row: r.StreamInfo) -> bytes:
+
+# --- streams and topics -------------------------------------------------------------------------------
+
+
+def write_stream(row: r.StreamInfo) -> bytes:
     """A stream."""
-    head = _STREAM.pack(row.stream_id, row.created_at, row.topic_count, row.size, row.message_count)
-    return head + text8(row.name) + _NO_OPTIONS
+    return _stream.write(row) + _NO_OPTIONS
 
 
-def topic(row: r.TopicInfo) -> bytes:
+def _read_stream(reader: Reader) -> r.StreamInfo:
+    row = _stream.read(reader)
+    reader.take(reader.u32())
+    return row
+
+
+def write_topic(row: r.TopicInfo) -> bytes:
     """A topic."""
     effective = row.effective
     head = _TOPIC.pack(
@@ -61,97 +77,154 @@ def topic(row: r.TopicInfo) -> bytes:
     return head + text8(row.name) + write_topic_options(row.options, effective)
 
 
-def _stream_details(reply: r.StreamDetails) -> bytes:
-    return stream(reply.stream) + b"".join(map(topic, reply.topics))
+def _read_topic(reader: Reader) -> r.TopicInfo:
+    head = _TOPIC.unpack(reader.take(_TOPIC.size))
+    topic_id, created_at, partition_count, expiry, compression, size_max, size, message_count = head
+    name = reader.text8()
+    wanted, derived = read_reported_options(reader)
+    effective = msgspec.structs.replace(
+        _merged(wanted, derived), message_expiry=expiry, compression=compression, max_topic_size=size_max
+    )
+    return r.TopicInfo(topic_id, created_at, partition_count, size, message_count, name, wanted, effective)
 
 
-def _streams(reply: r.StreamList) -> bytes:
-    return b"".join(map(stream, reply.streams))
+def _merged(wanted: TopicOptions, derived: TopicOptions) -> TopicOptions:
+    values = {
+        name: getattr(derived, name) if (value := getattr(wanted, name)) is None else value
+        for name in TopicOptions.__struct_fields__
+    }
+    return TopicOptions(**values)
 
 
-def _topic_details(reply: r.TopicDetails) -> bytes:
-    return topic(reply.topic) + b"".join(map(rows.partition, reply.partitions))
+def _write_stream_details(reply: r.StreamDetails) -> bytes:
+    return write_stream(reply.stream) + b"".join(map(write_topic, reply.topics))
 
 
-def _new_topic(reply: r.TopicDetails) -> bytes:
-    # Clients are told that new partitions have no segments yet, as by the original.
+def _read_stream_details(reader: Reader) -> r.StreamDetails:
+    info = _read_stream(reader)
+    return r.StreamDetails(info, [_read_topic(reader) for _ in range(info.topic_count)])
+
+
+def _write_topic_details(reply: r.TopicDetails) -> bytes:
+    return write_topic(reply.topic) + b"".join(map(_partition.write, reply.partitions))
+
+
+def _read_topic_details(reader: Reader) -> r.TopicDetails:
+    info = _read_topic(reader)
+    return r.TopicDetails(info, [_partition.read(reader) for _ in range(info.partition_count)])
+
+
+def write_new_topic(reply: r.TopicDetails) -> bytes:
+    """A new topic. As the original does, it tells clients that its partitions have no segments yet."""
     partitions = [_NEW_PARTITION.pack(row.partition_id, row.created_at, 0) for row in reply.partitions]
-    return topic(reply.topic) + b"".join(partitions)
+    return write_topic(reply.topic) + b"".join(partitions)
 
 
-def _topics(reply: r.TopicList) -> bytes:
-    return _U32.pack(len(reply.topics)) + b"".join(map(topic, reply.topics))
+def _write_topics(reply: r.TopicList) -> bytes:
+    return u32(len(reply.topics)) + b"".join(map(write_topic, reply.topics))
 
 
-def _groups(reply: r.GroupList) -> bytes:
-    return b"".join(map(rows.group, reply.groups))
+def _read_topics(reader: Reader) -> r.TopicList:
+    return r.TopicList([_read_topic(reader) for _ in range(reader.u32())])
 
 
-def _user(row: r.UserInfo) -> bytes:
-    return rows.user(row) + _NO_OPTIONS
+# --- users --------------------------------------------------------------------------------------------
 
 
-def _user_details(reply: r.UserDetails) -> bytes:
-    return _user(reply.user) + optional_permissions_of_reply(reply.permissions)
+def _write_user(row: r.UserInfo) -> bytes:
+    return _user.write(row) + _NO_OPTIONS
 
 
-def _users(reply: r.UserList) -> bytes:
-    return b"".join(map(_user, reply.users))
+def _read_user(reader: Reader) -> r.UserInfo:
+    row = _user.read(reader)
+    reader.take(reader.u32())
+    return row
 
 
-def _tokens(reply: r.TokenList) -> bytes:
-    return b"".join(map(rows.token, reply.tokens))
+def _write_user_details(reply: r.UserDetails) -> bytes:
+    return _write_user(reply.user) + optional_permissions_of_reply(reply.permissions)
 
 
-def _new_token(reply: r.NewToken) -> bytes:
-    return text8(reply.token)
+def _read_user_details(reader: Reader) -> r.UserDetails:
+    return r.UserDetails(_read_user(reader), reader.optional_permissions())
 
 
-def _clients(reply: r.ClientList) -> bytes:
-    return b"".join(map(rows.client, reply.clients))
-
-
-def _logged_in(reply: r.LoggedIn) -> bytes:
+def _write_logged_in(reply: r.LoggedIn) -> bytes:
     return _LOGIN.pack(reply.user_id, reply.session, PROTOCOL_VERSION) + text8(SERVER_VERSION)
 
 
-def _snapshot(reply: r.SnapshotArchive) -> bytes:
-    return reply.data
+def _read_logged_in(reader: Reader) -> r.LoggedIn:
+    return r.LoggedIn(reader.u32(), reader.u64())
 
 
-ENCODERS: dict[type[c.Command], Encoder] = {
-    c.GetStats: rows.stats,
-    c.GetSnapshot: _snapshot,
-    c.GetClusterMetadata: rows.cluster,
-    c.DescribeOptions: rows.options,
-    c.GetMe: rows.client_details,
-    c.GetClient: rows.client_details,
-    c.GetClients: _clients,
-    c.GetUser: _user_details,
-    c.GetUsers: _users,
-    c.CreateUser: _user_details,
-    c.LoginUser: _logged_in,
-    c.LoginWithToken: _logged_in,
-    c.GetTokens: _tokens,
-    c.CreateToken: _new_token,
-    c.GetStream: _stream_details,
-    c.GetStreams: _streams,
-    c.CreateStream: stream,
-    c.GetTopic: _topic_details,
-    c.GetTopics: _topics,
-    c.CreateTopic: _new_topic,
-    c.GetConsumerOffset: rows.stored_offset,
-    c.GetConsumerGroup: rows.group_details,
-    c.GetConsumerGroups: _groups,
-    c.CreateConsumerGroup: rows.group_details,
-    c.SyncConsumerGroup: rows.assignment,
-    c.GetPartitionBounds: private_commands.bounds,
-    c.GetSegments: private_commands.segments,
-    c.WaitForArrivals: private_commands.arrivals,
-    c.FinishStage: private_commands.staged_part,
-    c.PublishStaged: private_commands.published,
-    c.GetSink: private_commands.sink_info,
-    c.GetSinks: private_commands.sinks,
-    c.GetStagedParts: private_commands.staged_parts,
+# --- messages, read by the client ---------------------------------------------------------------------
+
+
+def _read_sent(reader: Reader) -> r.Sent:
+    if reader.u32() != 1:
+        raise Malformed("a send is confirmed for more than one batch")
+    return r.Sent(reader.u32(), reader.u32(), reader.u32(), reader.u64())
+
+
+def _read_polled(reader: Reader) -> r.Polled:
+    partition_id, current_offset, count = reader.u32(), reader.u64(), reader.u32()
+    records = reader.rest()
+    return r.Polled(partition_id, current_offset, count, (records,) if len(records) else (), len(records))
+
+
+def _read_all(reader: Reader, read: Callable[[Reader], Row]) -> list[Row]:
+    """Rows up to the end."""
+    rows = []
+    while reader.remaining:
+        rows.append(read(reader))
+    return rows
+
+
+# --- the tables ---------------------------------------------------------------------------------------
+
+_WRITTEN_BY_HAND: dict[type[r.Reply], ReplyWriter] = {
+    r.Stats: shared.write_stats,
+    r.SnapshotArchive: lambda reply: reply.data,
+    r.ClusterMetadata: shared.write_cluster,
+    r.OptionList: shared.write_options,
+    r.ClientDetails: shared.write_client_details,
+    r.ClientList: lambda reply: b"".join(map(shared.write_client, reply.clients)),
+    r.UserDetails: _write_user_details,
+    r.UserList: lambda reply: b"".join(map(_write_user, reply.users)),
+    r.LoggedIn: _write_logged_in,
+    r.StreamInfo: write_stream,
+    r.StreamDetails: _write_stream_details,
+    r.StreamList: lambda reply: b"".join(map(write_stream, reply.streams)),
+    r.TopicDetails: _write_topic_details,
+    r.TopicList: _write_topics,
 }
-"""By command; what is not here is answered without words, but for sends and polls, which have a way of their own."""
+_READ_BY_HAND: dict[type[r.Reply], ReplyReader] = {
+    r.Stats: shared.read_stats,
+    r.SnapshotArchive: lambda reader: r.SnapshotArchive(bytes(reader.rest())),
+    r.ClusterMetadata: shared.read_cluster,
+    r.OptionList: shared.read_options,
+    r.ClientDetails: shared.read_client_details,
+    r.ClientList: shared.read_clients,
+    r.UserDetails: _read_user_details,
+    r.UserList: lambda reader: r.UserList(_read_all(reader, _read_user)),
+    r.LoggedIn: _read_logged_in,
+    r.StreamInfo: _read_stream,
+    r.StreamDetails: _read_stream_details,
+    r.StreamList: lambda reader: r.StreamList(_read_all(reader, _read_stream)),
+    r.TopicDetails: _read_topic_details,
+    r.TopicList: _read_topics,
+    r.Sent: _read_sent,
+    r.Polled: _read_polled,
+}
+_REPLIES = {row.reply for row in COMMANDS if row.reply is not None}
+
+WRITERS: dict[type[r.Reply], ReplyWriter] = {
+    reply: _WRITTEN_BY_HAND.get(reply) or layout_of(reply).write for reply in _REPLIES - {r.Sent, r.Polled}
+}
+"""For the server: all but sends and polls, which have a way of their own."""
+READERS: dict[type[r.Reply], ReplyReader] = {
+    reply: _READ_BY_HAND.get(reply) or layout_of(reply).read for reply in _REPLIES
+}
+"""For our own client."""
+MAY_BE_EMPTY = frozenset({r.StreamList, r.UserList, r.TokenList, r.ClientList, r.GroupList})
+"""Lists that are written without their count. Any other reply without a body says that there is none."""

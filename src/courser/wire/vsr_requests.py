@@ -1,9 +1,13 @@
-"""Bodies of SDK 0.9 requests into commands: one small function each, and the tables that choose them."""
+"""Bodies of SDK 0.9 requests, read by the server and written by our own client.
+
+Most follow from the fields of their command (``layouts``). By hand: sends and polls, which are frequent, logins,
+options, and requests in which this generation expects more than the fields, or checks more.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from courser.api import commands as c
 from courser.errors import ErrorCode, InvalidBatch
@@ -12,11 +16,15 @@ from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import ByKey, Partitioning
 from courser.records.batch import parse_batch
 from courser.records.layout import EXTENSION_POSITION
+from courser.wire import writing
+from courser.wire.layouts import layout_of
 from courser.wire.reading import POLLING_KINDS, Malformed, Reader, consumer_at, identifier_at, partitioning_at
-from courser.wire.vsr_headers import Operation
-from courser.wire.vsr_options import read_no_options, read_topic_options
+from courser.wire.vsr_facts import OWN_SDK_NAME
+from courser.wire.vsr_headers import PROTOCOL_VERSION
+from courser.wire.vsr_options import read_no_options, read_topic_options, write_wanted_options
 
-Decoder: TypeAlias = Callable[[Reader], c.Command]
+RequestReader: TypeAlias = Callable[[Reader], c.Command]
+RequestWriter: TypeAlias = Callable[[Any], bytes]
 _U32 = Struct("<I")
 _U32_SIZE = _U32.size
 _unpack_u32 = _U32.unpack_from
@@ -36,11 +44,14 @@ _OFFSET_BODY_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX + 5 + 8 + 1
 
 _PARTITION_COUNT_MAX = 1000
 """Partitions that one request may delete."""
-_SNAPSHOT_COMPRESSIONS = range(1, 7)
-_SNAPSHOT_KINDS = frozenset({1, 2, 3, 4, 5, 6})
-_SNAPSHOT_ALL = 100
 _SCOPES = range(1, 4)
 _ACKNOWLEDGEMENTS = (0, 1)
+
+
+_WAIT = Struct("<QI")
+"""wait, size_max"""
+_ACKNOWLEDGED = b"\x01"
+_NO_CONTEXT = bytes(4)
 
 
 class NothingThere(Exception):
@@ -130,10 +141,6 @@ def _unnamed_partition(consumer: Consumer) -> int | None:
     return 0 if consumer.kind is ConsumerKind.CONSUMER else None
 
 
-def _flush_messages(reader: Reader) -> c.Command:
-    return c.FlushMessages(reader.identifier(), reader.identifier(), reader.u32(), reader.flag())
-
-
 def _get_consumer_offset(reader: Reader) -> c.Command:
     consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
     partition_id = reader.optional_partition()
@@ -173,17 +180,7 @@ def _delete_consumer_offset(reader: Reader) -> c.Command:
     return command
 
 
-# --- system -------------------------------------------------------------------------------------------
-
-
-def _get_snapshot(reader: Reader) -> c.Command:
-    compression = reader.u8()
-    kinds = tuple(reader.take(reader.u8()))
-    if compression not in _SNAPSHOT_COMPRESSIONS:
-        raise Malformed(f"a snapshot cannot have compression {compression}")
-    if kinds != (_SNAPSHOT_ALL,) and not _SNAPSHOT_KINDS.issuperset(kinds):
-        raise Malformed(f"a snapshot cannot hold {kinds}")
-    return c.GetSnapshot(compression, kinds)
+# --- everything else that is read by hand -------------------------------------------------------------
 
 
 def _describe_options(reader: Reader) -> c.Command:
@@ -191,86 +188,6 @@ def _describe_options(reader: Reader) -> c.Command:
     if scope not in _SCOPES:
         raise Malformed(f"options have no scope {scope}")
     return c.DescribeOptions(scope)
-
-
-def _get_client(reader: Reader) -> c.Command:
-    return c.GetClient(reader.u32())
-
-
-# --- users and tokens ---------------------------------------------------------------------------------
-
-
-def _get_user(reader: Reader) -> c.Command:
-    return c.GetUser(reader.identifier())
-
-
-def _create_user(reader: Reader) -> c.Command:
-    command = c.CreateUser(reader.name(), reader.text8(), reader.is_active(), reader.optional_permissions())
-    read_no_options(reader)
-    return command
-
-
-def _update_user(reader: Reader) -> c.Command:
-    user = reader.identifier()
-    name = reader.name() if reader.is_present() else None
-    is_active = reader.is_active() if reader.is_present() else None
-    read_no_options(reader)
-    return c.UpdateUser(user, name, is_active)
-
-
-def _delete_user(reader: Reader) -> c.Command:
-    return c.DeleteUser(reader.identifier())
-
-
-def _change_password(reader: Reader) -> c.Command:
-    return c.ChangePassword(reader.identifier(), reader.text8(), reader.text8())
-
-
-def _update_permissions(reader: Reader) -> c.Command:
-    return c.UpdatePermissions(reader.identifier(), reader.optional_permissions())
-
-
-def _create_token(reader: Reader) -> c.Command:
-    return c.CreateToken(reader.name(), reader.u64())
-
-
-def _delete_token(reader: Reader) -> c.Command:
-    return c.DeleteToken(reader.name())
-
-
-# --- streams, topics, partitions ----------------------------------------------------------------------
-
-
-def _get_stream(reader: Reader) -> c.Command:
-    return c.GetStream(reader.identifier())
-
-
-def _create_stream(reader: Reader) -> c.Command:
-    command = c.CreateStream(reader.name())
-    read_no_options(reader)
-    return command
-
-
-def _update_stream(reader: Reader) -> c.Command:
-    command = c.UpdateStream(reader.identifier(), reader.name())
-    read_no_options(reader)
-    return command
-
-
-def _delete_stream(reader: Reader) -> c.Command:
-    return c.DeleteStream(reader.identifier())
-
-
-def _purge_stream(reader: Reader) -> c.Command:
-    return c.PurgeStream(reader.identifier())
-
-
-def _get_topic(reader: Reader) -> c.Command:
-    return c.GetTopic(reader.identifier(), reader.identifier())
-
-
-def _get_topics(reader: Reader) -> c.Command:
-    return c.GetTopics(reader.identifier())
 
 
 def _create_topic(reader: Reader) -> c.Command:
@@ -284,110 +201,121 @@ def _update_topic(reader: Reader) -> c.Command:
     return c.UpdateTopic(stream, topic, name, options, is_patch=True)
 
 
-def _delete_topic(reader: Reader) -> c.Command:
-    return c.DeleteTopic(reader.identifier(), reader.identifier())
-
-
-def _purge_topic(reader: Reader) -> c.Command:
-    return c.PurgeTopic(reader.identifier(), reader.identifier())
-
-
-def _create_partitions(reader: Reader) -> c.Command:
-    return c.CreatePartitions(reader.identifier(), reader.identifier(), reader.u32())
+_delete_partitions_layout = layout_of(c.DeletePartitions)
 
 
 def _delete_partitions(reader: Reader) -> c.Command:
-    stream, topic, count = reader.identifier(), reader.identifier(), reader.u32()
-    if count > _PARTITION_COUNT_MAX:
+    command = _delete_partitions_layout.read(reader)
+    if command.count > _PARTITION_COUNT_MAX:
         # The classic server looks at how many there are first; this one does not.
-        raise Malformed(f"{count} partitions are more than can be deleted at a time", ErrorCode.TOO_MANY_PARTITIONS)
-    return c.DeletePartitions(stream, topic, count)
+        reason = f"{command.count} partitions are more than can be deleted at a time"
+        raise Malformed(reason, ErrorCode.TOO_MANY_PARTITIONS)
+    return command
 
 
-def _delete_segments(reader: Reader) -> c.Command:
-    return c.DeleteSegments(reader.identifier(), reader.identifier(), reader.u32(), reader.u32())
+def _without_options(kind: type[c.Command]) -> RequestReader:
+    """The fields, and behind them options, of which streams and users have none."""
+    read = layout_of(kind).read
+
+    def read_all(reader: Reader) -> c.Command:
+        command = read(reader)
+        read_no_options(reader)
+        return command
+
+    return read_all
 
 
-# --- consumer groups ----------------------------------------------------------------------------------
+# --- written by hand, for our own client --------------------------------------------------------------
 
 
-def _get_consumer_group(reader: Reader) -> c.Command:
-    return c.GetConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier())
+def _client_version(version: str) -> bytes:
+    return writing.u32(PROTOCOL_VERSION) + writing.text8(OWN_SDK_NAME) + writing.text8(version or "0")
 
 
-def _get_consumer_groups(reader: Reader) -> c.Command:
-    return c.GetConsumerGroups(reader.identifier(), reader.identifier())
+def _write_login(command: c.LoginUser) -> bytes:
+    credentials = writing.text8(command.name) + writing.text8(command.password) + writing.text32(command.context)
+    return _client_version(command.version) + credentials
 
 
-def _create_consumer_group(reader: Reader) -> c.Command:
-    return c.CreateConsumerGroup(reader.identifier(), reader.identifier(), reader.name())
+def _write_login_with_token(command: c.LoginWithToken) -> bytes:
+    return _client_version(command.version) + writing.text8(command.token) + _NO_CONTEXT
 
 
-def _delete_consumer_group(reader: Reader) -> c.Command:
-    return c.DeleteConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier())
+def write_send_target(command: c.SendMessages, count: int) -> bytes:
+    """Where a send goes, with its length in front: what stands before the batch."""
+    target = b"".join(
+        (
+            writing.identifier(command.stream),
+            writing.identifier(command.topic),
+            writing.partitioning(command.partitioning),
+            writing.u32(count),
+        )
+    )
+    return writing.u32(len(target)) + target
 
 
-def _join_consumer_group(reader: Reader) -> c.Command:
-    return c.JoinConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier())
+def _write_wait(command: c.WaitForMessages) -> bytes:
+    return writing.poll(command.poll) + _WAIT.pack(command.wait, command.size_max)
 
 
-def _leave_consumer_group(reader: Reader) -> c.Command:
-    return c.LeaveConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier())
+def _write_acknowledged(command: c.StoreConsumerOffset | c.DeleteConsumerOffset) -> bytes:
+    place = writing.consumer(command.consumer) + writing.identifier(command.stream) + writing.identifier(command.topic)
+    partition = writing.optional_partition(command.partition_id)
+    offset = writing.u64(command.offset) if isinstance(command, c.StoreConsumerOffset) else b""
+    return place + partition + offset + _ACKNOWLEDGED
 
 
-def _sync_consumer_group(reader: Reader) -> c.Command:
-    return c.SyncConsumerGroup(reader.identifier(), reader.identifier(), reader.identifier())
+def _write_create_topic(command: c.CreateTopic) -> bytes:
+    head = writing.identifier(command.stream) + writing.u32(command.partition_count) + writing.text8(command.name)
+    return head + write_wanted_options(command.options)
+
+
+def _write_update_topic(command: c.UpdateTopic) -> bytes:
+    head = writing.identifier(command.stream) + writing.identifier(command.topic) + writing.text8(command.name)
+    return head + write_wanted_options(command.options)
 
 
 # --- the tables ---------------------------------------------------------------------------------------
 
-READERS_OF_OPERATIONS: dict[int, Decoder] = {
-    Operation.CREATE_STREAM: _create_stream,
-    Operation.UPDATE_STREAM: _update_stream,
-    Operation.DELETE_STREAM: _delete_stream,
-    Operation.PURGE_STREAM: _purge_stream,
-    Operation.CREATE_TOPIC: _create_topic,
-    Operation.UPDATE_TOPIC: _update_topic,
-    Operation.DELETE_TOPIC: _delete_topic,
-    Operation.PURGE_TOPIC: _purge_topic,
-    Operation.CREATE_PARTITIONS: _create_partitions,
-    Operation.DELETE_PARTITIONS: _delete_partitions,
-    Operation.DELETE_SEGMENTS: _delete_segments,
-    Operation.CREATE_CONSUMER_GROUP: _create_consumer_group,
-    Operation.DELETE_CONSUMER_GROUP: _delete_consumer_group,
-    Operation.CREATE_USER: _create_user,
-    Operation.UPDATE_USER: _update_user,
-    Operation.DELETE_USER: _delete_user,
-    Operation.CHANGE_PASSWORD: _change_password,
-    Operation.UPDATE_PERMISSIONS: _update_permissions,
-    Operation.CREATE_TOKEN: _create_token,
-    Operation.DELETE_TOKEN: _delete_token,
-    Operation.JOIN_CONSUMER_GROUP: _join_consumer_group,
-    Operation.LEAVE_CONSUMER_GROUP: _leave_consumer_group,
-    Operation.STORE_CONSUMER_OFFSET: _store_consumer_offset,
-    Operation.DELETE_CONSUMER_OFFSET: _delete_consumer_offset,
+_READ_BY_HAND: dict[type[c.Command], RequestReader] = {
+    c.DescribeOptions: _describe_options,
+    c.GetConsumerOffset: _get_consumer_offset,
+    c.StoreConsumerOffset: _store_consumer_offset,
+    c.DeleteConsumerOffset: _delete_consumer_offset,
+    c.CreateTopic: _create_topic,
+    c.UpdateTopic: _update_topic,
+    c.DeletePartitions: _delete_partitions,
+    **{kind: _without_options(kind) for kind in (c.CreateStream, c.UpdateStream, c.CreateUser, c.UpdateUser)},
 }
+_READ_ELSEWHERE = frozenset({c.SendMessages, c.PollMessages, c.LoginUser, c.LoginWithToken, c.LogoutUser})
+"""Sends and polls have functions of their own; logins are an operation that no command has for itself."""
 
-READERS_OF_CODES: dict[int, Decoder] = {
-    1: lambda _: c.Ping(),
-    10: lambda _: c.GetStats(),
-    11: _get_snapshot,
-    12: lambda _: c.GetClusterMetadata(),
-    13: _describe_options,
-    20: lambda _: c.GetMe(),
-    21: _get_client,
-    22: lambda _: c.GetClients(),
-    31: _get_user,
-    32: lambda _: c.GetUsers(),
-    41: lambda _: c.GetTokens(),
-    102: _flush_messages,
-    120: _get_consumer_offset,
-    200: _get_stream,
-    201: lambda _: c.GetStreams(),
-    300: _get_topic,
-    301: _get_topics,
-    600: _get_consumer_group,
-    601: _get_consumer_groups,
-    606: _sync_consumer_group,
+_READERS: dict[type[c.Command], RequestReader] = {
+    row.kind: _READ_BY_HAND.get(row.kind) or layout_of(row.kind).read
+    for row in c.COMMANDS
+    if row.kind not in _READ_ELSEWHERE
+}
+READERS_OF_OPERATIONS: dict[int, RequestReader] = {
+    kind.row.operation: read for kind, read in _READERS.items() if kind.row.operation
+}
+READERS_OF_CODES: dict[int, RequestReader] = {
+    kind.row.code: read for kind, read in _READERS.items() if not kind.row.operation
 }
 """Of NON_REPLICATED requests; polls have a way of their own."""
+
+_WRITTEN_BY_HAND: dict[type[c.Command], RequestWriter] = {
+    c.LoginUser: _write_login,
+    c.LoginWithToken: _write_login_with_token,
+    c.PollMessages: writing.poll,
+    c.WaitForMessages: _write_wait,
+    c.StoreConsumerOffset: _write_acknowledged,
+    c.DeleteConsumerOffset: _write_acknowledged,
+    c.CreateTopic: _write_create_topic,
+    c.UpdateTopic: _write_update_topic,
+}
+WRITERS: dict[type[c.Command], RequestWriter] = {
+    row.kind: _WRITTEN_BY_HAND.get(row.kind) or layout_of(row.kind).write
+    for row in c.COMMANDS
+    if row.kind is not c.SendMessages
+}
+"""For the client: the bodies of all requests but sends."""

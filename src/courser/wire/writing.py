@@ -8,16 +8,22 @@ from struct import Struct
 from courser.api.commands import PollMessages
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
-from courser.model.messaging import Balanced, Partitioning, PollingKind, ToPartition
+from courser.model.messaging import Balanced, Partitioning, ToPartition
 from courser.model.permissions import Permissions
 from courser.wire.reading import ID_MASK
 
 _IDENTIFIER = Struct("<BBI")
 _U32 = Struct("<I")
+
+u8 = Struct("<B").pack
+u16 = Struct("<H").pack
+u32 = _U32.pack
+u64 = Struct("<Q").pack
+"""A number in so many bits."""
+
 _PARTITION = Struct("<BI")
-_STRATEGY = Struct("<BQ")
-_POLL_END = Struct("<I?")
-"""count, auto_commit"""
+_POLL_END = Struct("<BQI?")
+"""kind, value, count, auto_commit"""
 _NO_PARTITION = bytes(5)
 _NO_PERMISSIONS = bytes(4)
 
@@ -70,12 +76,7 @@ def optional_partition(partition_id: int | None) -> bytes:
     return _NO_PARTITION if partition_id is None else _PARTITION.pack(1, partition_id)
 
 
-def strategy(kind: PollingKind, value: int) -> bytes:
-    """Where a poll begins."""
-    return _STRATEGY.pack(kind, value)
-
-
-def write_poll(command: PollMessages) -> bytes:
+def poll(command: PollMessages) -> bytes:
     """The request of a poll, as SDKs from 0.6 on write it."""
     return b"".join(
         (
@@ -83,8 +84,7 @@ def write_poll(command: PollMessages) -> bytes:
             identifier(command.stream),
             identifier(command.topic),
             optional_partition(command.partition_id),
-            strategy(command.kind, command.value),
-            _POLL_END.pack(command.count, command.auto_commit),
+            _POLL_END.pack(command.kind, command.value, command.count, command.auto_commit),
         )
     )
 

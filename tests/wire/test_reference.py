@@ -1,0 +1,27 @@
+"""docs/formats/private-commands.md: its layouts come from the commands, and are current."""
+
+from pathlib import Path
+
+import pytest
+
+from courser.api.commands import COMMANDS
+from courser.wire.reference import with_layouts
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "private-commands.md"
+
+
+def test_the_document_is_current() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    assert text == with_layouts(text), "run: python -m courser.wire.reference docs/formats/private-commands.md"
+
+
+def test_a_command_without_a_section_gets_one() -> None:
+    text = with_layouts("# Commands\n")
+    for row in COMMANDS:
+        assert (f"## {row.code} {row.kind.__name__}\n" in text) == row.is_private
+    assert "| `keep` | `u64` |" in text
+
+
+def test_a_section_without_a_command_is_an_error() -> None:
+    with pytest.raises(ValueError, match="69999"):
+        with_layouts("## 69999 Nothing\n")
