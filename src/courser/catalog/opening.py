@@ -73,8 +73,8 @@ def _open(
             undo = undo_of(store.state, store.last_command) if reconciler.can_be_undone else None
             if undo is None:
                 raise
-            # The creation at the journal's end was never acknowledged, and there is no room for it. A start that
-            # goes on failing cannot make any. If the power fails behind this entry, the next start removes what is there.
+            # The creation at the journal's end was never acknowledged, and the disk has no room for it. Nobody could
+            # make room if the start failed. If the power fails behind this entry, the next start removes the rest.
             store.submit(undo)
             return store, survey(store).carry_out()
 
