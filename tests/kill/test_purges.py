@@ -17,7 +17,7 @@ from tests.torture.clients import Client, VsrClient
 DESCRIPTOR_COUNT = 256
 PARTITION_COUNT = 300
 """More than there are descriptors: each that is written to needs one."""
-SYNCED = TopicOptions(compression=1, durability="synced")
+SYNCED = TopicOptions(compression=1, durability="persisted")
 READER = Consumer(ConsumerKind.CONSUMER, 1)
 
 

@@ -159,7 +159,7 @@ class CatalogService:
             try:
                 command = make()
                 if refusal is not None and self._unmade is not None:
-                    if not c.makes_room(command):
+                    if not c.makes_room(command) or isinstance(command, c.ForgetDeleted):
                         raise refusal
                     await self._take_back(self._unmade, command)
                     command = make()
