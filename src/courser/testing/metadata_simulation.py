@@ -287,9 +287,10 @@ class MetadataWorld:
         if not before:
             return
         works = await _works(self.broker.catalog.submit(c.DeletePartitions(_STREAM_ID, topic_id, 1)))
-        del model.partitions[before - 1 :]
+        del model.partitions[before - 1 if works else before :]
         if not works:
-            model.partitions.append(_PartitionModel())
+            # It may be deleted, and it may not.
+            model.partitions[-1].purge_begins()
         model.possible_counts = {before - 1} if works else {before - 1, before}
 
     async def _delete_topic(self, name: str) -> None:
