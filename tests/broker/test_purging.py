@@ -146,15 +146,34 @@ async def test_a_full_disk_takes_deletions() -> None:
     assert await server.broker.close()
 
 
-async def test_a_full_disk_does_not_refuse_the_start_that_has_a_purge_left() -> None:
+async def test_a_full_disk_does_not_refuse_the_start_behind_an_unfinished_command() -> None:
     server = await started()
-    refuse(server, ("write_at", errno.ENOSPC, "[!j]*"))
-    with pytest.raises(StorageFailure):
+    refuse(server, ("write_at", errno.ENOSPC, "descriptor*"))
+    with pytest.raises(DiskFull):
         await server.ask(PURGES[0])
-    await server.restart(with_power_cut=False)
-    await server.broker.close()
-    assert await server.open()
-    assert [await server.read("t", number) for number in range(2)] == [{}, {}]
+    server.broker.pool.shutdown(cancel_futures=True)
+    server.disk.kill()
+    await server.open()
+    assert await server.send("t", "after") == 1
+    # The disk is still full, and what makes room works.
+    await server.ask(c.DeleteTopic("s", "t"))
+    server.disk.plan = FaultPlan()
+    assert await server.broker.close()
+
+
+async def test_a_start_without_room_for_the_last_creation_takes_it_back() -> None:
+    server = await started()
+    server.disk.plan = FaultPlan().fail("make_directory", errno.ENOSPC, name="[0-9]-*", onwards=True)
+    with pytest.raises(DiskFull):
+        await server.add_topic("new", 2)
+    server.broker.pool.shutdown(cancel_futures=True)
+    server.disk.kill()
+    await server.open()
+    assert [topic.name for topic in server.broker.catalog.state.streams[0].topics.values()] == ["t"]
+    assert await server.read("t") == {0: "before"}
+    await server.ask(c.DeleteTopic("s", "t"))
+    server.disk.plan = FaultPlan()
+    await server.add_topic("new", 2)
     assert await server.broker.close()
 
 
