@@ -90,14 +90,14 @@ GOLDEN_COMMANDS = {
     "CreateStream": "9401a66f7264657273c41001010101010101010101010101010101c0",
     "UpdateStream": "930200aa616c6c206f7264657273",
     "DeleteStream": "920300",
-    "PurgeStream": "920400",
+    "PurgeStream": "93040090",
     "CreateTopic": (
         "970500a6706c61636564c41002020202020202020202020202020202029bcfffffffffffffffffcf000000040000000001c0"
         "c0c0c0c0c0a9706572736973746564c0c0"
     ),
     "UpdateTopic": "95060000aa6e6577206f72646572739bc0c0c0c0c0c0c0c0c0c0c0",
     "DeleteTopic": "93070005",
-    "PurgeTopic": "93080000",
+    "PurgeTopic": "950800000090",
     "CreatePartitions": "9409000001",
     "DeletePartitions": "940a000002",
     "CreateGroup": "950b0000a762696c6c696e67c0",

@@ -182,15 +182,38 @@ def test_a_failed_directory_sync_after_the_drain_ends_all_commands() -> None:
 def test_a_full_disk_refuses_the_command_and_later_ones_work() -> None:
     scene = Scene()
     scene.create(2)
-    before = scene.store.state.encode(), image(scene.disk)
     scene.disk.capacity = scene.disk.used + 100
+    with pytest.raises(DiskFull):
+        scene.create(1000)
+    before = scene.store.state.encode(), image(scene.disk)
+    count = len(scene.store.state.streams)
     for _ in range(3):
         with pytest.raises(DiskFull):
             scene.create()
         assert (scene.store.state.encode(), image(scene.disk)) == before
+    # What makes room finds it.
+    scene.store.submit(c.DeleteStream(0))
+    with pytest.raises(DiskFull):
+        scene.create()
     scene.disk.capacity = None
     scene.create()
-    assert len(scene.restart().state.streams) == 3
+    assert len(scene.restart().state.streams) == count
+
+
+def test_a_journal_without_snapshots_keeps_slots_for_what_makes_room() -> None:
+    scene = Scene(CatalogSettings(slot_count=32, slot_margin=16))
+    scene.disk.plan = FaultPlan().fail("open", errno.ENOSPC, onwards=True, name=SNAPSHOT_TEMPORARY.name)
+    with pytest.raises(JournalFull):
+        scene.create(32)
+    count = len(scene.store.state.streams)
+    assert count == 28
+    for stream_id in range(4):
+        scene.store.submit(c.DeleteStream(stream_id))
+    with pytest.raises(JournalFull):
+        scene.store.submit(c.DeleteStream(5))
+    scene.disk.plan = FaultPlan()
+    scene.create()
+    assert len(scene.restart().state.streams) == count - 3
 
 
 def test_a_failed_sync_is_neither_applied_nor_believed_later() -> None:

@@ -60,6 +60,9 @@ class BrokenFile:
     def allocate(self, position: int, size: int) -> None:
         self._file.allocate(position, size)
 
+    def reserve(self, position: int, size: int) -> None:
+        self._file.reserve(position, size)
+
     def start_writeback(self, position: int, size: int) -> None:
         self._file.start_writeback(position, size)
 

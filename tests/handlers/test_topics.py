@@ -300,7 +300,7 @@ async def test_delete_segments_of_a_partition_that_is_not_there(scene: Scene) ->
 async def test_a_send_that_waits_when_its_topic_is_deleted_gets_an_error(scene: Scene) -> None:
     await add_topic(scene)
     partition = partition_of(scene)
-    async with partition._held_writes():
+    async with partition.held_writes():
         waiting = asyncio.ensure_future(scene.refusal(scene.root, send_command()))
         await asyncio.sleep(0)
         await scene.ask(scene.root, c.DeleteTopic("s", "t"))

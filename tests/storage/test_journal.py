@@ -8,6 +8,7 @@ import errno
 import random
 import struct
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from courser.storage.journal import (
     ENTRY_HEADER_SIZE,
     ENTRY_SIZE_MAX,
     NO_PARENT,
+    RESERVE_SIZE,
     BadEntry,
     Entry,
     Journal,
@@ -49,10 +51,10 @@ class Scene:
     def open(self, stop: StopKind, mark: SnapshotMark | None = None) -> Journal:
         return Journal.open(self.disk, PATH, snapshot=mark, stop=stop, slot_count=self.slot_count)
 
-    def append(self, size: int = 20) -> Entry:
+    def append(self, size: int = 20, *, may_use_reserve: bool = False) -> Entry:
         journal = self.journal
         entry, data = journal.make_next(timestamp=5, kind=1, body=f"body {journal.next_op}".ljust(size).encode())
-        journal.append(entry, data)
+        journal.append(entry, data, may_use_reserve=may_use_reserve)
         return entry
 
     @property
@@ -417,6 +419,8 @@ def test_after_a_failed_sync_a_restart_believes_the_disk_and_not_the_kernel(seed
 def test_a_full_disk_refuses_the_entry_and_keeps_nothing_of_it(taken: int) -> None:
     scene = Scene(2)
     before = scene.data
+    # A file system that cannot reserve: the journal believes that it has room.
+    scene.journal._file.truncate(len(before))
     scene.disk.capacity = scene.disk.used + taken
     with pytest.raises(DiskFull):
         scene.append()
@@ -426,6 +430,27 @@ def test_a_full_disk_refuses_the_entry_and_keeps_nothing_of_it(taken: int) -> No
     last = scene.append()
     scene.disk.power_cut()
     assert scene.open(StopKind.CRASHED).entries() == [*scene.entries, last]
+
+
+def test_a_full_disk_keeps_room_for_entries_that_make_room() -> None:
+    scene = Scene(2, slot_count=4096)
+    scene.disk.capacity = scene.disk.used
+    with suppress(DiskFull):
+        for _ in range(1000):
+            scene.append()
+    assert scene.journal.next_op < 1000
+    before = scene.data
+    with pytest.raises(DiskFull):
+        scene.append()
+    assert scene.data == before
+    for _ in range(RESERVE_SIZE // 512):
+        scene.append(may_use_reserve=True)
+    # The room is still kept after a restart on the same full disk.
+    scene.disk.kill()
+    scene.journal = scene.open(StopKind.KILLED)
+    scene.append(may_use_reserve=True)
+    with pytest.raises(DiskFull):
+        scene.append()
 
 
 @pytest.mark.parametrize("operation", ["truncate", "sync"])

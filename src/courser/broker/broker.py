@@ -69,7 +69,12 @@ class Broker:
         self.clock = data.clock
         self.pool = pool
         self.partitions = PartitionRegistry(
-            data.file_system, opened.directories, pool, clock=data.clock, settings=settings
+            data.file_system,
+            opened.directories,
+            pool,
+            clock=data.clock,
+            settings=settings,
+            purge_end=opened.store.state.purge_end,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
@@ -147,6 +152,7 @@ class Broker:
         try:
             await self.partitions.open_all(list(state.streams.values()), self.data.stop, lost=lost)
             log_partitions(self.partitions)
+            self.catalog.note_behind(opened.reconciliation.behind)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, self.data.begin)
             await forget_unknown_groups(self.partitions, state)

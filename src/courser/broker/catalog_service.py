@@ -1,13 +1,18 @@
 """Metadata on the event loop: one command at a time, from its check to the directories that follow it.
 
 A command is journaled and synced, then applied, then carried out on disk and in the open partitions, and only then
-acknowledged. The next one begins after that: a start after a crash finds at most one command whose directories are not
-there, and it is the journal's last entry. Once begun, a command is finished whether or not its client still waits.
+acknowledged. Once begun, a command is finished whether or not its client still waits.
+
+If the disk refuses to carry it out, its client is told, and what is missing is tried again, before the next command and
+now and then. What follows from the state alone may wait: descriptors, which a start compares, and purges, which say
+themselves how far they reach. Directories of a creation may not: a start makes them only if the creation is the
+journal's last entry. So no command comes behind an unfinished creation, except those that make room; they take it back
+first.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
@@ -15,18 +20,28 @@ from typing import Any, TypeVar
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.purging import purge_topics
+from courser.broker.purging import prepared_purge, purge_topics
 from courser.catalog import commands as c
 from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
+from courser.catalog.partitions import is_behind
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore, PreparedCommand
-from courser.catalog.transitions import Created
-from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
+from courser.catalog.transitions import Created, undo_of
+from courser.errors import (
+    CommandRejected,
+    CourserError,
+    ErrorCode,
+    MetadataReadOnly,
+    PartitionReadOnly,
+    StorageFailure,
+)
 from courser.storage.durable_files import is_failed_sync
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+Place = tuple[int, int | None]
+"""Ids of a stream and a topic; no topic: the stream itself."""
 
 _TRY_COUNT = 3
 """How often the disk is asked to follow a command before its client is told that it does not."""
@@ -43,6 +58,11 @@ _MAKERS = (
     c.CreateGroup,
 )
 """Commands after which there is more on the disk than before."""
+_CREATIONS = (c.CreateStream, c.CreateTopic, c.CreatePartitions)
+"""Commands that make directories."""
+_CATCH_UP_DELAY = 1.0
+_CATCH_UP_DELAY_MAX = 60.0
+"""Seconds before the disk is asked once more for what it refused: at first, and after it has refused many times."""
 _FORGOTTEN_AT_ONCE = 1000
 """Directories in one entry of the journal."""
 
@@ -76,8 +96,12 @@ class CatalogService:
         self._snapshot: asyncio.Task[None] | None = None
         self._kept: set[str] = set()
         """Deleted directories that cannot be removed: left to the next start."""
-        self._unfinished: c.AnyCommand | None = None
-        """A durable command that the disk has not followed: the next one waits for it."""
+        self._unmade: c.AnyCommand | None = None
+        """A durable creation whose directories the disk refused: it must stay the journal's last entry."""
+        self._behind: set[Place] = set()
+        """Where the disk has not followed the state: descriptors, and purges."""
+        self._catch_up_delay = _CATCH_UP_DELAY
+        self._catch_up_timer: asyncio.TimerHandle | None = None
         self._failure: str | None = None
         """Why no command is taken until a restart, besides what the journal says itself."""
         self._is_closed = False
@@ -128,27 +152,60 @@ class CatalogService:
         async with self._turn:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
-            await self._finish_last()
+            refusal = await self._catch_up()
             if self._store.is_snapshot_forced:
                 # Nothing else changes the state meanwhile: it is this command's turn.
                 await self._in_pool(self._store.make_room)
-            command = make()
-            prepared = self._store.prepare(command)
-            await self._in_pool(partial(self._persist, prepared))
-            # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
             try:
-                created = self._store.commit(prepared)
-                self.version += 1
-                self._let_go(command)
-                await self._follow_patiently(command)
-            except CourserError:
-                raise
-            except Exception as defect:
-                # Nobody knows what the disk and the open partitions have followed: a start puts that in order.
-                self._failure = f"{type(command).__name__} came to no end: {defect!r}"
-                raise
-        self._clean_up()
+                command = make()
+                if refusal is not None and self._unmade is not None:
+                    if not c.makes_room(command) or isinstance(command, c.ForgetDeleted):
+                        raise refusal
+                    await self._take_back(self._unmade, command)
+                    command = make()
+                return await self._carry_out(command)
+            finally:
+                # Also after a failure: what was deleted may be the room that is missing.
+                self._clean_up()
+                self._catch_up_later()
+
+    async def _carry_out(self, command: c.AnyCommand) -> Created:
+        if not isinstance(command, c.PurgeTopic | c.PurgeStream):
+            return await self._make_durable(command)
+        async with prepared_purge(self._registry, self.state, command) as purge:
+            return await self._make_durable(purge)
+
+    async def _make_durable(self, command: c.AnyCommand) -> Created:
+        prepared = self._store.prepare(command)
+        await self._in_pool(partial(self._persist, prepared))
+        # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
+        try:
+            created = self._store.commit(prepared)
+            self.version += 1
+            self._let_go(command)
+            await self._follow_patiently(command)
+        except CourserError:
+            raise
+        except Exception as defect:
+            # Nobody knows what the disk and the open partitions have followed: a start puts that in order.
+            self._failure = f"{type(command).__name__} came to no end: {defect!r}"
+            raise
         return created
+
+    async def _take_back(self, creation: c.AnyCommand, command: c.AnyCommand) -> None:
+        """Delete what a creation was to make: nobody was told of it, and ``command`` must not wait for it."""
+        undo = undo_of(self.state, creation)
+        assert undo is not None, "only creations are unmade"
+        if undo == command:
+            self._unmade = None
+            return
+        _log.warning("creation taken back, the disk has no room for it command=%s", type(creation).__name__)
+        version = self.version
+        try:
+            await self._make_durable(undo)
+        finally:
+            if self.version != version:
+                self._unmade = None
 
     def _persist(self, prepared: PreparedCommand) -> None:
         """In the pool: make a command durable, unless it is plain that the disk could not follow it.
@@ -161,13 +218,57 @@ class CatalogService:
             self._directories.check_room(command.count if isinstance(command, c.CreatePartitions) else new_count)
         self._store.persist(prepared)
 
-    async def _finish_last(self) -> None:
-        """Do what is left of a command that the disk did not follow: it must stay the last one until then."""
+    # --- what the disk refused ---
+
+    async def _catch_up(self) -> StorageFailure | None:
+        """Have the disk do what it refused before. Return why it still does not."""
         if self._failure is not None:
             raise MetadataReadOnly(self._directories.path, self._failure)
-        if self._unfinished is not None:
-            await self._follow(self._unfinished, is_repeated=True)
-            self._unfinished = None
+        try:
+            if self._unmade is not None:
+                await self._follow(self._unmade, is_repeated=True)
+                self._unmade = None
+            if self._behind:
+                await self._settle(set(self._behind))
+        except StorageFailure as failure:
+            if is_failed_sync(failure):
+                self._failure = str(failure)
+                raise
+            return failure
+        except PartitionReadOnly:
+            # Logged. It is purged by the next start.
+            pass
+        self._catch_up_delay = _CATCH_UP_DELAY
+        return None
+
+    def _catch_up_later(self) -> None:
+        """Ask the disk again after a while, also if no command comes."""
+        is_needed = self._unmade is not None or bool(self._behind)
+        if is_needed and self._catch_up_timer is None and self._failure is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._catch_up_timer = loop.call_later(self._catch_up_delay, lambda: self._start(self._try_again()))
+            self._catch_up_delay = min(2 * self._catch_up_delay, _CATCH_UP_DELAY_MAX)
+
+    async def _try_again(self) -> None:
+        self._catch_up_timer = None
+        async with self._turn:
+            if self._is_closed:
+                return
+            try:
+                await self._catch_up()
+            except CourserError as error:
+                _log.error("no change of metadata is taken until a restart reason=%s", error)
+            self._catch_up_later()
+
+    def note_behind(self, places: Iterable[Place]) -> None:
+        """At a start: these descriptors could not be written. Purges that could not be carried out are found here."""
+        self._behind.update(places)
+        for stream in self.state.streams.values():
+            for topic in stream.topics.values():
+                opened = self._registry.topics[stream.stream_id, topic.topic_id]
+                if any(found.log.failure is None and is_behind(found.log, topic) for found in opened.partitions):
+                    self._behind.add((stream.stream_id, topic.topic_id))
+        self._catch_up_later()
 
     # --- what follows a durable command ---
 
@@ -194,19 +295,20 @@ class CatalogService:
             task.add_done_callback(self._closing.discard)
 
     async def _follow_patiently(self, command: c.AnyCommand) -> None:
-        """Have the disk follow a command; if it does not, no other command comes before it does."""
+        """Have the disk follow a command. If it does not, what is missing is remembered."""
         for number in range(_TRY_COUNT):
             try:
                 await self._follow(command, is_repeated=number > 0)
             except StorageFailure as failure:
-                _log.warning("disk does not follow command=%s reason=%s", type(command).__name__, failure)
+                _log.warning("command not carried out command=%s reason=%s", type(command).__name__, failure)
                 if is_failed_sync(failure):
                     # Never asked again: the next sync may succeed without having done anything. If the power fails,
                     # the next start finds the command at the journal's end, and compares the directories with it.
                     self._failure = str(failure)
                     raise
                 if number + 1 == _TRY_COUNT:
-                    self._unfinished = command
+                    if isinstance(command, _CREATIONS):
+                        self._unmade = command
                     raise
                 await asyncio.sleep(self._retry_delay)
             else:
@@ -214,6 +316,11 @@ class CatalogService:
 
     async def _follow(self, command: c.AnyCommand, *, is_repeated: bool) -> None:
         """Make directories and open partitions follow a command. May be repeated after a failure."""
+        if not isinstance(command, _CREATIONS):
+            places = self._places(command)
+            self._behind |= places
+            await self._settle(places, is_held=isinstance(command, c.PurgeTopic | c.PurgeStream))
+            return
         for step in await self._in_pool(partial(self._directories.steps, self.state, command, is_repeated=is_repeated)):
             await self._do_at_once(step)
         match command:
@@ -224,16 +331,56 @@ class CatalogService:
             case c.CreatePartitions():
                 await self._registry.open_new(*self._topic(command.stream_id, command.topic_id))
                 self._tell_partition_count(command)
-            case c.UpdateTopic() | c.DeletePartitions():
-                await self._registry.apply_options(*self._topic(command.stream_id, command.topic_id))
-            case c.PurgeTopic():
-                stream, topic = self._topic(command.stream_id, command.topic_id)
-                await purge_topics(self._registry, stream, [topic])
-            case c.PurgeStream():
-                stream = self.state.streams[command.stream_id]
-                await purge_topics(self._registry, stream, list(stream.topics.values()))
             case _:
                 return
+
+    def _places(self, command: c.AnyCommand) -> set[Place]:
+        """What has to follow the state after a command that makes no directory."""
+        match command:
+            case c.UpdateStream():
+                return {(command.stream_id, None)}
+            case c.PurgeStream():
+                return {(command.stream_id, topic_id) for topic_id in self.state.streams[command.stream_id].topics}
+            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
+                return {(command.stream_id, command.topic_id)}
+            case _:
+                # Users, tokens and sinks leave no trace in the tree, and a deletion is done when it is durable.
+                return set()
+
+    async def _settle(self, places: set[Place], *, is_held: bool = False) -> None:
+        """Make streams and topics what the state says: purged, described, with their options. May be repeated.
+
+        A failure in one part keeps no other from being done.
+
+        Raises:
+            StorageFailure: a part has to be done again.
+            PartitionReadOnly: a partition could not be purged, and is by the next start. All else is done.
+        """
+        known = [(self.state.streams[place[0]], place[1]) for place in places if place[0] in self.state.streams]
+        topics = [(stream, stream.topics[number]) for stream, number in known if number in stream.topics]
+        descriptions = [partial(self._directories.settle_topic, stream, topic) for stream, topic in topics]
+        descriptions += [partial(self._directories.settle_stream, stream) for stream, number in known if number is None]
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            # First what makes room.
+            partial(purge_topics, self._registry, self.state, topics, is_held=is_held),
+            partial(self._do_at_once, descriptions),
+        ]
+        works += [partial(self._registry.apply_options, *place) for place in topics if self._is_open(*place)]
+        failures: list[CourserError] = []
+        for work in works:
+            try:
+                await work()
+            except CourserError as failure:
+                failures.append(failure)
+        # After a failed sync nothing may be tried again: it must not go unnoticed among others.
+        failures.sort(key=lambda failure: (not is_failed_sync(failure), not isinstance(failure, StorageFailure)))
+        if not failures or not isinstance(failures[0], StorageFailure):
+            self._behind -= places
+        if failures:
+            raise failures[0]
+
+    def _is_open(self, stream: Stream, topic: Topic) -> bool:
+        return (stream.stream_id, topic.topic_id) in self._registry.topics
 
     async def _do_at_once(self, step: Step) -> None:
         """Share the pieces of a step among a few threads: their syncs go to the disk together."""
@@ -273,7 +420,7 @@ class CatalogService:
     async def take_due_snapshot(self) -> None:
         """Take a snapshot if the journal is large or old enough. To be called now and then."""
         async with self._turn:
-            is_settled = self._unfinished is None and self._failure is None
+            is_settled = self._unmade is None and self._failure is None
             if self._is_closed or not is_settled or not self._store.is_snapshot_due():
                 return
             try:
@@ -318,15 +465,19 @@ class CatalogService:
         """Take no more commands. Return whether a clean stop may be claimed."""
         async with self._turn:
             self._is_closed = True
+            if self._catch_up_timer is not None:
+                self._catch_up_timer.cancel()
             try:
-                await self._finish_last()
+                refusal: CourserError | None = await self._catch_up()
             except CourserError as error:
-                _log.error("the last change of metadata stays unfinished reason=%s", error)
+                refusal = error
+            if refusal is not None:
+                _log.error("the last change of metadata stays unfinished reason=%s", refusal)
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._store.close()
         # After a clean stop a start believes that the last command came to its end, and makes nothing again.
-        return self.failure is None and self._unfinished is None
+        return self.failure is None and self._unmade is None and not self._behind
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

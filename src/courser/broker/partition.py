@@ -368,14 +368,19 @@ class Partition:
         """Delete the sealed segments wholly below ``before_offset``. The new start is durable on return."""
         await self._upkeep.do(partial(upkeep.plan_trim, self.log, before_offset))
 
-    async def purge(self, epoch: int | None = None) -> None:
+    async def purge(self, epoch: int | None = None, end_offset: int | None = None) -> None:
         """Delete all messages and stored offsets, durably; numbering goes on. Sends and stores wait meanwhile.
 
-        ``epoch`` is the number of purges of the topic, this one included, if somebody counts them.
+        ``epoch`` is the number of purges of the topic, this one included, if somebody counts them. With an
+        ``end_offset`` only what lies below it goes.
         """
-        async with self._held_writes():
-            await self.sync()
-            await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch))
+        async with self.held_writes():
+            await self.purge_held(epoch, end_offset)
+
+    async def purge_held(self, epoch: int | None = None, end_offset: int | None = None) -> None:
+        """The same for somebody who holds the writes already."""
+        await self.sync()
+        await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch, end_offset))
 
     async def change_settings(self, settings: LogSettings) -> None:
         """Let other settings hold from now on. Sends wait while everything before is synced, if the level changes.
@@ -387,7 +392,7 @@ class Partition:
         if settings.durability == log.settings.durability:
             log.settings = settings
             return
-        async with self._held_writes():
+        async with self.held_writes():
             try:
                 # With nothing unsynced, no send waits for the promise of the old level, and polls see the same at both.
                 await self.sync()
@@ -405,7 +410,8 @@ class Partition:
             self._timer = None
 
     @asynccontextmanager
-    async def _held_writes(self) -> AsyncIterator[None]:
+    async def held_writes(self) -> AsyncIterator[None]:
+        """Sends and stores wait until the end of the block. One holds them at a time; others wait for their turn."""
         await self._wait_for_writes()
         self._hold = hold = asyncio.Event()
         try:

@@ -6,7 +6,7 @@ until the moment its deletion is durable. Nothing outside ``broker`` keeps a par
 
 import asyncio
 import logging
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -92,12 +92,15 @@ class PartitionRegistry:
         *,
         clock: Clock,
         settings: BrokerSettings,
+        purge_end: Callable[[Topic, int], int],
     ) -> None:
+        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition."""
         self._file_system = file_system
         self._directories = directories
         self._pool = pool
         self._clock = clock
         self._settings = settings
+        self._purge_end = purge_end
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
         self._lost: Container[Path] = ()
@@ -214,6 +217,7 @@ class PartitionRegistry:
             settings=settings,
             clock=self._clock,
             stop=stop,
+            purge_end=self._purge_end(topic, partition.partition_id),
         )
 
     def _note_options(self, opened: OpenTopic, topic: Topic) -> None:

@@ -1,56 +1,102 @@
-"""Purging a topic: the catalog counts it first, then every partition follows; numbering goes on.
+"""Purging topics: journaled with the offset at which each partition ends, then carried out by every partition.
 
-A partition that is behind the catalog is purged when it is opened the next time, with all that it holds then. So one
-that cannot be purged now must not acknowledge anything more.
+Whenever a partition carries a purge out, now or after a restart, it removes what lies below that offset and nothing
+else. While the purge is journaled and carried out, sends wait. If the disk refuses it, a partition takes messages
+again: in a new segment, which the purge does not touch (``catalog/partitions.py``).
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from courser.broker.partition import Partition
-from courser.broker.partition_registry import PartitionRegistry
-from courser.catalog.entities import Stream, Topic
-from courser.errors import CourserError, PartitionReadOnly
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.catalog import commands as c
+from courser.catalog.entities import PurgedTopic, Stream, Topic
+from courser.catalog.partitions import is_behind, leave_behind
+from courser.catalog.state import CatalogState
+from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 
 _log = logging.getLogger(__name__)
 
-_TRY_COUNT = 3
-_RETRY_DELAY = 0.1
-"""Seconds between two tries: what heals at all, a full disk say, does not heal at once."""
+AnyPurge = c.PurgeTopic | c.PurgeStream
 
 
-async def purge_topics(registry: PartitionRegistry, stream: Stream, topics: Iterable[Topic]) -> None:
-    """Purge every partition that has missed the last purge of its topic.
+@asynccontextmanager
+async def prepared_purge(
+    registry: PartitionRegistry, state: CatalogState, command: AnyPurge
+) -> AsyncIterator[AnyPurge]:
+    """Hold the writes of all partitions of a purge, and say in the command where they end.
+
+    Those that are behind at the end of the block are made ready to take messages before the purge is carried out.
+    """
+    stream = state.streams.get(command.stream_id)
+    named = (
+        [command.topic_id] if isinstance(command, c.PurgeTopic) else list(stream.topics if stream is not None else ())
+    )
+    topics = [topic for topic_id in named if (topic := state.topic(command.stream_id, topic_id)) is not None]
+    opened = [(topic, registry.topics.get((command.stream_id, topic.topic_id))) for topic in topics]
+    async with AsyncExitStack() as stack:
+        for _, found in opened:
+            for partition in found.partitions if found is not None else ():
+                await stack.enter_async_context(partition.held_writes())
+        rows = [_row(topic, found) for topic, found in opened]
+        try:
+            if isinstance(command, c.PurgeTopic):
+                yield c.PurgeTopic(
+                    command.stream_id, command.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
+                )
+            else:
+                yield c.PurgeStream(command.stream_id, tuple(rows))
+        finally:
+            for (topic, found), row in zip(opened, rows, strict=True):
+                for partition, end in zip(found.partitions if found is not None else (), row.ends, strict=False):
+                    if partition.log.failure is None and is_behind(partition.log, topic):
+                        leave_behind(partition.log, end)
+
+
+def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
+    logs = [partition.log for partition in opened.partitions] if opened is not None else []
+    # Metadata that was rebuilt may have forgotten how often a topic was purged: its partitions have not.
+    count = max([topic.purge_count, *(log.epoch for log in logs)]) + 1
+    return PurgedTopic(topic.topic_id, count, tuple(log.next_offset for log in logs))
+
+
+async def purge_topics(
+    registry: PartitionRegistry, state: CatalogState, places: Iterable[tuple[Stream, Topic]], *, is_held: bool = False
+) -> None:
+    """Purge every partition that has missed the last purge of its topic. May be repeated.
+
+    ``is_held``: inside ``prepared_purge``.
 
     Raises:
+        StorageFailure: one could not be purged now, and stays behind. The others are purged.
         PartitionReadOnly: one could not be purged, and takes no more writes until a restart. All others are purged.
     """
     purges = []
-    for topic in topics:
+    for stream, topic in places:
         opened = registry.topics.get((stream.stream_id, topic.topic_id))
         if opened is not None:
             opened.room = 0
-            behind = [partition for partition in opened.partitions if partition.log.epoch < topic.purge_count]
-            purges += [_purge(partition, topic.purge_count) for partition in behind]
+            purges += [
+                _purge(partition, topic.purge_count, state.purge_end(topic, number), is_held=is_held)
+                for number, partition in enumerate(opened.partitions)
+                if is_behind(partition.log, topic)
+            ]
     results = await asyncio.gather(*purges, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
-        raise errors[0]
+        # What can be tried again must not go unnoticed among others.
+        raise next((error for error in errors if isinstance(error, StorageFailure)), errors[0])
 
 
-async def _purge(partition: Partition, epoch: int) -> None:
+async def _purge(partition: Partition, epoch: int, end_offset: int, *, is_held: bool) -> None:
     log = partition.log
-    for number in range(_TRY_COUNT):
-        try:
-            await partition.purge(epoch)
-        except CourserError as error:
-            if log.failure is None and number + 1 < _TRY_COUNT:
-                await asyncio.sleep(_RETRY_DELAY)
-                continue
-            # Whatever was sent from here on would be gone after a restart.
-            log.fail(f"a purge could not be carried out, and will be at the next start: {error}")
-            _log.error("purge failed partition=%s reason=%s", log.directory, error)
-            raise PartitionReadOnly(log.directory, str(log.failure)) from error
-        else:
-            return
+    try:
+        await (partition.purge_held if is_held else partition.purge)(epoch, end_offset)
+    except CourserError as error:
+        _log.error("purge failed partition=%s reason=%s", log.directory, error)
+        if log.failure is None:
+            raise
+        raise PartitionReadOnly(log.directory, log.failure) from error

@@ -6,7 +6,7 @@ are hashed before it is made. Numbers are never used again for something else; n
 
 import msgspec
 
-from courser.catalog.entities import PublishedPart, PublishTarget
+from courser.catalog.entities import PublishedPart, PublishTarget, PurgedTopic
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 
@@ -37,9 +37,11 @@ class DeleteStream(Command, frozen=True, tag=3):
 
 
 class PurgeStream(Command, frozen=True, tag=4):
-    """Remove the messages of all topics of a stream."""
+    """Remove the messages of all topics of a stream that lie below the ends in ``topics``."""
 
     stream_id: int
+    topics: tuple[PurgedTopic, ...] = ()
+    """Empty in entries of earlier versions: see ``PurgeTopic``."""
 
 
 class CreateTopic(Command, frozen=True, tag=5):
@@ -70,10 +72,15 @@ class DeleteTopic(Command, frozen=True, tag=7):
 
 
 class PurgeTopic(Command, frozen=True, tag=8):
-    """Remove the messages of a topic."""
+    """Remove the messages of a topic that lie below ``ends``."""
 
     stream_id: int
     topic_id: int
+    count: int = 0
+    """The topic's number of purges, this one included; 0 in entries of earlier versions: one more than before."""
+    ends: tuple[int, ...] = ()
+    """The next offset of each partition when the entry was made: whenever the purge is carried out, it removes nothing
+    from there on. Empty in entries of earlier versions: a partition that missed such a purge keeps its messages."""
 
 
 class CreatePartitions(Command, frozen=True, tag=9):
@@ -229,6 +236,23 @@ def command_number(command: Command) -> int:
     number = type(command).__struct_config__.tag
     assert isinstance(number, int)
     return number
+
+
+def makes_room(command: Command) -> bool:
+    """Whether there is less on the disk after a command than before. These work on a disk that is full for others."""
+    return isinstance(command, _ROOM_MAKERS)
+
+
+_ROOM_MAKERS = (
+    DeleteStream,
+    PurgeStream,
+    DeleteTopic,
+    PurgeTopic,
+    DeletePartitions,
+    ForgetDeleted,
+    EndPublish,
+    ForgetSink,
+)
 
 
 def encode_command(command: Command) -> bytes:

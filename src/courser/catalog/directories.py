@@ -23,7 +23,7 @@ from courser.catalog.descriptors import (
 )
 from courser.catalog.entities import DeletedDirectory, Partition, Stream, Topic
 from courser.catalog.state import CatalogState
-from courser.errors import DamagedData
+from courser.errors import DamagedData, StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import (
     make_directories,
@@ -37,6 +37,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import (
     DESCRIPTOR,
     LEDGER,
+    LOG_SUFFIX,
     PARTITIONS,
     TEMPORARY_SUFFIX,
     TOPICS,
@@ -198,6 +199,24 @@ class Directories:
         directory = stream_directory(self._path, stream.stream_id)
         write_descriptor(self._file_system, directory, describe_stream(stream))
 
+    def settle_stream(self, stream: Stream) -> None:
+        """Write the descriptor of a stream, and make its directory if that is missing."""
+        try:
+            self._describe_stream(stream)
+        except StorageFailure as failure:
+            if not _is_missing(failure):
+                raise
+            self.make_stream(stream)
+
+    def settle_topic(self, stream: Stream, topic: Topic) -> None:
+        """The same for a topic."""
+        try:
+            self.describe(stream, topic)
+        except StorageFailure as failure:
+            if not _is_missing(failure):
+                raise
+            self.make_topic(stream, topic)
+
     def _make(self, directory: Path) -> None:
         try:
             make_directories(self._file_system, directory, below=self._path)
@@ -257,6 +276,14 @@ class Directories:
             return False
         return any(entry.name == LEDGER for entry in entries)
 
+    def has_messages(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
+        """Whether there are segments in the directory of a partition."""
+        try:
+            entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return any(entry.name.endswith(LOG_SUFFIX) for entry in entries)
+
     # --- removing ---
 
     def remove(self, deleted: DeletedDirectory) -> bool:
@@ -283,6 +310,10 @@ def _do(steps: list[Step]) -> None:
     for step in steps:
         for piece in step:
             piece()
+
+
+def _is_missing(failure: StorageFailure) -> bool:
+    return failure.cause is not None and failure.cause.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 def uuid_of(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:

@@ -136,6 +136,24 @@ class Sink(msgspec.Struct, array_like=True):
     """The batch above, while its messages are on their way into the logs."""
 
 
+class PurgedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """What a purge of a stream means for one of its topics."""
+
+    topic_id: int
+    count: int
+    """The topic's number of purges afterwards."""
+    ends: tuple[int, ...]
+    """The next offset of each partition when the purge was journaled."""
+
+
+class PurgeEnds(msgspec.Struct, frozen=True, array_like=True):
+    """How far the last purge of a topic reaches: a partition that missed it removes nothing from there on."""
+
+    topic_uuid: bytes
+    ends: tuple[int, ...]
+    """By partition number. Partitions that were made later have none: they have missed nothing."""
+
+
 class UsedIds(msgspec.Struct, array_like=True):
     """Which ids were ever given out. None is given out twice, deleted or not."""
 

@@ -9,7 +9,8 @@ from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
 from courser.catalog.reconcile import Reconciler, Reconciliation
 from courser.catalog.store import CatalogSettings, CatalogStore, make_metadata_directory
-from courser.errors import DiskFull, JournalFull, MetadataDamaged, StartRefused
+from courser.catalog.transitions import undo_of
+from courser.errors import DiskFull, JournalFull, MetadataDamaged, StartRefused, StorageFailure
 from courser.model.clock import Clock
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import FileSystem
@@ -63,12 +64,25 @@ def _open(
 
     def start() -> tuple[CatalogStore, Reconciliation]:
         store = CatalogStore.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
+        reconciler = survey(store)
+        # Nothing is missing and nothing is damaged: only now is anything changed.
+        store.settle()
+        try:
+            return store, reconciler.carry_out()
+        except StorageFailure:
+            undo = undo_of(store.state, store.last_command) if reconciler.can_be_undone else None
+            if undo is None:
+                raise
+            # The creation at the journal's end was never acknowledged, and the disk has no room for it. Nobody could
+            # make room if the start failed. If the power fails behind this entry, the next start removes the rest.
+            store.submit(undo)
+            return store, survey(store).carry_out()
+
+    def survey(store: CatalogStore) -> Reconciler:
         is_interrupted = stop is not StopKind.CLEAN
         reconciler = Reconciler(directories, data_directory, store.state, store.last_op, is_interrupted=is_interrupted)
         reconciler.survey()
-        # Nothing is missing and nothing is damaged: only now is anything changed.
-        store.settle()
-        return store, reconciler.carry_out()
+        return reconciler
 
     try:
         _check_presence(file_system, data_directory, directories)

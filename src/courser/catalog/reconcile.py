@@ -13,7 +13,8 @@ from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import Directories
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
-from courser.errors import StartRefused
+from courser.errors import DiskFull, StartRefused, StorageFailure
+from courser.storage.durable_files import heals
 from courser.storage.paths import PARTITIONS, STREAMS, TOPICS, stream_directory, topic_directory
 
 
@@ -38,6 +39,8 @@ class Reconciliation:
     lost: list[LostPartition] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
     """Directories that the catalog does not know: left alone."""
+    behind: list[tuple[int, int | None]] = field(default_factory=list)
+    """Stream and topic ids (None: the stream itself) whose descriptors the disk had no room for."""
 
 
 class Reconciler:
@@ -60,6 +63,8 @@ class Reconciler:
         self._last_op = -1 if last_op is None else last_op
         self._result = Reconciliation()
         self._steps: list[Callable[[], None]] = []
+        self.can_be_undone = False
+        """Whether ``carry_out`` failed because the disk has no room for what the last command was to make."""
 
     def survey(self) -> None:
         """Look at everything.
@@ -139,16 +144,35 @@ class Reconciler:
 
     def _remake_stream(self, stream: Stream) -> None:
         directory = stream_directory(self._path, stream.stream_id)
-        self._directories.keep_foreign(directory, stream.uuid)
-        self._directories.make_stream(stream)
+        try:
+            self._directories.keep_foreign(directory, stream.uuid)
+            self._directories.make_stream(stream)
+        except StorageFailure as failure:
+            # A descriptor repeats what the state says. A start that fails for want of it could not make room either.
+            if not heals(failure):
+                raise
+            self._result.behind.append((stream.stream_id, None))
+            return
         self._result.remade.append(directory)
 
     def _remake_topic(self, stream: Stream, topic: Topic, partitions: list[Partition]) -> None:
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-        self._directories.keep_foreign(directory, topic.uuid)
-        self._directories.make_topic(stream, topic)
-        self._directories.make_partitions(stream, topic, partitions)
+        try:
+            self._directories.keep_foreign(directory, topic.uuid)
+            self._directories.make_topic(stream, topic)
+            self._directories.make_partitions(stream, topic, partitions)
+        except StorageFailure as failure:
+            if partitions or not heals(failure):
+                self.can_be_undone = isinstance(failure, DiskFull) and self._is_unused(stream, topic)
+                raise
+            self._result.behind.append((stream.stream_id, topic.topic_id))
+            return
         self._result.remade.append(directory)
+
+    def _is_unused(self, stream: Stream, topic: Topic) -> bool:
+        """Whether no partition that the last command made has messages: nobody can have been told of it."""
+        made = (partition for partition in topic.partitions if partition.incarnation == self._last_op)
+        return not any(self._directories.has_messages(stream, topic, partition) for partition in made)
 
 
 def _is_unused(name: str, ids: UsedIds) -> bool:

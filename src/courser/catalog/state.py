@@ -3,7 +3,7 @@
 import msgspec
 import xxhash
 
-from courser.catalog.entities import DeletedDirectory, Sink, Stream, Topic, UsedIds, User
+from courser.catalog.entities import DeletedDirectory, PurgeEnds, Sink, Stream, Topic, UsedIds, User
 
 
 class _Image(msgspec.Struct, array_like=True):
@@ -22,8 +22,14 @@ class _ImageWithSinks(_Image):
     sinks: list[Sink] = []
 
 
+class _ImageWithPurges(_ImageWithSinks):
+    """The same with the ends of purges, likewise."""
+
+    purges: list[PurgeEnds] = []
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_ImageWithSinks).decode
+_decode = msgspec.msgpack.Decoder(_ImageWithPurges).decode
 
 
 class CatalogState:
@@ -37,6 +43,8 @@ class CatalogState:
         self.deleted: dict[str, DeletedDirectory] = {}
         """By path: directories whose removal may not be durable yet."""
         self.sinks: dict[str, Sink] = {}
+        self.purge_ends: dict[bytes, tuple[int, ...]] = {}
+        """By topic uuid: how far its last purge reaches in each partition. Absent if no purge said so."""
         self.stream_by_name: dict[str, int] = {}
         self.topic_by_name: dict[tuple[int, str], int] = {}
         self.user_by_name: dict[str, int] = {}
@@ -45,6 +53,15 @@ class CatalogState:
         """A topic, or None."""
         stream = self.streams.get(stream_id)
         return stream.topics.get(topic_id) if stream is not None else None
+
+    def purge_end(self, topic: Topic, partition_id: int) -> int:
+        """The offset below which a partition that missed the last purge removes its messages.
+
+        0 if nobody knows: an earlier version journaled the purge, or the metadata was rebuilt. Such a purge was never
+        acknowledged, since a partition missed it, and messages sent after it may have been.
+        """
+        ends = self.purge_ends.get(topic.uuid, ())
+        return ends[partition_id] if partition_id < len(ends) else 0
 
     def encode(self) -> bytes:
         """The whole state. The same commands give the same bytes: dicts keep the order in which they were filled."""
@@ -55,9 +72,11 @@ class CatalogState:
             self.user_ids,
             [self.deleted[path] for path in sorted(self.deleted)],
         )
-        if not self.sinks:
-            return _encode(_Image(*fields))
-        return _encode(_ImageWithSinks(*fields, [self.sinks[name] for name in sorted(self.sinks)]))
+        sinks = [self.sinks[name] for name in sorted(self.sinks)]
+        if self.purge_ends:
+            purges = [PurgeEnds(uuid, self.purge_ends[uuid]) for uuid in sorted(self.purge_ends)]
+            return _encode(_ImageWithPurges(*fields, sinks, purges))
+        return _encode(_ImageWithSinks(*fields, sinks) if sinks else _Image(*fields))
 
     def hash(self) -> bytes:
         """XXH3-128 of the whole state."""
@@ -77,6 +96,7 @@ class CatalogState:
         state.user_ids = image.user_ids
         state.deleted = {directory.path: directory for directory in image.deleted}
         state.sinks = {sink.name: sink for sink in image.sinks}
+        state.purge_ends = {purge.topic_uuid: purge.ends for purge in image.purges}
         state.index_names()
         return state
 

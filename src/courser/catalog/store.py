@@ -11,7 +11,7 @@ from pathlib import Path
 
 import xxhash
 
-from courser.catalog.commands import AnyCommand, command_number, decode_command, encode_command
+from courser.catalog.commands import AnyCommand, command_number, decode_command, encode_command, makes_room
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
@@ -41,6 +41,11 @@ class CatalogSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.slot_margin < self.slot_count:
             raise ValueError(f"a margin of {self.slot_margin} does not fit into {self.slot_count} slots")
+
+    @property
+    def slot_reserve(self) -> int:
+        """Entries kept for commands that make room: a full disk takes no snapshot before one of them is done."""
+        return self.slot_margin // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +181,21 @@ class CatalogStore:
         """Check a command and put it into journal form."""
         check(self.state, command)
         body = _encode(command)
+        if not makes_room(command) and self._journal.remaining_count <= self._settings.slot_reserve:
+            raise JournalFull(self._directory / JOURNAL, self._settings.slot_count)
         timestamp = max(self._clock.now(), self._last_timestamp)
         entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
         return PreparedCommand(command, entry, data)
 
+    @property
+    def last_command(self) -> AnyCommand | None:
+        """The newest command, unless a snapshot has taken its place in the journal."""
+        entries = self._journal.entries()
+        return decode_command(entries[-1].body) if entries else None
+
     def persist(self, prepared: PreparedCommand) -> None:
         """Write and sync it. Blocks."""
-        self._journal.append(prepared.entry, prepared.data)
+        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.command))
 
     def commit(self, prepared: PreparedCommand) -> Created:
         """Apply it; it is durable already."""
@@ -216,8 +229,6 @@ class CatalogStore:
             self.take_snapshot()
         except StorageFailure as failure:
             self.snapshot_failure = str(failure)
-            if self._journal.remaining_count == 0:
-                raise JournalFull(self._directory / JOURNAL, self._settings.slot_count) from failure
 
     def take_snapshot(self) -> None:
         """Write the state to the snapshot, then drop the entries that it covers. Blocks.

@@ -57,6 +57,22 @@ def apply(state: CatalogState, command: c.AnyCommand, op: int, timestamp: int) -
             return _apply_to_users(state, command, timestamp)
 
 
+def undo_of(state: CatalogState, command: c.AnyCommand | None) -> c.AnyCommand | None:
+    """The command that takes back what the last one made; None if it made no directory.
+
+    For a creation that the disk has no room for, and that was never acknowledged.
+    """
+    match command:
+        case c.CreateStream():
+            return c.DeleteStream(state.stream_by_name[command.name])
+        case c.CreateTopic():
+            return c.DeleteTopic(command.stream_id, state.topic_by_name[command.stream_id, command.name])
+        case c.CreatePartitions():
+            return c.DeletePartitions(command.stream_id, command.topic_id, command.count)
+        case _:
+            return None
+
+
 # --- streams ---
 
 
@@ -82,10 +98,13 @@ def _apply_to_streams(
             del state.stream_by_name[stream.name]
             for topic in stream.topics.values():
                 del state.topic_by_name[stream.stream_id, topic.name]
+                state.purge_ends.pop(topic.uuid, None)
             _note_deleted(state, str(stream_directory(_HERE, stream.stream_id)), stream.uuid)
         case c.PurgeStream():
+            purged = {row.topic_id: row for row in command.topics}
             for topic in state.streams[command.stream_id].topics.values():
-                topic.purge_count += 1
+                row = purged.get(topic.topic_id)
+                _purge(state, topic, row.count if row is not None else 0, row.ends if row is not None else ())
     return None
 
 
@@ -117,11 +136,19 @@ def _apply_to_topics(
         case c.DeleteTopic():
             topic = stream.topics.pop(command.topic_id)
             del state.topic_by_name[stream.stream_id, topic.name]
+            state.purge_ends.pop(topic.uuid, None)
             path = topic_directory(_HERE, stream.stream_id, topic.topic_id)
             _note_deleted(state, str(path), topic.uuid)
         case c.PurgeTopic():
-            stream.topics[command.topic_id].purge_count += 1
+            _purge(state, stream.topics[command.topic_id], command.count, command.ends)
     return None
+
+
+def _purge(state: CatalogState, topic: Topic, count: int, ends: tuple[int, ...]) -> None:
+    """Count a purge. The ends of the last one hold for every partition that is behind, by one purge or by several."""
+    topic.purge_count = max(topic.purge_count + 1, count)
+    if ends:
+        state.purge_ends[topic.uuid] = ends[: len(topic.partitions)]
 
 
 def _new_partitions(first: int, count: int, op: int, timestamp: int) -> list[Partition]:
@@ -142,6 +169,9 @@ def _apply_to_partitions(
         )
         _note_deleted(state, str(path), topic.uuid)
     del topic.partitions[kept:]
+    if topic.uuid in state.purge_ends:
+        # A partition that gets the same number later has missed nothing.
+        state.purge_ends[topic.uuid] = state.purge_ends[topic.uuid][:kept]
     return None
 
 

@@ -77,6 +77,12 @@ class File(Protocol):
         Only for speed: where it cannot be done, nothing happens. What is written there meanwhile is not touched.
         """
 
+    def reserve(self, position: int, size: int) -> None:
+        """Reserve disk space up to ``position + size``; the file does not grow. A truncation gives it back.
+
+        Later writes there find room on a full disk. Where it cannot be done, nothing happens.
+        """
+
     def start_writeback(self, position: int, size: int) -> None:
         """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
 

@@ -7,6 +7,7 @@ The in-memory ring has a slot for every entry that no snapshot covers: slot = op
 appended until a snapshot has made room (``docs/formats/journal.md``).
 """
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,6 +48,11 @@ ENTRY_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of one entry. A larger size field is damage: it must not decide how much memory is taken."""
 SLOT_COUNT = 1024
 """Entries between two snapshots: bounds the cost of a start."""
+RESERVE_SIZE = 64 * 1024
+"""Bytes behind the last entry that only commands that make room may use, so that they work on a full disk. They take
+some 300 bytes each, and a purge 9 more for every partition."""
+_RESERVE_STEP = 64 * 1024
+"""Bytes that are reserved on top of it at a time: not every entry has to ask."""
 NO_PARENT = bytes(_CHECKSUM_SIZE)
 """The parent of op 0."""
 
@@ -176,6 +182,8 @@ class Journal:
         self._slot_count = slot_count
         self._slots: list[tuple[Entry, int] | None] = [None] * slot_count
         self._size = 0
+        self._reserved_end = 0
+        """Up to here the disk has set room aside, if it can."""
         self._last: SnapshotMark | None = snapshot
         self._torn: TornTail | None = None
         self.failure: str | None = None
@@ -301,6 +309,9 @@ class Journal:
         if self._file.size() > self._size:
             self._file.truncate(self._size)
             sync_file(self._file)
+        # Without room for it the journal can be used, but only by commands that make room.
+        with contextlib.suppress(OSError):
+            self._reserve(self._size)
 
     # --- facts ---
 
@@ -362,14 +373,22 @@ class Journal:
         parent = self._last.checksum if self._last is not None else NO_PARENT
         return make_entry(op=self.next_op, timestamp=timestamp, kind=kind, parent=parent, body=body)
 
-    def append(self, entry: Entry, data: bytes) -> None:
+    def append(self, entry: Entry, data: bytes, *, may_use_reserve: bool = False) -> None:
         """Write and sync an entry. On return it survives a power cut, and may be applied.
+
+        ``may_use_reserve``: the command makes room, so it gets the last of it.
 
         Raises:
             DiskFull: nothing was kept.
             StorageFailure: it may or may not be there after a restart; nothing more is taken until then.
         """
         assert entry.op == self.next_op, "one entry at a time"
+        try:
+            self._reserve(self._size + len(data))
+        except OSError as error:
+            failure = storage_failure("write", self._path, error)
+            if isinstance(failure, DiskFull) and not may_use_reserve:
+                raise failure from error
         try:
             write_all(self._file, self._size, [data])
         except OSError as error:
@@ -384,8 +403,22 @@ class Journal:
         self._size += len(data)
         self._last = SnapshotMark(entry.op, entry.checksum)
 
+    def _reserve(self, end: int) -> None:
+        """See to it that the disk has room for entries up to ``end``, and for those that make room behind it."""
+        needed = end + RESERVE_SIZE
+        if self._reserved_end >= needed:
+            return
+        try:
+            self._file.reserve(self._size, needed + _RESERVE_STEP - self._size)
+            self._reserved_end = needed + _RESERVE_STEP
+        except OSError:
+            self._file.reserve(self._size, needed - self._size)
+            self._reserved_end = needed
+
     def _undo(self, failure: StorageFailure) -> StorageFailure:
         """Cut a half-written entry; the cut is synced, or it could come undone behind a later entry."""
+        # What was reserved is given back with it.
+        self._reserved_end = 0
         try:
             self._file.truncate(self._size)
             sync_file(self._file)
@@ -445,6 +478,7 @@ class Journal:
     def _use(self, file: File, snapshot: SnapshotMark, live: list[tuple[Entry, int]]) -> None:
         self._file.close()
         self._file = file
+        self._reserved_end = 0
         self._snapshot = snapshot
         self._slots = [None] * self._slot_count
         position = 0
@@ -452,6 +486,9 @@ class Journal:
             self._slots[entry.op % self._slot_count] = (entry, position)
             position += entry.size
         self._size = position
+        # The old file has just given its room back.
+        with contextlib.suppress(OSError):
+            self._reserve(self._size)
 
     def close(self) -> None:
         """Let go of the file. Everything in it is synced already."""

@@ -21,6 +21,7 @@ _BUFFERS_MAX = 1024
 """What Linux takes in one vectored write (IOV_MAX)."""
 
 _SYNC_FILE_RANGE_WRITE = 2
+_FALLOC_FL_KEEP_SIZE = 1
 
 _CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EINTR})
 """Answers to a reservation that say nothing about the disk: no such thing here, or not this time."""
@@ -96,9 +97,16 @@ class LocalFile:
 
     def allocate(self, position: int, size: int) -> None:
         """Reserve disk space up to ``position + size``, as zeros. Does nothing where that cannot be done."""
+        self._allocate(0, position, size)
+
+    def reserve(self, position: int, size: int) -> None:
+        """The same, but the file does not grow."""
+        self._allocate(_FALLOC_FL_KEEP_SIZE, position, size)
+
+    def _allocate(self, mode: int, position: int, size: int) -> None:
         if position < 0 or self._descriptor < 0:
             self._refuse(position)
-        if self._calls.allocation is None or not self._calls.allocation(self._descriptor, 0, position, size):
+        if self._calls.allocation is None or not self._calls.allocation(self._descriptor, mode, position, size):
             return
         number = ctypes.get_errno()
         if number not in _CANNOT_RESERVE:

@@ -7,7 +7,7 @@ before they are acknowledged. The file is written anew when most of it is histor
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,8 +112,9 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
     checksum, magic, version, stored_epoch = _HEADER.unpack_from(data)
     if magic != _MAGIC or xxh3(memoryview(data)[_CHECKSUM_SIZE:GRANULE]) != checksum or version != _VERSION:
         return OffsetsReading({}, 0, ((0, "the header is damaged: no stored offset can be trusted"),))
-    if stored_epoch != epoch:
-        # A purge made these void; the power went before their file did.
+    if stored_epoch < epoch:
+        # A purge made these void; the power went before their file did. In a file of a later epoch are those that a
+        # purge keeps; the power went before the ledger counted it.
         return OffsetsReading({}, 0, ())
     offsets: dict[ConsumerKey, int] = {}
     positions: dict[ConsumerKey, int] = {}
@@ -281,7 +282,9 @@ class OffsetTable:
     def _append(self, record: bytes, *, must_sync: bool) -> None:
         try:
             if self._file is None:
-                self._file, self._size = self._create(), GRANULE
+                # The first store of a partition: the file and its name are durable before anybody relies on them.
+                self._replace()
+            assert self._file is not None
             write_all(self._file, self._size, [record])
         except OSError as error:
             if self._file is not None:
@@ -310,11 +313,6 @@ class OffsetTable:
             # It stays behind; the next record covers it, a restart passes over it.
             return
         sync_file(file)
-
-    def _create(self) -> File:
-        # The first store of a partition: the file and its name are durable before anybody relies on them.
-        replace_file(self._file_system, self._path, encode_header(self._epoch))
-        return self._file_system.open(self._path, writable=True)
 
     def begin_sync(self) -> File | None:
         """The file to sync, if something was stored since the last call; what was stored before is durable after it."""
@@ -406,11 +404,11 @@ class OffsetTable:
         self.has_unsynced = False
         self._since_rewrite = None
 
-    def clear(self, epoch: int) -> None:
-        """Forget everybody: the partition was purged, and the ledger says so already. Durable on return."""
+    def clear(self, epoch: int, kept: Mapping[ConsumerKey, int] | None = None) -> None:
+        """Forget everybody but those in ``kept``: the partition is purged. Durable on return."""
         self._epoch = epoch
-        self._offsets = {}
-        self._live_size = GRANULE
+        self._offsets = dict(kept or {})
+        self._live_size = GRANULE + sum(len(encode_store(key, 0)) for key in self._offsets)
         self._replace()
 
     def close(self) -> None:

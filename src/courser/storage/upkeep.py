@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 from itertools import takewhile
 
-from courser.errors import DiskFull, StorageFailure
+from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
@@ -281,33 +281,71 @@ def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
     return _removal(log, "trim", gone, kept, start_offset)
 
 
-def plan_purge(log: PartitionLog, epoch: int | None = None) -> Job:
-    """Delete every message and every stored offset; numbering goes on. No append or store until it is completed.
+def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | None = None) -> Job:
+    """Delete messages and stored offsets below ``end_offset``; numbering goes on.
 
-    ``epoch`` is the number of purges afterwards, larger than before; one more if nothing is said.
+    Without an ``end_offset`` all of them go. No append or store until it is completed. A segment that holds messages on
+    both sides of the end stays whole: messages behind the end are never removed. ``epoch`` is the number of purges
+    afterwards, larger than before; one more if nothing is said.
     """
     log.check_writable()
     epoch = log.epoch + 1 if epoch is None else epoch
     assert epoch > log.epoch, "a purge is counted once"
-    job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
+    end = log.next_offset if end_offset is None else end_offset
+    gone = list(takewhile(lambda segment: segment.end_offset <= end, log.segments))
+    kept = log.segments[len(gone) :]
+    start_offset = kept[0].base_offset if kept else log.next_offset
+    job = _removal(log, "purge", gone, kept, start_offset if gone else log.start_offset, epoch=epoch)
     mark = log.marks.written
+    # Nobody can have stored an offset from the end on before the purge was decided: those stay.
+    kept_offsets = {key: offset for key, offset in log.offsets.items() if offset >= end}
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
+    is_replaced = False
 
     def run() -> None:
+        nonlocal is_replaced
+        if kept_offsets:
+            # Before the ledger counts the purge: from then on a file of the old epoch is void. If the power fails in
+            # between, the purge is carried out again, and keeps the same offsets.
+            try:
+                new_offsets.clear(epoch, kept_offsets)
+                is_replaced = True
+            except StorageFailure as failure:
+                # These two come behind the rename.
+                is_replaced = failure.operation in ("opening", "sync")
+                raise
         job.run()
-        # On a full disk the old file stays: its epoch has passed, so the next start and the next store replace it.
-        with contextlib.suppress(DiskFull):
-            new_offsets.clear(epoch)
+        if not kept_offsets:
+            _clear_if_possible(new_offsets, epoch)
 
     def complete() -> None:
         # Not closed: a sync of it may be under way. It closes when that is done.
         log.offsets = new_offsets
-        log.synced_facts = None
-        if mark.offset > log.marks.synced.offset:
+        if log.synced_facts is not None and log.synced_facts.base_offset < log.start_offset:
+            log.synced_facts = None
+        if not kept and mark.offset > log.marks.synced.offset:
             log.marks.sync(mark)
         job.complete()
 
-    return Job("purge", log.noticing(run), complete, job.fail)
+    def fail(failure: StorageFailure) -> None:
+        if is_replaced:
+            # The old file has no name any more: what is stored there would be lost.
+            log.offsets = new_offsets
+        job.fail(failure)
+
+    return Job("purge", log.noticing(run), complete, fail)
+
+
+def _clear_if_possible(offsets: OffsetTable, epoch: int) -> None:
+    """Replace the file of a partition that was purged.
+
+    If that has to wait, the old file stays: its epoch has passed, so the next start and the next store replace it.
+    """
+    try:
+        offsets.clear(epoch)
+    except StorageFailure as failure:
+        if not heals(failure):
+            raise
 
 
 def _removal(
@@ -320,6 +358,7 @@ def _removal(
 ) -> Job:
     # Readers stop seeing the messages now; a crash before the ledger knows brings them back, whole.
     old_start_offset = log.start_offset
+    ledger_start, ledger_epoch = log.ledger.state.numbers.start_offset, log.epoch
     log.departing, log.segments = tuple(gone), kept
     log.start_offset = start_offset
     new_epoch = log.ledger.state.numbers.epoch if epoch is None else epoch
@@ -334,7 +373,12 @@ def _removal(
                 unlink_if_there(log.file_system, index_path(log.directory, segment.base_offset))
         except OSError as error:
             raise storage_failure("removal", log.directory, error) from error
-        log.sync_names()
+        try:
+            log.sync_names()
+        except StorageFailure as failure:
+            # Names that a power cut brings back are below the start, and are removed again.
+            if not heals(failure):
+                raise
 
     def complete() -> None:
         log.departing = ()
@@ -343,7 +387,7 @@ def _removal(
             segment.file = None
 
     def fail(failure: StorageFailure) -> None:
-        if isinstance(failure, DiskFull) and failure.path == log.ledger.path:
+        if heals(failure) and log.ledger.state.numbers.start_offset == ledger_start and log.epoch == ledger_epoch:
             # The ledger does not know of it, so nothing was removed: the messages are back.
             log.departing, log.segments = (), (*gone, *log.segments)
             log.start_offset = old_start_offset

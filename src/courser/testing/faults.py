@@ -14,6 +14,7 @@ OPERATIONS = frozenset(
         "sync",
         "truncate",
         "allocate",
+        "reserve",
         "start_writeback",
         "discard_cache",
         "size",

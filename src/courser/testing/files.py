@@ -94,6 +94,10 @@ class FakeFile:
 
         self._perform("allocate", lambda: system._allocate(self, position, size), part=part)
 
+    def reserve(self, position: int, size: int) -> None:
+        """Set room aside up to ``position + size``, all of it or none; it counts against the capacity."""
+        self._perform("reserve", lambda: self._system._reserve(self, position, size), mutates=False)
+
     def start_writeback(self, position: int, size: int) -> None:
         """Promises nothing and does nothing: pending bytes may survive a power cut anyway."""
         if position < 0 or size < 0:
@@ -268,12 +272,13 @@ class FakeFileSystem:
             if node is None:
                 node = FileNode(self._number())
                 parent.entries[path.name] = parent.durable[path.name] = node
-            self.used += len(data) - len(node.data)
+            before = _taken(node)
             # In place: open files go on showing what is on the disk.
             node.data[:] = data
             node.durable[:] = data
             node.pending.clear()
             node.diverged = False
+            self.used += _taken(node) - before
 
     def plant_directory(self, path: Path) -> None:
         """Make sure that a directory is there, durably, with those above it."""
@@ -382,7 +387,7 @@ class FakeFileSystem:
                 node.cut_power(self.random)
 
     def _count_used(self) -> None:
-        self.used = sum(len(node.data) for node in walk(self._root) if isinstance(node, FileNode))
+        self.used = sum(_taken(node) for node in walk(self._root) if isinstance(node, FileNode))
 
     # --- effects on files -----------------------------------------------------------------------------
 
@@ -391,7 +396,7 @@ class FakeFileSystem:
         if position < 0:
             _refuse(errno.EINVAL, file.path)
         size = self.plan.portion("write_at", file.path, len(data), self.random)
-        missing = position + size - len(node.data) - self._room()
+        missing = position + size - _taken(node) - self._room()
         if missing > 0 and size > 0:
             size -= missing
             if size <= 0:
@@ -403,6 +408,8 @@ class FakeFileSystem:
         node = _writable_node(file)
         if size < 0:
             _refuse(errno.EINVAL, file.path)
+        if size <= len(node.data):
+            self._give_back(node)
         self._change(node, Resized(size))
 
     def _allocate(self, file: FakeFile, position: int, size: int) -> None:
@@ -410,17 +417,32 @@ class FakeFileSystem:
         if position < 0 or size < 0:
             _refuse(errno.EINVAL, file.path)
         end = position + size
-        possible = len(node.data) + self._room()
+        possible = _taken(node) + self._room()
         if end > possible:
             # ext4 extends the file as it finds blocks, and leaves it so when it finds no more.
             self._change(node, Allocated(self.random.randint(len(node.data), max(possible, len(node.data)))))
             _refuse(errno.ENOSPC, file.path)
         self._change(node, Allocated(end))
 
+    def _reserve(self, file: FakeFile, position: int, size: int) -> None:
+        node = _writable_node(file)
+        if position < 0 or size < 0:
+            _refuse(errno.EINVAL, file.path)
+        missing = position + size - _taken(node)
+        if missing > self._room():
+            _refuse(errno.ENOSPC, file.path)
+        if missing > 0:
+            node.reserved = position + size
+            self.used += missing
+
+    def _give_back(self, node: FileNode) -> None:
+        self.used -= _taken(node) - len(node.data)
+        node.reserved = 0
+
     def _change(self, node: FileNode, change: Written | Resized | Allocated) -> None:
-        before = len(node.data)
+        before = _taken(node)
         node.change(change)
-        self.used += len(node.data) - before
+        self.used += _taken(node) - before
 
     def _room(self) -> int:
         return max(0, self.capacity - self.used) if self.capacity is not None else 1 << 62
@@ -434,7 +456,7 @@ class FakeFileSystem:
     def _free(self, node: FileNode) -> None:
         """The space of a file without a name comes back when the last handle goes."""
         if not node.named and node.handles == 0:
-            self.used -= len(node.data)
+            self.used -= _taken(node)
 
     # --- effects on names -----------------------------------------------------------------------------
 
@@ -553,6 +575,11 @@ class FakeFileSystem:
 def _names(path: Path) -> tuple[str, ...]:
     parts = path.parts
     return parts[1:] if path.anchor else parts
+
+
+def _taken(node: FileNode) -> int:
+    """Bytes that a file takes of the disk."""
+    return max(len(node.data), node.reserved)
 
 
 def _writable_node(file: FakeFile) -> FileNode:

@@ -89,6 +89,8 @@ class FileNode:
     """A failed sync lost something that reads still show."""
     handles: int = 0
     named: bool = True
+    reserved: int = 0
+    """Up to here the disk has room for it, however full it is."""
 
     def change(self, change: DataChange) -> None:
         """Do it to what the process sees, and remember it for the disk."""
@@ -276,6 +278,7 @@ def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
         copies[node] = copy = FileNode(
             node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
         )
+        copy.reserved = node.reserved
     return copy
 
 
