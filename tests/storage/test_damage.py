@@ -3,18 +3,21 @@
 import random
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
 
+from courser.model.durability import Durability
 from courser.records import layout
 from courser.records.stored_header import PartitionIdentity, StoredHeader, blank_header, stamp
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
+from courser.testing.faults import FaultPlan, SimulatedCrash
 from tests.records.reference import WireMessage
-from tests.storage.engine import IDENTITY, Engine, batch_of, flipped, numbered, payload_of, payloads
+from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped, numbered, payload_of, payloads
 
 ONE_SEGMENT = LogSettings(segment_size=1024 * 1024, index_interval=1024, reservation_min=1024)
 PER_BATCH = 3
@@ -73,6 +76,14 @@ class Scene:
         assert skipped == lost
 
 
+def copy_of(engine: Engine) -> Engine:
+    """The same partition on a disk of its own."""
+    other = Engine.__new__(Engine)
+    other.__dict__.update(engine.__dict__)
+    other.disk = engine.disk.clone(random.Random(1))
+    return other
+
+
 def seen(messages: list[WireMessage]) -> dict[int, bytes]:
     return {message.offset: message.payload for message in messages}
 
@@ -111,6 +122,53 @@ def test_every_flipped_byte_behind_the_recovery_point_is_found_by_the_start_afte
         assert (finding.letter, finding.is_damage) == ("D", True)
         assert (finding.position, finding.size) == (scene.starts[number], len(scene.bytes_of(number)))
         assert (finding.first_offset, finding.end_offset) == (number * PER_BATCH, (number + 1) * PER_BATCH)
+
+
+@pytest.mark.parametrize("position", [8, 100, 256, 300], ids=lambda position: f"byte {position}")
+@pytest.mark.parametrize("stop", [StopKind.KILLED, StopKind.CRASHED], ids=lambda stop: stop.value)
+@pytest.mark.parametrize("level", list(Durability), ids=lambda level: level.value)
+def test_offsets_of_a_batch_that_rotted_stay_used_though_the_start_is_interrupted_anywhere(
+    position: int, stop: StopKind, level: Durability
+) -> None:
+    """Between the cut and the note of it in the ledger nothing would tell that there was a batch."""
+    engine = Engine(replace(ONE_SEGMENT, durability=durability(level)))
+    engine.fill(BATCH_COUNT, PER_BATCH)
+    engine.sync()
+    engine.stop(StopKind.KILLED)
+    data = engine.disk.contents(engine.log_path())[: engine.batch_starts()[-1]]
+    damaged = flipped(data, engine.batch_starts()[-2] + position)
+    call, is_interrupted = 0, True
+    while is_interrupted:
+        call += 1
+        other = copy_of(engine)
+        other.disk.plant(other.log_path(), damaged)
+        other.disk.plan = FaultPlan().crash_at(call)
+        try:
+            other.open(stop)
+            is_interrupted = False
+        except SimulatedCrash:
+            other.disk.plan = FaultPlan()
+            other.stop(stop)
+            other.open(stop)
+        assert other.log.next_offset >= BATCH_COUNT * PER_BATCH, call
+    assert call > 5
+
+
+def test_rot_at_the_end_of_a_segment_that_another_one_follows_leaves_no_other_gap() -> None:
+    """Where the next segment begins, the missing offsets end: nothing has to be guessed."""
+    engine = Engine(LogSettings(segment_size=1024 * 1024, reservation_min=100))
+    engine.fill(3)
+    engine.log.roll()
+    engine.fill(2)
+    engine.stop(StopKind.KILLED)
+    data = engine.disk.contents(engine.log_path())[: engine.batch_starts()[-1]]
+    for damaged in (flipped(data, len(data) - 10), data[:-10]):
+        other = copy_of(engine)
+        other.disk.plant(other.log_path(), damaged)
+        other.open(StopKind.KILLED)
+        assert other.letters() == ["W", "V"]
+        assert [message.offset for message in other.read_all()[0]] == [*range(6), *range(9, 15)]
+        assert other.log.next_offset == 15
 
 
 def test_a_found_damage_is_remembered_by_the_next_start() -> None:

@@ -76,6 +76,18 @@ class _Listing:
     strays: list[Path] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What decides about the end of a segment, besides what is in it."""
+
+    stop: StopKind
+    next_base_offset: int | None
+    """Where the segment behind it begins: then the offsets of what is missing are known. None after a power cut, when
+    later segments may have to go too."""
+    is_known_end: bool
+    """Whether nothing behind the good part can have been confirmed."""
+
+
 def recover_partition(
     file_system: FileSystem, directory: Path, identity: PartitionIdentity, settings: LogSettings, stop: StopKind
 ) -> RecoveredPartition:
@@ -117,10 +129,9 @@ class _Recovery:
         self._failure: str | None = None
         self._foreign: dict[int, PartitionIdentity] = {}
         """Segments of other partitions, by first offset."""
+        self._ledger: Ledger | None = None
         self._doubtful_end: int | None = None
         """Where the offsets end that may have been confirmed, of what was cut away; None if nothing was."""
-        self._is_rot_cut = False
-        """Whether something was cut that no crash explains."""
         self._cut_finding: int | None = None
         """Which of the findings tells of the cut."""
 
@@ -130,6 +141,7 @@ class _Recovery:
         reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
         self._part_with_strangers(listing, reading)
         # Nothing was changed so far: from here on the directory is known to be ours.
+        self._ledger = ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
         self._tidy(listing)
         self._report_ledger(reading)
         if reading.state.sync_failed:
@@ -156,7 +168,6 @@ class _Recovery:
             )
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
-        ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
         self._write_ledger(ledger, reading)
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
@@ -321,10 +332,10 @@ class _Recovery:
             end = self._segments[number - 1].end_offset if number else reading.state.numbers.start_offset
             if is_cut or base < end or self._is_behind_a_hole(base, end, reading):
                 oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
-                self._set_aside(path, oddity_text, is_damage=base < end)
                 if base >= end:
                     # What was cut before it may be rot, and this one may have been confirmed.
-                    self._doubtful_end = max(self._doubtful_end or 0, offset_bound(listing.log_sizes[base], base))
+                    self._retire(end, offset_bound(listing.log_sizes[base], base), reading, is_loss=False)
+                self._set_aside(path, oddity_text, is_damage=base < end)
                 is_cut = is_cut or base >= end
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
@@ -400,7 +411,12 @@ class _Recovery:
         )
         self._shown_end = max(self._shown_end, scanned.shown_end_offset)
         self._mark_damages(scanned, path, stop, reading)
-        is_cut = self._cut_end(scanned, path, stop, facts)
+        bases = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
+        following = min((later for later in bases if later > base), default=None)
+        # After a clean stop the ledger knows where the messages ended.
+        is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
+        cut = _Cut(stop, following if stop is not StopKind.CRASHED else None, is_known_end)
+        is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
         elif self._failure is None:
@@ -429,28 +445,29 @@ class _Recovery:
             if damage not in reading.state.damages:
                 self._events.append(damage)
 
-    def _cut_end(self, scanned: ScannedSegment, path: Path, stop: StopKind, facts: SegmentFacts | None) -> bool:
+    def _cut_end(self, scanned: ScannedSegment, path: Path, cut: _Cut, reading: LedgerReading) -> bool:
         """Deal with what follows the good part. Return whether later segments must go too."""
         size = scanned.segment.size
         if scanned.bad_end is None:
-            case = case_for(stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
+            case = case_for(cut.stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
         else:
-            at_end = Tail.TORN_AT_THE_END if scanned.is_torn else Tail.BAD_AT_THE_END
-            case = case_for(stop, at_end if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
+            # A kill does not tear a segment that another one follows.
+            is_torn = scanned.is_torn and cut.next_base_offset is None
+            at_end = Tail.TORN_AT_THE_END if is_torn else Tail.BAD_AT_THE_END
+            case = case_for(cut.stop, at_end if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
             text = f"copied aside and cut: {scanned.bad_end.reason}"
-            cut_size = scanned.file_size - size
-            self._cut_finding = len(self._findings)
-            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, cut_size))
-            is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == size
-            if not is_known_end:
-                # Whatever it was, it may have been confirmed: a batch that rotted, or one whose end became zeros.
-                self._doubtful_end = max(self._doubtful_end or 0, scanned.doubtful_end_offset)
-                self._is_rot_cut |= case.is_damage
+            if cut.next_base_offset is None:
+                self._cut_finding = len(self._findings)
+            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, scanned.file_size - size))
         if case.action is Action.KEEP:
             return False
         try:
             if case.action is not Action.CUT_ZEROS:
                 self._quarantine.copy(scanned.file, size, scanned.file_size)
+                if not cut.is_known_end and cut.next_base_offset is None:
+                    # Whatever it was, it may have been confirmed: a batch that rotted, or whose end became zeros.
+                    end_offset = scanned.segment.end_offset
+                    self._retire(end_offset, scanned.doubtful_end_offset, reading, is_loss=case.is_damage)
             scanned.file.truncate(size)
             # Without this sync a power cut brings the bad bytes back, behind batches acknowledged since.
             scanned.file.sync()
@@ -462,6 +479,20 @@ class _Recovery:
 
     # --- numbers ---
 
+    def _retire(self, first_offset: int, doubtful_end: int, reading: LedgerReading, *, is_loss: bool) -> None:
+        """Never use offsets again that bytes may have held which are about to be taken away.
+
+        Durable before they are: a start that dies behind the cut is repeated by one that finds nothing to be cut.
+        """
+        end = self._doubtful_end = max(self._doubtful_end or 0, doubtful_end, reading.state.numbers.reserved_end)
+        # Without a ledger every start leaves out more than that, until one has written it.
+        if self._ledger is None or not reading.exists or first_offset >= end:
+            return
+        if not self._knows_gap(first_offset, end, reading):
+            progress = reading.state.progress
+            is_loss = is_loss or (progress is not None and first_offset < progress.end_offset)
+            self._ledger.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
+
     def _number_on(self, reading: LedgerReading) -> int:
         """The offset of the next message: never one that was ever confirmed."""
         numbers = reading.state.numbers
@@ -469,7 +500,7 @@ class _Recovery:
         known = [end, self._shown_end, *(gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))]
         if reading.state.progress is not None:
             known.append(reading.state.progress.end_offset)
-        if self._stop is StopKind.CRASHED or self._doubtful_end is not None:
+        if self._stop is StopKind.CRASHED:
             known.append(numbers.reserved_end)
         if self._doubtful_end is not None:
             known.append(self._doubtful_end)
@@ -481,7 +512,7 @@ class _Recovery:
         if next_offset > end and not self._knows_gap(end, next_offset, reading):
             # Messages up to the recovery point were there: what is missing of them is a loss.
             is_loss = reading.state.progress is not None and end < reading.state.progress.end_offset
-            self._events.append(OffsetGap(end, next_offset, is_loss or self._is_rot_cut))
+            self._events.append(OffsetGap(end, next_offset, is_loss))
         self._report_skipped_offsets(end, next_offset)
         for number, segment in enumerate(self._segments):
             is_last = number == len(self._segments) - 1
