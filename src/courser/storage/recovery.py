@@ -376,7 +376,9 @@ class _Recovery:
         """After a power cut a segment counts only if all before it is there."""
         if base == end or (not self._segments and base == reading.state.numbers.start_offset):
             return False
-        if self._knows_gap(end, base, reading):
+        gaps = (*reading.state.gaps, *self._gaps())
+        # Numbering goes on right behind a gap. A segment that begins inside one was there before the gap was left.
+        if any(gap.first_offset <= end and gap.end_offset == base for gap in gaps):
             return False
         is_replaced = any(end <= foreign < base for foreign in self._foreign)
         if self._stop is StopKind.CRASHED and reading.exists and base > _synced_base(reading) and not is_replaced:
