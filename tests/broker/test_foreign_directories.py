@@ -1,4 +1,4 @@
-"""Partition directories in the wrong place: left exactly as they are, not served, and whole again when they are back."""
+"""Partition directories in the wrong place: left as they are, not served, and whole again when they are back."""
 
 import asyncio
 import shutil

@@ -15,8 +15,8 @@ from courser.records import layout
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity, StoredHeader
 from courser.storage.files import File, FileSystem, read_exactly, read_into
-from courser.storage.ledger import RECORD_SIZE, identity_of_record
-from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of
+from courser.storage.ledger import RECORD_SIZE, identity_of_record, read_ledger
+from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of, log_path
 
 _HOPELESS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EIO)
 """Gone, something else than a file, or a bad sector."""
@@ -26,6 +26,10 @@ _HEADER_COUNT_MAX = 64
 """Batches of another partition, one after the other from the beginning of a file, that make it that partition's file.
 
 One batch among our own is a misdirected write. So many in a row are not, and the rest of the file need not be read."""
+
+
+LEDGER_TEXT = "the ledger in it is that of"
+SEGMENTS_TEXT = "the segments in it are those of"
 
 
 class ForeignPartition(StartRefused):
@@ -57,6 +61,13 @@ class LogOwners:
     foreign: dict[int, PartitionIdentity] = field(default_factory=dict)
     """By first offset: those with batches of another partition and none of this one."""
 
+    @property
+    def stranger(self) -> tuple[PartitionIdentity, str] | None:
+        """Whose directory it is, if the segments are all that is known of it."""
+        if self.own or not self.foreign:
+            return None
+        return next(iter(self.foreign.values())), SEGMENTS_TEXT
+
 
 def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity | None:
     """The identity that the ledger or, without it, the first batch of a segment names; None if neither has one.
@@ -76,6 +87,24 @@ def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity
             return identity
     logs = (directory / name for name in names if base_offset_of(name, LOG_SUFFIX) is not None)
     return next((found for path in logs if (found := _first_owner(file_system, path)) is not None), None)
+
+
+def find_stranger(
+    file_system: FileSystem, directory: Path, identity: PartitionIdentity
+) -> tuple[PartitionIdentity, str] | None:
+    """Whose directory it is, if it is another partition's, and the beginning of a sentence that ends with that name.
+
+    It is if its ledger is, or if it has no ledger with a good record and all its segments are.
+    """
+    reading = read_ledger(file_system, directory / LEDGER, identity)
+    if reading.foreign_owner is not None:
+        return reading.foreign_owner, LEDGER_TEXT
+    if reading.sequence:
+        return None
+    names = [entry.name for entry in file_system.list_directory(directory)]
+    bases = sorted(base for name in names if (base := base_offset_of(name, LOG_SUFFIX)) is not None)
+    owners = find_log_owners(file_system, {base: log_path(directory, base) for base in bases}, identity)
+    return owners.stranger
 
 
 def find_log_owners(

@@ -15,7 +15,7 @@ from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, FileSystem
-from courser.storage.identity_search import ForeignPartition, find_log_owners, identity_text
+from courser.storage.identity_search import LEDGER_TEXT, ForeignPartition, find_log_owners, identity_text
 from courser.storage.ledger import (
     RECORD_SIZE,
     Event,
@@ -23,7 +23,6 @@ from courser.storage.ledger import (
     LedgerReading,
     OffsetGap,
     Progress,
-    SegmentFacts,
     SyncFailure,
     read_ledger,
 )
@@ -231,16 +230,13 @@ class _Recovery:
             ForeignPartition: the whole directory is another partition's.
         """
         if reading.foreign_owner is not None:
-            raise ForeignPartition(
-                self._directory, self._identity, reading.foreign_owner, "the ledger in it is that of"
-            )
+            raise ForeignPartition(self._directory, self._identity, reading.foreign_owner, LEDGER_TEXT)
         sealed = reading.state.sealed.items()
         known = frozenset(base for base, facts in sealed if listing.log_sizes.get(base) == facts.size)
         paths = {base: log_path(self._directory, base) for base in sorted(listing.log_sizes)}
         owners = find_log_owners(self._file_system, paths, self._identity, known=known)
-        if owners.foreign and not owners.own and not reading.sequence:
-            found = next(iter(owners.foreign.values()))
-            raise ForeignPartition(self._directory, self._identity, found, "the segments in it are those of")
+        if owners.stranger is not None and not reading.sequence:
+            raise ForeignPartition(self._directory, self._identity, *owners.stranger)
         self._foreign = owners.foreign
         for base in owners.foreign:
             del listing.log_sizes[base]

@@ -89,7 +89,7 @@ def scan_open_segment(
     segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
     is_torn, doubtful_end = False, segment.end_offset
     if bad_end is not None:
-        is_torn, doubtful_end = _judge_end(file, identity, segment.size, file_size, segment.end_offset)
+        is_torn, doubtful_end = judge_end(file, identity, segment.size, file_size, segment.end_offset)
     return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset, is_torn, doubtful_end)
 
 
@@ -98,7 +98,7 @@ def offset_bound(size: int, offset: int) -> int:
     return offset - -size // FRAME_HEADER_SIZE
 
 
-def _judge_end(file: File, identity: PartitionIdentity, start: int, end: int, offset: int) -> tuple[bool, int]:
+def judge_end(file: File, identity: PartitionIdentity, start: int, end: int, offset: int) -> tuple[bool, int]:
     """Whether the bytes are the beginning of one batch and no more, and where the offsets in them end at most.
 
     A kill in the middle of a write leaves a beginning of the batch; behind it the file ends, or has the zeros that were
