@@ -142,6 +142,7 @@ async def test_swapped_directories_are_left_alone_and_swapping_them_back_restore
             assert arrivals.partition_ids == (0,)
         assert contents(one, two) == before
     swap(one, two)
+    first = 0
     async with opened(tmp_path) as scene:
         assert scene.broker.data.stop is StopKind.CLEAN
         for place in (HOME, other):
@@ -177,12 +178,13 @@ async def test_a_copy_over_another_partition_takes_only_that_one_offline(
 
 
 async def test_a_directory_of_another_server_is_named_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directories: list[Path] = []
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         async with opened(tmp_path / name) as scene:
             await make(scene)
-            directory = directory_of(scene, HOME)
-    here = tmp_path / "here" / directory.relative_to(tmp_path / "there")
+            directories.append(directory_of(scene, HOME))
+    here, directory = directories
     shutil.rmtree(here)
     shutil.copytree(directory, here)
     async with opened(tmp_path / "here") as scene:

@@ -74,6 +74,11 @@ class _Listing:
     leftovers: list[Path] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
 
+    def offset_bound(self, first_base_offset: int) -> int:
+        """Where the offsets end, at most, in segments that begin at ``first_base_offset`` or later; else 0."""
+        sizes = self.log_sizes.items()
+        return max((offset_bound(size, base) for base, size in sizes if base >= first_base_offset), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
@@ -85,6 +90,8 @@ class _Cut:
     later segments may have to go too."""
     is_known_end: bool
     """Whether nothing behind the good part can have been confirmed."""
+    doubtful_end: int
+    """Otherwise: where the offsets of what is cut away end at most."""
 
 
 def recover_partition(
@@ -330,7 +337,7 @@ class _Recovery:
                 oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
                 if base >= end:
                     # What was cut before it may be rot, and this one may have been confirmed.
-                    self._retire(end, offset_bound(listing.log_sizes[base], base), reading, is_loss=False)
+                    self._retire(end, listing.offset_bound(base), reading, is_loss=False)
                 self._set_aside(path, oddity_text, is_damage=base < end)
                 is_cut = is_cut or base >= end
                 continue
@@ -413,7 +420,11 @@ class _Recovery:
         following = min((later for later in bases if later > base), default=None)
         # After a clean stop the ledger knows where the messages ended.
         is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
-        cut = _Cut(stop, following if stop is not StopKind.CRASHED else None, is_known_end)
+        cut = _Cut(stop, following, is_known_end, scanned.doubtful_end_offset)
+        if stop is StopKind.CRASHED:
+            # Later segments have to go too: their offsets with these, in one record. If the gap ended where one of
+            # them begins, a start that is interrupted in between would take that one for the next after the gap.
+            cut = _Cut(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
         is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
@@ -465,7 +476,7 @@ class _Recovery:
                 if not cut.is_known_end and cut.next_base_offset is None:
                     # Whatever it was, it may have been confirmed: a batch that rotted, or whose end became zeros.
                     end_offset = scanned.segment.end_offset
-                    self._retire(end_offset, scanned.doubtful_end_offset, reading, is_loss=case.is_damage)
+                    self._retire(end_offset, cut.doubtful_end, reading, is_loss=case.is_damage)
             scanned.file.truncate(size)
             # Without this sync a power cut brings the bad bytes back, behind batches acknowledged since.
             scanned.file.sync()
