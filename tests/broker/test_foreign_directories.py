@@ -9,11 +9,13 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.settings import BrokerSettings
-from courser.errors import ErrorCode, PartitionOffline, PartitionReadOnly
+from courser.errors import ErrorCode, PartitionOffline, PartitionReadOnly, StartRefused
+from courser.inspect.verify import Verification
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.identity_search import identity_text
+from courser.storage.local_files import LocalFileSystem
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from tests.handlers.messaging import ME
@@ -102,6 +104,7 @@ async def assert_refused(scene: Scene, place: Place) -> PartitionOffline:
         c.StoreConsumerOffset(ME, stream, topic, partition, 0),
         c.GetConsumerOffset(ME, stream, topic, partition),
         c.WaitForMessages(poll(place), 60_000_000, 1_000_000),
+        c.GetPartitionBounds(stream, topic),
     ):
         with pytest.raises(PartitionOffline):
             await scene.ask(scene.root, request)
@@ -141,6 +144,13 @@ async def test_swapped_directories_are_left_alone_and_swapping_them_back_restore
             assert isinstance(arrivals, r.Arrivals)
             assert arrivals.partition_ids == (0,)
         assert contents(one, two) == before
+    found = [finding for finding in Verification(LocalFileSystem(), tmp_path).findings() if finding.check == "tree"]
+    assert {finding.path for finding in found} == {one, two}
+    for finding in found:
+        home = two if finding.path == one else one
+        assert all(
+            part in finding.reason for part in (identity_text(own), identity_text(foreign), f"whose place is {home}")
+        )
     swap(one, two)
     first = 0
     async with opened(tmp_path) as scene:
@@ -152,6 +162,44 @@ async def test_swapped_directories_are_left_alone_and_swapping_them_back_restore
             first = await send(scene, place, "more")
     async with opened(tmp_path) as scene:
         assert await send(scene, other, "no other gap") == first + 1
+
+
+async def test_swapped_directories_of_topics_lose_no_message(tmp_path: Path) -> None:
+    """Their partitions have other names: they count as gone, and are back when the directories are."""
+    far = ("far", "t", 0)
+    async with opened(tmp_path) as scene:
+        await make(scene)
+        one, two = (directory_of(scene, place).parents[1] for place in (HOME, far))
+    partitions = contents(one / "partitions", two / "partitions")
+    swap(one, two)
+    async with opened(tmp_path) as scene:
+        for place in (HOME, far):
+            with pytest.raises(PartitionReadOnly):
+                await send(scene, place, "no")
+    swap(one, two)
+    now = contents(one / "partitions", two / "partitions")
+    assert {path: now[path] for path in partitions} == partitions
+    async with opened(tmp_path) as scene:
+        for place in (HOME, far):
+            assert await count_of(scene, place) == 3
+            assert await send(scene, place, "more") >= 1000
+
+
+async def test_swapped_directories_of_streams_refuse_the_start_with_the_remedy(tmp_path: Path) -> None:
+    far = ("far", "t", 0)
+    async with opened(tmp_path) as scene:
+        await make(scene)
+        one, two = (directory_of(scene, place).parents[3] for place in (HOME, far))
+    swap(one, two)
+    before = contents(one, two)
+    with pytest.raises(StartRefused, match="directory of another stream.*swap them back"):
+        async with opened(tmp_path):
+            pass
+    assert contents(one, two) == before
+    swap(one, two)
+    async with opened(tmp_path) as scene:
+        for place in (HOME, far):
+            assert await count_of(scene, place) == 3
 
 
 async def test_a_copy_over_another_partition_takes_only_that_one_offline(

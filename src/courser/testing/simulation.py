@@ -11,6 +11,7 @@ from pathlib import Path
 
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
@@ -370,9 +371,35 @@ class Simulation:
             if not self._were_logs_durable:
                 self._logs_before = None
 
+    def _misplace(self, partition: SimulatedPartition) -> None:
+        """(o) In the place of another partition the directory is refused, and not a byte of it is changed."""
+        if not partition.is_created:
+            return
+        source, stop = self._source, self._source.choice(tuple(StopKind))
+        stranger = PartitionIdentity(source.randbytes(16), partition.identity.partition_id, 9)
+        self._note("misplace", f"partition {partition.identity.partition_id}, {stop.value}")
+        disk = self._file_system.clone(random.Random(0))
+        before = {path: disk.contents(path) for path in disk.files()}
+        is_refused = False
+        try:
+            PartitionLog.open(
+                disk,
+                self._directory(partition),
+                stranger,
+                settings=random_settings(source),
+                clock=self._clock,
+                stop=stop,
+            )
+        except ForeignPartition as found:
+            is_refused = found.found == partition.identity
+        promise(is_refused, "(o) the directory of another partition was opened")
+        promise({path: disk.contents(path) for path in disk.files()} == before, "(o) a foreign directory was changed")
+
     def _meddle(self) -> None:
         """What operators and disks do while the server is down."""
         source = self._source
+        if source.random() < self._trouble.misplacement_odds:
+            self._misplace(source.choice(self._partitions))
         if source.random() < self._trouble.index_odds:
             text = hurt_an_index(self._file_system, source, self._data)
             if text is not None:
