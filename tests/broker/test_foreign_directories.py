@@ -192,7 +192,7 @@ async def test_swapped_directories_of_streams_refuse_the_start_with_the_remedy(t
         one, two = (directory_of(scene, place).parents[3] for place in (HOME, far))
     swap(one, two)
     before = contents(one, two)
-    with pytest.raises(StartRefused, match="directory of another stream.*swap them back"):
+    with pytest.raises(StartRefused, match=r"directory of another stream.*swap them back"):
         async with opened(tmp_path):
             pass
     assert contents(one, two) == before
