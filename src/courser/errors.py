@@ -99,6 +99,7 @@ class ErrorCode(IntEnum):
     STAGING_FULL = 20017
     BATCH_ALREADY_PUBLISHED = 20018
     PUBLISH_UNFINISHED = 20019
+    PARTITION_OFFLINE = 20020
 
 
 class CourserError(Exception):
@@ -226,6 +227,15 @@ class PartitionReadOnly(CourserError):
 
     def __str__(self) -> str:
         return f"partition {self.path} takes no more writes until the server is restarted: {self.reason}"
+
+
+class PartitionOffline(PartitionReadOnly):
+    """The files in the partition's directory belong to another partition: nothing is read or written here."""
+
+    code = ErrorCode.PARTITION_OFFLINE
+
+    def __str__(self) -> str:
+        return f"partition {self.path} is offline: {self.reason}"
 
 
 class MetadataReadOnly(CourserError):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from courser.inspect.identity import identity_text
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import DirectoryIdentity
+from courser.storage.identity_search import identity_text
 from courser.storage.session import Session
 from tests.cli.inspecting import Run, document, runner
 from tests.inspect.partitions import (

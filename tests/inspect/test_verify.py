@@ -13,6 +13,7 @@ from courser.inspect.findings import Severity
 from courser.inspect.verify import Verification
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.files import File
+from courser.storage.identity_search import identity_text
 from courser.storage.index_entries import ROW, IndexEntries
 from courser.storage.index_file import BLOCK_HEADER, encode_blocks, segment_seed
 from courser.storage.jobs import perform
@@ -203,6 +204,28 @@ def test_time_that_goes_back_is_damage(tmp_path: Path) -> None:
         file.write(stored(batch_at(PER_BATCH), offset=PER_BATCH, time=1))
     finding = only_finding(partition.data_directory)
     assert (finding.severity, finding.check, finding.first_offset) == (Severity.DAMAGE, "times", PER_BATCH)
+
+
+def test_a_segment_of_another_partition_is_one_finding_that_names_both(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "data")
+    partition.append()
+    other = type(IDENTITY)(bytes(16), 1, 8)
+    data = stored(batch_at(0), offset=0, time=2 * 10**15, identity=other)
+    partition.logs[0].write_bytes(data + stored(batch_at(PER_BATCH), offset=PER_BATCH, time=2 * 10**15, identity=other))
+    finding = only_finding(partition.data_directory)
+    assert (finding.severity, finding.check, finding.path) == (Severity.DAMAGE, "files", partition.logs[0])
+    assert all(identity_text(identity) in finding.reason for identity in (IDENTITY, other))
+
+
+def test_a_whole_batch_at_the_end_that_is_wrong_is_damage_after_a_kill_too(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "data")
+    partition.append()
+    data = partition.logs[0].read_bytes()
+    batch = stored(batch_at(PER_BATCH), offset=PER_BATCH, time=2 * 10**15)
+    partition.logs[0].write_bytes(data + batch[:-1] + b"!")
+    assert only_finding(partition.data_directory).severity is Severity.DAMAGE
+    partition.logs[0].write_bytes(data + batch[:-1])
+    assert only_finding(partition.data_directory).severity is Severity.NOTE
 
 
 def test_a_batch_of_another_partition_is_damage(tmp_path: Path) -> None:

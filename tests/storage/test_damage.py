@@ -3,18 +3,21 @@
 import random
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
 
+from courser.model.durability import Durability
 from courser.records import layout
 from courser.records.stored_header import PartitionIdentity, StoredHeader, blank_header, stamp
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
+from courser.testing.faults import FaultPlan, SimulatedCrash
 from tests.records.reference import WireMessage
-from tests.storage.engine import IDENTITY, Engine, batch_of, flipped, numbered, payload_of, payloads
+from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped, numbered, payload_of, payloads
 
 ONE_SEGMENT = LogSettings(segment_size=1024 * 1024, index_interval=1024, reservation_min=1024)
 PER_BATCH = 3
@@ -73,6 +76,14 @@ class Scene:
         assert skipped == lost
 
 
+def copy_of(engine: Engine) -> Engine:
+    """The same partition on a disk of its own."""
+    other = Engine.__new__(Engine)
+    other.__dict__.update(engine.__dict__)
+    other.disk = engine.disk.clone(random.Random(1))
+    return other
+
+
 def seen(messages: list[WireMessage]) -> dict[int, bytes]:
     return {message.offset: message.payload for message in messages}
 
@@ -97,15 +108,67 @@ def test_every_flipped_byte_behind_the_recovery_point_is_found_by_the_start_afte
         engine = scene.opened(flipped(scene.good, position))
         number = scene.batch_at(position)
         if number == BATCH_COUNT - 1:
-            # Nothing good follows: it looks like the batch that was being written, and is cut.
-            assert engine.letters() == ["C"]
+            # Nothing good follows, but all of the batch is there: it was written to its end, and perhaps confirmed.
+            (finding,) = engine.log.findings
+            assert (finding.letter, finding.is_damage) == ("W", True)
             assert payloads(engine.read_all()[0]) == list(scene.expected.values())[:-PER_BATCH]
+            assert engine.log.next_offset >= BATCH_COUNT * PER_BATCH, "a confirmed offset would name another message"
+            first, end = (BATCH_COUNT - 1) * PER_BATCH, engine.log.next_offset
+            assert (finding.first_offset, finding.end_offset) == (first, end)
+            assert f"offsets {first} to {end - 1} may have been confirmed" in finding.text
             continue
         scene.assert_only_lost(engine, number)
         (finding,) = engine.log.findings
         assert (finding.letter, finding.is_damage) == ("D", True)
         assert (finding.position, finding.size) == (scene.starts[number], len(scene.bytes_of(number)))
         assert (finding.first_offset, finding.end_offset) == (number * PER_BATCH, (number + 1) * PER_BATCH)
+
+
+@pytest.mark.parametrize("position", [8, 100, 256, 300], ids=lambda position: f"byte {position}")
+@pytest.mark.parametrize("stop", [StopKind.KILLED, StopKind.CRASHED], ids=lambda stop: stop.value)
+@pytest.mark.parametrize("level", list(Durability), ids=lambda level: level.value)
+def test_offsets_of_a_batch_that_rotted_stay_used_though_the_start_is_interrupted_anywhere(
+    position: int, stop: StopKind, level: Durability
+) -> None:
+    """Between the cut and the note of it in the ledger nothing would tell that there was a batch."""
+    engine = Engine(replace(ONE_SEGMENT, durability=durability(level)))
+    engine.fill(BATCH_COUNT, PER_BATCH)
+    engine.sync()
+    engine.stop(StopKind.KILLED)
+    data = engine.disk.contents(engine.log_path())[: engine.batch_starts()[-1]]
+    damaged = flipped(data, engine.batch_starts()[-2] + position)
+    call, is_interrupted = 0, True
+    while is_interrupted:
+        call += 1
+        other = copy_of(engine)
+        other.disk.plant(other.log_path(), damaged)
+        other.disk.plan = FaultPlan().crash_at(call)
+        try:
+            other.open(stop)
+            is_interrupted = False
+        except SimulatedCrash:
+            other.disk.plan = FaultPlan()
+            other.stop(stop)
+            other.open(stop)
+        assert other.log.next_offset >= BATCH_COUNT * PER_BATCH, call
+    assert call > 5
+
+
+def test_rot_at_the_end_of_a_segment_that_another_one_follows_leaves_no_other_gap() -> None:
+    """Where the next segment begins, the missing offsets end: nothing has to be guessed."""
+    engine = Engine(LogSettings(segment_size=1024 * 1024, reservation_min=100))
+    engine.fill(3)
+    engine.log.roll()
+    engine.fill(2)
+    engine.stop(StopKind.KILLED)
+    data = engine.disk.contents(engine.log_path())[: engine.batch_starts()[-1]]
+    for damaged in (flipped(data, len(data) - 10), data[:-10]):
+        other = copy_of(engine)
+        other.disk.plant(other.log_path(), damaged)
+        other.open(StopKind.KILLED)
+        assert other.letters() == ["W", "V"]
+        assert [message.offset for message in other.read_all()[0]] == [*range(6), *range(9, 15)]
+        assert other.log.next_offset == 15
 
 
 def test_a_found_damage_is_remembered_by_the_next_start() -> None:
@@ -184,7 +247,9 @@ def test_the_last_batch_cut_at_every_byte_is_put_aside_and_numbering_goes_on(sto
         else:
             assert engine.letters() == []
         cut_end = (BATCH_COUNT - 1) * PER_BATCH
-        expected = engine.log.reserved_end if stop is StopKind.CRASHED else cut_end
+        # Whatever was cut may have been confirmed, if rot took its end.
+        is_doubtful = stop is StopKind.CRASHED or bool(engine.letters())
+        expected = engine.log.reserved_end if is_doubtful else cut_end
         assert engine.log.next_offset == expected
         engine.append_numbered(1)
         assert engine.read(expected)[0].offset == expected
@@ -194,7 +259,7 @@ def test_a_whole_header_with_a_cut_body_is_no_batch() -> None:
     scene = Scene(stop=StopKind.KILLED)
     engine = scene.opened(scene.good[: scene.starts[-2] + 256])
     assert engine.letters() == ["C"]
-    assert engine.log.next_offset == (BATCH_COUNT - 1) * PER_BATCH
+    assert engine.log.next_offset == engine.log.reserved_end
 
 
 def test_a_segment_of_one_batch_cut_at_every_byte_is_an_empty_partition() -> None:
@@ -202,10 +267,10 @@ def test_a_segment_of_one_batch_cut_at_every_byte_is_an_empty_partition() -> Non
     for size in range(scene.starts[1]):
         engine = scene.opened(scene.good[:size])
         assert engine.read_all()[0] == []
-        assert engine.log.next_offset == 0
+        assert engine.log.next_offset == (engine.log.reserved_end if engine.letters() == ["C"] else 0)
         assert b"".join(engine.quarantined().values()) == scene.good[:size].rstrip(b"\0")
-        engine.append_numbered(2)
-        assert [message.offset for message in engine.read(0)] == [0, 1]
+        first = engine.append_numbered(2).base_offset
+        assert [message.offset for message in engine.read(0)] == [first, first + 1]
 
 
 @pytest.mark.parametrize("stop", list(StopKind), ids=lambda stop: stop.value)
@@ -321,7 +386,7 @@ def test_a_valid_batch_of_another_partition_at_the_end_is_not_taken() -> None:
     other = PartitionIdentity(IDENTITY.topic_uuid, IDENTITY.partition_id, IDENTITY.incarnation + 1)
     foreign = bytes(stamp(batch, blank_header(other), base_offset=15, base_timestamp=1)) + bytes(batch.body)
     engine = scene.opened(scene.good + foreign)
-    assert engine.letters() == ["C"]
+    assert engine.letters() == ["W"]
     assert payloads(engine.read_all()[0]) == list(scene.expected.values())
     assert list(engine.quarantined().values()) == [foreign]
 

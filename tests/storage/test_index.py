@@ -416,7 +416,7 @@ def test_an_index_of_lost_batches_is_not_believed_after_a_power_cut() -> None:
     assert len(blocks) >= 16 * BLOCK_SIZE
     log = engine.disk.contents(engine.log_path())
     engine.stop(StopKind.CRASHED)
-    engine.disk.plant(engine.log_path(), log[: engine.batch_starts()[10] + 100])
+    engine.disk.plant(engine.log_path(), log[: engine.batch_starts()[10]])
     engine.disk.plant(engine.index_path(), blocks)
     engine.open(StopKind.CRASHED)
     assert engine.log.next_offset == 20

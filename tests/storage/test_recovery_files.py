@@ -12,7 +12,6 @@ import pytest
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
-from courser.records.stored_header import PartitionIdentity
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.offset_table import ConsumerKey
@@ -286,18 +285,6 @@ def test_a_ledger_cut_at_any_record_or_byte_costs_no_message(stop: StopKind) -> 
         assert other.log.next_offset >= 18
         if size % RECORD_SIZE:
             assert "P" in other.letters()
-
-
-def test_a_ledger_of_another_partition_is_not_believed() -> None:
-    engine = segments(2)
-    foreign = Engine(ONE_SEGMENT, identity=PartitionIdentity(bytes(16), 9, 9))
-    foreign.fill(50)
-    foreign.stop()
-    engine.disk.plant(engine.ledger_path, foreign.disk.contents(foreign.ledger_path))
-    engine.open(StopKind.CLEAN)
-    assert set(engine.letters()) == {"P"}
-    assert offsets(engine) == list(range(12))
-    assert engine.log.start_offset == 0
 
 
 # --- the stored offsets, byte by byte -------------------------------------------------------------------

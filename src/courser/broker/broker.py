@@ -150,11 +150,13 @@ class Broker:
         state = self.catalog.state
         lost = {partition.path for partition in opened.reconciliation.lost}
         try:
-            await self.partitions.open_all(list(state.streams.values()), self.data.stop, lost=lost)
+            await self.partitions.open_all(
+                list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
+            )
             log_partitions(self.partitions)
             self.catalog.note_behind(opened.reconciliation.behind)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
-            await loop.run_in_executor(self.pool, self.data.begin)
+            await loop.run_in_executor(self.pool, partial(self.data.begin, self.partitions.unopened))
             await forget_unknown_groups(self.partitions, state)
             await self.staging.open()
             # Before the first client comes: it sees all of a publish, or nothing.

@@ -455,7 +455,10 @@ class CatalogService:
         try:
             if await self._in_pool(partial(self._directories.remove, deleted)):
                 return True
-            _log.warning("directory not removed, it is not what was deleted path=%s", path)
+            _log.warning(
+                "directory not removed, it is not what was deleted or holds the files of another partition path=%s",
+                path,
+            )
         except StorageFailure as failure:
             _log.warning("directory not removed path=%s reason=%s", path, failure)
         self._kept.add(path)

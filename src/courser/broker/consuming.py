@@ -185,6 +185,7 @@ class Polls:
     ) -> ReadResult | None:
         """Read into memory that is leased until the reply is sent; None if there is nothing."""
         if not count or offset >= partition.log.visible_end:
+            partition.log.check_readable()
             return None
         buffer, size_max = self._buffers.lease(session, size_max)
         while True:
@@ -282,7 +283,7 @@ class Polls:
         is_hurried = False
         while True:
             generation = self._generation(session, topic, command.consumer)
-            ready = [place for place, offset in places if place.log.visible_end > offset or place.is_deleted]
+            ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
             remaining = deadline - loop.time()
             if ready or generation != command.generation or remaining <= 0 or is_hurried:
                 return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))

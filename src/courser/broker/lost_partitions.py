@@ -1,32 +1,57 @@
-"""Partitions whose directory is gone: they are still in the catalog, empty, and take nothing until they are deleted."""
+"""Partitions of the catalog that cannot be opened: they have no files here, and refuse what is asked of them."""
 
 from pathlib import Path
+from typing import NoReturn
 
+from courser.errors import PartitionOffline
 from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
+from courser.storage.identity_search import ForeignPartition, identity_text
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, OFFSETS
 from courser.storage.recovery import RecoveredPartition
+from courser.storage.recovery_cases import Finding, Oddity
 from courser.storage.settings import LogSettings
+
+
+class OfflineLog(PartitionLog):
+    """A log whose directory holds another partition's files: none of them is opened, nothing is read or written."""
+
+    is_offline = True
+
+    def check_readable(self) -> None:
+        """It is not."""
+        self._refuse()
+
+    def check_writable(self) -> None:
+        """It is not."""
+        self._refuse()
+
+    def append(self, *_batch: object, **_options: object) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def read(self, *_offset: object, **_options: object) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def offset_at_time(self, *_timestamp: object, **_options: object) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PartitionOffline(self.directory, str(self.failure))
 
 
 def lost_partition_log(
     file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, settings: LogSettings, clock: Clock
 ) -> PartitionLog:
     """A log without a file, which refuses every write and says why."""
-    nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
-    recovered = RecoveredPartition(
-        ledger=Ledger(file_system, directory / LEDGER, identity, nothing),
-        segments=[],
-        next_offset=0,
-        last_timestamp=0,
-        offsets=OffsetTable(file_system, directory / OFFSETS, 0),
-        findings=[],
-        failure="its directory is gone, and its messages with it: restore the directory, or delete the partition",
-    )
+    failure = "its directory is gone, and its messages with it: restore the directory, or delete the partition"
+    recovered = _nothing(file_system, directory, identity, failure)
     return PartitionLog(
         file_system=file_system,
         directory=directory,
@@ -34,4 +59,50 @@ def lost_partition_log(
         settings=settings,
         clock=clock,
         recovered=recovered,
+    )
+
+
+def offline_partition_log(
+    file_system: FileSystem,
+    directory: Path,
+    found: ForeignPartition,
+    *,
+    home: Path | None,
+    settings: LogSettings,
+    clock: Clock,
+) -> OfflineLog:
+    """A log in the place of one whose directory is another partition's.
+
+    ``home`` is where that partition belongs, if the catalog knows it.
+    """
+    place = f"whose place is {home}" if home is not None else "which is no partition of this server"
+    failure = (
+        f"{found.what} partition {identity_text(found.found)}, {place}; expected here is "
+        f"{identity_text(found.expected)}; nothing in the directory was changed: stop the server and put the right "
+        "directory back (if two were swapped, swap them back), or delete the partition"
+    )
+    recovered = _nothing(file_system, directory, found.expected, failure)
+    recovered.findings.append(Finding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
+    return OfflineLog(
+        file_system=file_system,
+        directory=directory,
+        identity=found.expected,
+        settings=settings,
+        clock=clock,
+        recovered=recovered,
+    )
+
+
+def _nothing(file_system: FileSystem, directory: Path, identity: PartitionIdentity, failure: str) -> RecoveredPartition:
+    """No messages, no offsets, and a reason to take none."""
+    reading = LedgerReading(LedgerState(), 0, 0, (), exists=False)
+    return RecoveredPartition(
+        ledger=Ledger(file_system, directory / LEDGER, identity, reading),
+        segments=[],
+        next_offset=0,
+        last_timestamp=0,
+        offsets=OffsetTable(file_system, directory / OFFSETS, 0),
+        findings=[],
+        failure=failure,
+        is_incomplete=True,
     )

@@ -82,6 +82,11 @@ class Partition:
         """Whether everything is about to be synced in any case."""
         self.sync_count = 0
 
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether a read is refused: who waits for messages here shall ask, and hear why."""
+        return self.is_deleted or self.log.is_offline
+
     # --- sends ---
 
     def append_at_once(self, batch: Batch) -> Appended | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from courser.broker.lost_partitions import lost_partition_log
+from courser.broker.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition import Partition
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
@@ -22,7 +22,9 @@ from courser.catalog.partitions import open_partition_log
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.topic_options import TopicOptions
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
+from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 
@@ -105,16 +107,28 @@ class PartitionRegistry:
         """By stream and topic id."""
         self._lost: Container[Path] = ()
         """Directories that were gone at the start."""
+        self._unopened: Container[PartitionIdentity] = ()
+        """Partitions that the last session did not open."""
+        self._homes: dict[PartitionIdentity, Path] = {}
+        """Where each partition of the catalog belongs; only while all are being opened."""
 
     def __iter__(self) -> Iterator[OpenTopic]:
         return iter(self.topics.values())
 
     # --- opening ---
 
-    async def open_all(self, streams: Sequence[Stream], stop: StopKind, *, lost: Container[Path] = ()) -> None:
+    async def open_all(
+        self,
+        streams: Sequence[Stream],
+        stop: StopKind,
+        *,
+        lost: Container[Path] = (),
+        unopened: Container[PartitionIdentity] = (),
+    ) -> None:
         """Open every partition of the catalog. If one cannot be opened, none is.
 
-        ``lost`` are the directories that are gone.
+        One whose directory is another partition's is offline. ``lost`` are the directories that are gone, ``unopened``
+        the partitions that the last session did not open.
         """
         places = [
             (stream, topic, partition)
@@ -122,8 +136,13 @@ class PartitionRegistry:
             for topic in stream.topics.values()
             for partition in topic.partitions
         ]
-        self._lost = lost
+        self._lost, self._unopened = lost, unopened
+        self._homes = {
+            identity_of(topic, partition): self._directories.partition_path(stream, topic, partition)
+            for stream, topic, partition in places
+        }
         logs = await self._open_logs(places, stop)
+        self._homes = {}
         for stream in streams:
             for topic in stream.topics.values():
                 self._topic_of(stream, topic)
@@ -205,20 +224,33 @@ class PartitionRegistry:
     def _open(self, stream: Stream, topic: Topic, partition: entities.Partition, stop: StopKind) -> PartitionLog:
         settings = log_settings(topic.options, len(topic.partitions), self._settings)
         directory = self._directories.partition_path(stream, topic, partition)
+        identity = identity_of(topic, partition)
         if directory in self._lost:
-            identity = identity_of(topic, partition)
             return lost_partition_log(self._file_system, directory, identity, settings=settings, clock=self._clock)
-        return open_partition_log(
-            self._file_system,
-            self._directories,
-            stream,
-            topic,
-            partition,
-            settings=settings,
-            clock=self._clock,
-            stop=stop,
-            purge_end=self._purge_end(topic, partition.partition_id),
-        )
+        try:
+            return open_partition_log(
+                self._file_system,
+                self._directories,
+                stream,
+                topic,
+                partition,
+                settings=settings,
+                clock=self._clock,
+                # Its files were somewhere else during the last session: how that ended says nothing about them.
+                stop=StopKind.CRASHED if identity in self._unopened else stop,
+                purge_end=self._purge_end(topic, partition.partition_id),
+            )
+        except ForeignPartition as found:
+            home = self._homes.get(found.found)
+            return offline_partition_log(
+                self._file_system, directory, found, home=home, settings=settings, clock=self._clock
+            )
+
+    @property
+    def unopened(self) -> frozenset[PartitionIdentity]:
+        """Partitions that have files elsewhere, or nowhere: if those come back, this session has not opened them."""
+        logs = [partition.log for opened in self.topics.values() for partition in opened.partitions]
+        return frozenset(log.identity for log in logs if log.is_incomplete)
 
     def _note_options(self, opened: OpenTopic, topic: Topic) -> None:
         effective = effective_options(topic.options, self._settings.topic_defaults)
@@ -257,7 +289,7 @@ class PartitionRegistry:
             for opened in self.topics.values()
             for partition in opened.partitions
             # There is nothing about these that a next start would have to be careful with.
-            if partition.log.directory not in self._lost
+            if partition.log.directory not in self._lost and not partition.log.is_offline
         ]
         self.topics = {}
         results = await asyncio.gather(*(partition.close() for partition in partitions), return_exceptions=True)

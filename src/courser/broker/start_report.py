@@ -35,7 +35,11 @@ def log_partitions(partitions: PartitionRegistry) -> None:
         for partition in topic.partitions:
             log = partition.log
             for finding in log.findings:
-                level = logging.ERROR if finding.is_damage else logging.INFO
+                level = logging.WARNING if finding.is_warning else logging.INFO
+                level = logging.ERROR if finding.is_damage else level
                 _log.log(level, "recovery case=%s path=%s: %s", finding.letter, finding.path, finding.text)
-            if log.failure is not None:
+            if log.is_offline:
+                place = topic.stream_id, topic.topic_id, log.identity.partition_id
+                _log.error("partition is offline stream=%d topic=%d partition=%d path=%s", *place, log.directory)
+            elif log.failure is not None:
                 _log.error("partition is read-only path=%s reason=%s", log.directory, log.failure)

@@ -33,6 +33,7 @@ from courser.storage.durable_files import (
     unlink_if_there,
 )
 from courser.storage.files import EntryKind, FileSystem, write_all
+from courser.storage.identity_search import find_identity
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import (
     DESCRIPTOR,
@@ -59,6 +60,9 @@ _PROBE = f"room{TEMPORARY_SUFFIX}"
 _ROOM_OF_A_COMMAND = 64 * 1024
 _ROOM_OF_A_PARTITION = 8 * 1024
 """Bytes: a directory and a ledger."""
+
+_TOPIC_LEVEL, _PARTITION_LEVEL = 4, 6
+"""Names in a path below the data directory: ``streams/1/topics/2`` and ``streams/1/topics/2/partitions/0-5``."""
 
 Step: TypeAlias = Sequence[Callable[[], None]]
 """Pieces of work that may be done at once, or in any order."""
@@ -289,13 +293,16 @@ class Directories:
     def remove(self, deleted: DeletedDirectory) -> bool:
         """Remove a directory that the state calls deleted. Durable on return.
 
-        Return False, and leave it alone, if what stands there is not what was deleted.
+        Return False, and leave it alone, if what stands there is not what was deleted, or if another partition's
+        directory was put into it.
         """
         directory = self._path / deleted.path
         found = self.descriptor(directory)
         if found is not None and uuid_of(found) != deleted.uuid:
             return False
         try:
+            if self._has_strangers(directory, deleted):
+                return False
             remove_tree(self._file_system, directory)
             with contextlib.suppress(FileNotFoundError):
                 # Also if it was gone: whoever removed it may have died before the sync.
@@ -303,6 +310,32 @@ class Directories:
         except OSError as error:
             raise storage_failure("removal", directory, error) from error
         return True
+
+    def _has_strangers(self, directory: Path, deleted: DeletedDirectory) -> bool:
+        """Whether a partition's directory in it, or it itself, holds the files of another partition."""
+        level = len(Path(deleted.path).parts)
+        if level == _PARTITION_LEVEL:
+            return self._is_foreign(directory, deleted.uuid)
+        if level == _TOPIC_LEVEL:
+            return self._has_foreign_partitions(directory, deleted.uuid)
+        topics = [directory / TOPICS / name for name in self.subdirectories(directory / TOPICS)]
+        found = {topic: self.descriptor(topic) for topic in topics}
+        return any(
+            self._has_foreign_partitions(topic, uuid_of(descriptor) if descriptor is not None else None)
+            for topic, descriptor in found.items()
+        )
+
+    def _has_foreign_partitions(self, topic: Path, topic_uuid: bytes | None) -> bool:
+        names = self.subdirectories(topic / PARTITIONS)
+        return any(self._is_foreign(topic / PARTITIONS / name, topic_uuid) for name in names)
+
+    def _is_foreign(self, directory: Path, topic_uuid: bytes | None) -> bool:
+        """By the uuid of its topic, if that is known, and by its own name, which says its number and incarnation."""
+        found = find_identity(self._file_system, directory)
+        if found is None:
+            return False
+        is_named = directory.name == f"{found.partition_id}-{found.incarnation}"
+        return not is_named or topic_uuid not in (None, found.topic_uuid)
 
 
 def _do(steps: list[Step]) -> None:

@@ -5,6 +5,7 @@ missing: they are written after every change, so of a stream or topic they know 
 descriptor is gone too is adopted under a made-up name. Nothing is deleted; damaged files are copied aside first.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
@@ -202,8 +203,14 @@ class _Merge:
     def _make_up_topic(self, stream: Stream, topic_id: int, directory: Path, partitions: list[Partition]) -> Topic:
         """A topic whose descriptor is gone: its uuid is in every ledger and batch, its name is nowhere."""
         paths = [directory / PARTITIONS / _directory_name(found) for found in partitions]
-        uuids = [identity.topic_uuid for path in paths if (identity := find_identity(self._file_system, path))]
-        uuid = uuids[0] if uuids else xxhash.xxh3_128_digest(str(directory).encode())
+        found = {path: find_identity(self._file_system, path) for path in paths}
+        # A directory that was put here from elsewhere has another number in it than in its name, or is outvoted.
+        votes = Counter(
+            identity.topic_uuid
+            for path, identity in found.items()
+            if identity is not None and path.name == f"{identity.partition_id}-{identity.incarnation}"
+        )
+        uuid = votes.most_common(1)[0][0] if votes else xxhash.xxh3_128_digest(str(directory).encode())
         name = f"recovered-{topic_id}"
         where = f"topic {topic_id} of stream {stream.name}"
         self._report.lost.append(f"name, options and groups of {where}: it is called {name} now")

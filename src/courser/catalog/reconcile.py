@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from courser.catalog.descriptors import describe_stream, describe_topic
-from courser.catalog.directories import Directories
+from courser.catalog.directories import Directories, uuid_of
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.errors import DiskFull, StartRefused, StorageFailure
@@ -65,6 +65,8 @@ class Reconciler:
         self._steps: list[Callable[[], None]] = []
         self.can_be_undone = False
         """Whether ``carry_out`` failed because the disk has no room for what the last command was to make."""
+        self._strangers: list[Path] = []
+        """Directories of streams whose descriptor is that of another stream."""
 
     def survey(self) -> None:
         """Look at everything.
@@ -78,6 +80,13 @@ class Reconciler:
         later = [path for path in unknown if _is_unused(path.name, self._state.stream_ids)]
         for stream in self._state.streams.values():
             later += self._survey_stream(stream)
+        for stranger in self._strangers:
+            if any(stranger in path.parents for path in later):
+                raise StartRefused(
+                    stranger,
+                    "it is the directory of another stream, by its descriptor",
+                    "put the right directory back; if two were swapped, swap them back; nothing was changed",
+                )
         if later:
             raise StartRefused(
                 later[0],
@@ -102,7 +111,10 @@ class Reconciler:
 
     def _survey_stream(self, stream: Stream) -> list[Path]:
         directory = stream_directory(self._path, stream.stream_id)
-        if self._directories.descriptor(directory) != describe_stream(stream):
+        descriptor = self._directories.descriptor(directory)
+        if descriptor is not None and uuid_of(descriptor) != stream.uuid:
+            self._strangers.append(directory)
+        if descriptor != describe_stream(stream):
             # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
             self._steps.append(partial(self._remake_stream, stream))
         found = set(self._directories.subdirectories(directory / TOPICS))

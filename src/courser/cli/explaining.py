@@ -31,6 +31,7 @@ _HINTS = {
     ErrorCode.DISK_FULL: "make room on the server's disk, then try again",
     ErrorCode.TOPIC_FULL: "raise the limit (courser topic update --max-topic-size), or purge the topic",
     ErrorCode.PARTITION_READ_ONLY: "check the server's disk, then restart the server",
+    ErrorCode.PARTITION_OFFLINE: "courser inspect verify, on the server's machine, shows whose files lie there",
     ErrorCode.METADATA_READ_ONLY: "check the server's disk, then restart the server",
     ErrorCode.DAMAGED_DATA: "courser inspect verify, on the server's machine, shows what is damaged",
     ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "send it in parts, or store it elsewhere and send where",

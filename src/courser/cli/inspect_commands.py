@@ -16,12 +16,13 @@ from courser.cli.inspect_support import emit_report, emit_small, epilog, file_ar
 from courser.cli.output import Report, output_option
 from courser.cli.terminal import say
 from courser.inspect.findings import VerifySummary
-from courser.inspect.identity import identity_text, parse_identity
+from courser.inspect.identity import parse_identity
 from courser.inspect.index_file import IndexInspection
 from courser.inspect.log_file import LogInspection
 from courser.inspect.small_files import LedgerInspection, OffsetsInspection, SessionInspection
 from courser.inspect.verify import Verification
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.identity_search import identity_text
 
 _OFFSET = click.IntRange(min=0)
 

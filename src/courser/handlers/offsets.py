@@ -27,6 +27,7 @@ async def get_consumer_offset(broker: Broker, session: Session, command: c.GetCo
     partition = topic.partition(command.partition_id or 0)
     stored = partition.log.offsets.get(key)
     if stored is None:
+        partition.log.check_readable()
         raise ConsumerOffsetNotFound
     return r.StoredOffset(partition.log.identity.partition_id, current_offset(partition), stored)
 

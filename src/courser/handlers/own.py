@@ -46,6 +46,8 @@ async def get_partition_bounds(broker: Broker, session: Session, command: c.GetP
 
 def _bounds(partition: Partition) -> r.PartitionBounds:
     log = partition.log
+    # Bounds of an empty partition would make a reader of the whole topic pass over it without a word.
+    log.check_readable()
     return r.PartitionBounds(
         log.identity.partition_id, log.start_offset, max(log.visible_end, log.start_offset), log.size, log.message_count
     )

@@ -19,11 +19,6 @@ _WHOLE_SIZE_MAX = 1024 * 1024 * 1024
 _IDENTITY_TEXT = re.compile(r"([0-9a-fA-F]{32}):(\d{1,19})-(\d{1,19})")
 
 
-def identity_text(identity: PartitionIdentity) -> str:
-    """The spelling that ``parse_identity`` understands."""
-    return f"{identity.topic_uuid.hex()}:{identity.partition_id}-{identity.incarnation}"
-
-
 def parse_identity(text: str) -> PartitionIdentity | None:
     """Understand ``<topic uuid>:<partition>-<incarnation>``, with or without dashes in the uuid; else None."""
     topic, colon, partition = text.partition(":")

@@ -11,6 +11,7 @@ from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPl
 from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
+from courser.storage.identity_search import identity_text, log_owner
 from courser.storage.ledger import RECORD_SIZE, LedgerReading, LedgerState, SegmentFacts, read_ledger
 from courser.storage.offset_table import GRANULE
 from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_offset_of, log_path
@@ -231,12 +232,31 @@ class PartitionCheck:
                 self._end_offset = None
                 continue
             base = expected.base_offset
+            if not outcome.result.batch_count and (stranger := self._stranger(plan)) is not None:
+                yield stranger
+                self._end_offset = None
+                continue
             yield from self._check_order(log_path(self._directory, base), base, state)
             yield from outcome.findings
             self._take(outcome.result, expected.sealed)
 
     def _check_here(self, plan: SegmentPlan, expected: Expectation) -> SegmentOutcome:
         return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress)
+
+    def _stranger(self, plan: SegmentPlan) -> Finding | None:
+        """What to say of a segment without a batch of this partition, if it has those of another."""
+        path = log_path(self._directory, plan.expected.base_offset)
+        owner = log_owner(self._file_system, path, plan.identity)
+        if owner in (None, plan.identity):
+            return None
+        assert owner is not None
+        text = (
+            f"holds messages of {identity_text(owner)} in the directory of {identity_text(plan.identity)}: a start "
+            "leaves it as it is and does not serve it; move it to where it belongs, and put the right file back"
+        )
+        sealed = plan.expected.sealed or plan.expected.synced
+        bounds = (sealed.base_offset, sealed.end_offset) if sealed is not None else (None, None)
+        return Finding(Severity.DAMAGE, "files", path, text, None, None, *bounds)
 
     def _take(self, result: SegmentResult, sealed: SegmentFacts | None) -> None:
         summary = self._summary

@@ -11,6 +11,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.paths import index_path, log_path
+from courser.storage.recovery_scan import judge_end
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 
 
@@ -219,10 +220,19 @@ class SegmentCheck:
             if self._size < synced_size:
                 return
             yield self._damage(found, result.end_offset, self._end_of_loss())
+        elif not is_zero and not self._is_torn(found):
+            # All bytes of the batch are there, and some are wrong: neither a write under way nor a kill does that.
+            result.is_whole = False
+            result.ends_in_damage = True
+            yield self._damage(found, result.end_offset, self._end_of_loss())
         elif not is_zero:
             text = f"incomplete tail, as a write under way or a kill leaves it: {_reason(found)}"
             bounds = (found.position, found.end_position, result.end_offset, None)
             yield Finding(Severity.NOTE, "log", self._path, text, *bounds)
+
+    def _is_torn(self, found: BadRange | ZeroTail) -> bool:
+        bounds = found.position, found.end_position, self.result.end_offset
+        return judge_end(self._file, self._identity, *bounds)[0]
 
     def _end_of_loss(self) -> int | None:
         """The offset behind those that are missing at the end of the segment."""

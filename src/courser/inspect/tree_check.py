@@ -19,14 +19,14 @@ from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData
 from courser.inspect.findings import Finding, Severity, reading_failure
-from courser.inspect.identity import identity_text, read_whole
+from courser.inspect.identity import read_whole
 from courser.inspect.metadata_check import Metadata, examine_metadata
 from courser.inspect.partition_check import is_partition
-from courser.inspect.small_files import LedgerInspection
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import EntryKind, FileSystem
+from courser.storage.identity_search import find_stranger, identity_text
 from courser.storage.paths import (
     DESCRIPTOR,
-    LEDGER,
     PARTITIONS,
     STREAMS,
     TOPICS,
@@ -174,17 +174,32 @@ class _Look:
             if not is_partition(names):
                 yield self._missing(path, partition, "the partition is lost: ledger and segments are missing")
                 return
-            owner = LedgerInspection(self._file_system, path / LEDGER).head.identity
+            expected = identity_of(topic, partition)
+            stranger = find_stranger(self._file_system, path, expected)
         except FileNotFoundError:
-            # Without a ledger the check of the partition itself says so.
+            # Gone since it was listed.
             return
         except OSError as error:
             yield reading_failure(path, error)
             return
-        expected = identity_of(topic, partition)
-        if owner is not None and owner != expected:
-            text = f"belongs to {identity_text(owner)}; by the metadata {identity_text(expected)} should be here"
-            yield Finding(Severity.DAMAGE, "tree", path / LEDGER, text)
+        if stranger is not None:
+            owner, what = stranger
+            home = self._home_of(owner)
+            place = f"whose place is {home}" if home is not None else "which is not in the metadata"
+            text = (
+                f"{what} {identity_text(owner)}, {place}; by the metadata {identity_text(expected)} should be here: a "
+                "start leaves the directory as it is, and the partition is offline until the right one is back"
+            )
+            yield Finding(Severity.DAMAGE, "tree", path, text)
+
+    def _home_of(self, owner: PartitionIdentity) -> Path | None:
+        for stream in self._state.streams.values():
+            for topic in stream.topics.values():
+                for partition in topic.partitions:
+                    if identity_of(topic, partition) == owner:
+                        ids = stream.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
+                        return partition_directory(self._path, *ids)
+        return None
 
     def _missing(self, path: Path, partition: Partition, reason: str) -> Finding:
         if partition.incarnation == self._metadata.last_op and not self._is_settled():

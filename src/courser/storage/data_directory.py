@@ -14,7 +14,7 @@ from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, check_format, end_session, how_it_stopped
+from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, read_session
 from courser.storage.settings import LogSettings
 
 
@@ -27,6 +27,9 @@ class DataDirectory:
         self.clock = clock
         self.stop = stop
         """How the last session ended."""
+        session = read_session(file_system, path)
+        self.unopened = session.unopened if session is not None else frozenset()
+        """Partitions that the last session did not open; from ``begin`` on, those that this one did not."""
         self._lock = lock
 
     @classmethod
@@ -60,12 +63,13 @@ class DataDirectory:
     ) -> PartitionLog:
         return PartitionLog.open(self.file_system, directory, identity, settings=settings, clock=self.clock, stop=stop)
 
-    def begin(self) -> None:
-        """All partitions are open: appends may begin."""
-        begin_session(self.file_system, self.path)
+    def begin(self, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
+        """All partitions are open but these: appends may begin."""
+        begin_session(self.file_system, self.path, unopened)
+        self.unopened = unopened
 
     def close(self, *, is_clean: bool) -> None:
         """Give the directory back. ``is_clean`` only if every partition was closed without a failure."""
         if is_clean:
-            end_session(self.file_system, self.path)
+            end_session(self.file_system, self.path, self.unopened)
         self._lock.close()

@@ -1,16 +1,72 @@
-"""Whose partition a directory holds, asked of its own files: for tools and for the rebuilding of metadata."""
+"""Whose files lie in a partition's directory, asked of the files themselves.
+
+Every ledger record and every batch header names its partition. Where they name another one, a directory or a file was
+swapped, copied or restored into the wrong place. That is not rot: the bytes are somebody's intact messages, and they
+are left as they are.
+"""
 
 import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from courser.errors import StartRefused
 from courser.records import layout
-from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
-from courser.storage.files import FileSystem, read_exactly
-from courser.storage.ledger import identity_of_record
-from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of
+from courser.records.checksum import xxh3
+from courser.records.stored_header import PartitionIdentity, StoredHeader
+from courser.storage.files import File, FileSystem, read_exactly, read_into
+from courser.storage.ledger import RECORD_SIZE, identity_of_record, read_ledger
+from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of, log_path
 
 _HOPELESS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EIO)
 """Gone, something else than a file, or a bad sector."""
+_STEP_SIZE = 1024 * 1024
+"""Bytes looked at a time when a header is searched for."""
+_HEADER_COUNT_MAX = 64
+"""Batches of another partition, one after the other from the beginning of a file, that make it that partition's file.
+
+One batch among our own is a misdirected write. So many in a row are not, and the rest of the file need not be read."""
+
+
+LEDGER_TEXT = "the ledger in it is that of"
+SEGMENTS_TEXT = "the segments in it are those of"
+
+
+class ForeignPartition(StartRefused):
+    """The directory holds the files of another partition. Nothing in it was changed."""
+
+    def __init__(self, path: Path, expected: PartitionIdentity, found: PartitionIdentity, what: str) -> None:
+        super().__init__(
+            path,
+            f"{what} {identity_text(found)}, and {identity_text(expected)} belongs here",
+            "stop the server and put the right directory back; nothing in this one was changed",
+        )
+        self.expected = expected
+        self.found = found
+        self.what = what
+        """The beginning of a sentence that ends with the partition's name."""
+
+
+def identity_text(identity: PartitionIdentity) -> str:
+    """A partition as tools spell it: ``<topic uuid>:<partition>-<incarnation>``."""
+    return f"{identity.topic_uuid.hex()}:{identity.partition_id}-{identity.incarnation}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwners:
+    """Whose segments lie in a directory, as far as they were looked at."""
+
+    own: frozenset[int] = frozenset()
+    """First offsets of those with a batch of this partition."""
+    foreign: dict[int, PartitionIdentity] = field(default_factory=dict)
+    """By first offset: those with batches of another partition and none of this one."""
+
+    @property
+    def stranger(self) -> tuple[PartitionIdentity, str] | None:
+        """Whose directory it is, if the segments are all that is known of it."""
+        if self.own or not self.foreign:
+            return None
+        return next(iter(self.foreign.values())), SEGMENTS_TEXT
 
 
 def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity | None:
@@ -26,11 +82,118 @@ def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity
             raise
         return None
     if LEDGER in names:
-        identity = _from_ledger(file_system, directory / LEDGER)
+        identity = _first_in_ledger(file_system, directory / LEDGER)
         if identity is not None:
             return identity
     logs = (directory / name for name in names if base_offset_of(name, LOG_SUFFIX) is not None)
-    return next((found for path in logs if (found := _from_log(file_system, path)) is not None), None)
+    return next((found for path in logs if (found := _first_owner(file_system, path)) is not None), None)
+
+
+def find_stranger(
+    file_system: FileSystem, directory: Path, identity: PartitionIdentity
+) -> tuple[PartitionIdentity, str] | None:
+    """Whose directory it is, if it is another partition's, and the beginning of a sentence that ends with that name.
+
+    It is if its ledger is, or if it has no ledger with a good record and all its segments are.
+    """
+    reading = read_ledger(file_system, directory / LEDGER, identity)
+    if reading.foreign_owner is not None:
+        return reading.foreign_owner, LEDGER_TEXT
+    if reading.sequence:
+        return None
+    names = [entry.name for entry in file_system.list_directory(directory)]
+    bases = sorted(base for name in names if (base := base_offset_of(name, LOG_SUFFIX)) is not None)
+    owners = find_log_owners(file_system, {base: log_path(directory, base) for base in bases}, identity)
+    return owners.stranger
+
+
+def find_log_owners(
+    file_system: FileSystem, paths: dict[int, Path], identity: PartitionIdentity, *, known: frozenset[int] = frozenset()
+) -> LogOwners:
+    """Look at segments, by first offset. Those in ``known`` are not read: the ledger vouches for them."""
+    own, foreign = set(known), {}
+    for base, path in paths.items():
+        if base in known:
+            continue
+        owner = log_owner(file_system, path, identity)
+        if owner == identity:
+            own.add(base)
+        elif owner is not None:
+            foreign[base] = owner
+    return LogOwners(frozenset(own), foreign)
+
+
+def log_owner(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> PartitionIdentity | None:
+    """``identity`` if a batch in the file is its own; else whose the first batch is; None if there is no good header.
+
+    Of a sound file of our own the first header is read and nothing else.
+    """
+    try:
+        file = file_system.open(path)
+    except OSError as error:
+        if not _is_hopeless(error):
+            raise
+        return None
+    first: PartitionIdentity | None = None
+    try:
+        for number, header in enumerate(_headers(file, file.size())):
+            owner = _owner(header)
+            first = first or owner
+            if owner == identity or number + 1 >= _HEADER_COUNT_MAX:
+                return owner if owner == identity else first
+    except OSError as error:
+        if not _is_hopeless(error):
+            raise
+    finally:
+        file.close()
+    return first
+
+
+def _owner(header: StoredHeader) -> PartitionIdentity:
+    return PartitionIdentity(header.topic_uuid, header.partition_id, header.incarnation)
+
+
+def _headers(file: File, end: int) -> Iterator[StoredHeader]:
+    """Headers whose checksums are right, from the beginning on. The bodies are not looked at."""
+    position: int | None = 0
+    while position is not None and position + layout.BATCH_HEADER_SIZE <= end:
+        data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
+        header = _header_in(bytes(data)) if data is not None else None
+        if header is None:
+            position = _find_header(file, position + 1, end)
+            continue
+        yield header
+        # The checksum vouches for the writer's numbers, not for the writer: go on, whatever it says.
+        position += max(header.stored_length, layout.BATCH_HEADER_SIZE)
+
+
+def _header_in(data: bytes) -> StoredHeader | None:
+    header = StoredHeader._make(layout.STORED_HEADER.unpack_from(data))
+    if header.magic != layout.MAGIC or xxh3(data[: layout.HEADER_CHECKSUM_POSITION]) != header.header_checksum:
+        return None
+    return header
+
+
+def _find_header(file: File, position: int, end: int) -> int | None:
+    """Where the next good header begins. Zeros and garbage are passed over a step at a time."""
+    buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - position, 1))))
+    while position + layout.BATCH_HEADER_SIZE <= end:
+        filled = read_into(file, position, buffer[: min(len(buffer), end - position)])
+        data = bytes(buffer[:filled])
+        magic_position = data.find(layout.MAGIC, layout.MAGIC_POSITION)
+        while magic_position >= 0:
+            start = magic_position - layout.MAGIC_POSITION
+            if start + layout.BATCH_HEADER_SIZE > len(data):
+                break
+            if _header_in(data[start : start + layout.BATCH_HEADER_SIZE]) is not None:
+                return position + start
+            magic_position = data.find(layout.MAGIC, magic_position + 1)
+        # A header may straddle two steps: go on by less than a whole one.
+        step = filled - layout.BATCH_HEADER_SIZE + 1
+        if step <= 0:
+            return None
+        position += step
+    return None
 
 
 def _is_hopeless(error: OSError) -> bool:
@@ -38,30 +201,26 @@ def _is_hopeless(error: OSError) -> bool:
     return error.errno in _HOPELESS
 
 
-def _from_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
+def _first_in_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
         file = file_system.open(path)
-        data = read_exactly(file, 0, file.size())
+        data = bytes(read_exactly(file, 0, file.size()) or b"")
+        file.close()
     except OSError as error:
         if not _is_hopeless(error):
             raise
         return None
-    return identity_of_record(bytes(data or b""))
+    records = (data[position : position + RECORD_SIZE] for position in range(0, len(data), RECORD_SIZE))
+    return next((found for record in records if (found := identity_of_record(record)) is not None), None)
 
 
-def _from_log(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
+def _first_owner(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
-        data = read_exactly(file_system.open(path), 0, layout.BATCH_HEADER_SIZE)
+        file = file_system.open(path)
+        header = next(_headers(file, min(file.size(), _STEP_SIZE)), None)
+        file.close()
     except OSError as error:
         if not _is_hopeless(error):
             raise
         return None
-    if data is None:
-        return None
-    fields = layout.STORED_HEADER.unpack(data)
-    identity = PartitionIdentity(fields[15], fields[0], fields[16])
-    try:
-        read_header(memoryview(data), 0, identity)
-    except BadBatch:
-        return None
-    return identity
+    return _owner(header) if header is not None else None

@@ -183,6 +183,10 @@ class LedgerReading:
     exists: bool
     synced_end: int = 0
     """Up to here the file was synced: a record that waits for its sync is followed by another one only after it."""
+    foreign_owner: PartitionIdentity | None = None
+    """Whose ledger it is, if it is another partition's: good records name that one, and none names ours.
+
+    A foreign record among our own is a misdirected write, and one of ``problems``."""
 
 
 def encode_record(
@@ -281,12 +285,19 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
     file.close()
     state = LedgerState()
     problems: list[tuple[int, str]] = []
-    last_sequence = waiting_end = synced_end = 0
+    strangers: list[PartitionIdentity] = []
+    last_sequence = waiting_end = synced_end = own_count = 0
     for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-        decoded = decode_record(bytes(data[position : position + RECORD_SIZE]), identity)
+        record = bytes(data[position : position + RECORD_SIZE])
+        decoded = decode_record(record, identity)
         if isinstance(decoded, str):
             problems.append((position, decoded))
+            owner = identity_of_record(record)
+            if owner is not None and owner != identity:
+                strangers.append(owner)
+            own_count += owner == identity
             continue
+        own_count += 1
         sequence, numbers, event = decoded
         last_sequence = max(last_sequence, sequence)
         synced_end = waiting_end
@@ -297,7 +308,8 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
         problems.append((len(data) - len(data) % RECORD_SIZE, "the file ends inside a record"))
     state.forget_the_past()
     record_count = len(data) // RECORD_SIZE
-    return LedgerReading(state, last_sequence, record_count, tuple(problems), exists=True, synced_end=synced_end)
+    foreign_owner = strangers[0] if strangers and not own_count else None
+    return LedgerReading(state, last_sequence, record_count, tuple(problems), True, synced_end, foreign_owner)
 
 
 class Ledger:

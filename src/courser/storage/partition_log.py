@@ -63,6 +63,9 @@ class WriteCounters:
 class PartitionLog:
     """Messages of one partition, on disk and in order."""
 
+    is_offline = False
+    """Whether nothing can be read or written, because the files here are another partition's."""
+
     def __init__(
         self,
         *,
@@ -84,6 +87,8 @@ class PartitionLog:
         self.findings: tuple[Finding, ...] = tuple(recovered.findings)
         self.failure: str | None = recovered.failure
         """Why nothing more is written here, or None."""
+        self.is_incomplete = recovered.is_incomplete
+        """Whether another partition's file stands where a file of this one may belong."""
         self.must_report_failure = False
         self.has_sync_failed = False
         """Set at once by the job whose sync fails: a sync by another job may then succeed without having done it."""
@@ -264,6 +269,9 @@ class PartitionLog:
         self.writes.size += size
         marks.write(count, size)
         return _new_tuple(Appended, (base_offset, count, timestamp))
+
+    def check_readable(self) -> None:
+        """Raise ``PartitionOffline`` where an answer without messages would be wrong: see ``OfflineLog``."""
 
     def check_writable(self) -> None:
         """Raise ``PartitionReadOnly`` after a failure."""

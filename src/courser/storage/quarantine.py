@@ -23,7 +23,7 @@ class Quarantine:
 
     def copy(self, file: File, start: int, end: int) -> None:
         """Keep the bytes ``start`` to ``end``, without the zeros behind them. Durable on return."""
-        end = _end_of_data(file, start, end)
+        end = end_of_data(file, start, end)
         if end > start:
             target = self._free_name(f"{file.path.name}.{start}-{end}")
             copy_range(self._file_system, file, start, end, target)
@@ -43,7 +43,8 @@ class Quarantine:
         return free_name(self._file_system, self._path, wanted)
 
 
-def _end_of_data(file: File, start: int, end: int) -> int:
+def end_of_data(file: File, start: int, end: int) -> int:
+    """Where the zeros begin that reach to ``end``; ``start`` if there is nothing else."""
     buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - start, 1))))
     while end > start:
         size = min(len(buffer), end - start)

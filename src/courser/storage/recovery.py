@@ -5,7 +5,7 @@ any step. The cost does not grow with sealed segments; they are not read.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +15,7 @@ from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, FileSystem
+from courser.storage.identity_search import LEDGER_TEXT, ForeignPartition, find_log_owners, identity_text
 from courser.storage.ledger import (
     RECORD_SIZE,
     Event,
@@ -39,7 +40,7 @@ from courser.storage.paths import (
 )
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
-from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
+from courser.storage.recovery_scan import ScannedSegment, offset_bound, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -57,7 +58,11 @@ class RecoveredPartition:
     last_timestamp: int
     findings: list[Finding]
     failure: str | None = None
-    """Why nothing may be written here, if so: what should have been cut could not be."""
+    """Why nothing may be written here, if so: what should have been cut could not be, or the newest segment is
+    another partition's."""
+    is_incomplete: bool = False
+    """Whether another partition's file stands where a file of this one may belong: if that comes back, it was left by
+    an earlier session than the last one."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,27 @@ class _Listing:
 
     log_sizes: dict[int, int] = field(default_factory=dict)
     index_bases: set[int] = field(default_factory=set)
+    leftovers: list[Path] = field(default_factory=list)
+    strays: list[Path] = field(default_factory=list)
+
+    def offset_bound(self, first_base_offset: int) -> int:
+        """Where the offsets end, at most, in segments that begin at ``first_base_offset`` or later; else 0."""
+        sizes = self.log_sizes.items()
+        return max((offset_bound(size, base) for base, size in sizes if base >= first_base_offset), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What decides about the end of a segment, besides what is in it."""
+
+    stop: StopKind
+    next_base_offset: int | None
+    """Where the segment behind it begins: then the offsets of what is missing are known. None after a power cut, when
+    later segments may have to go too."""
+    is_known_end: bool
+    """Whether nothing behind the good part can have been confirmed."""
+    doubtful_end: int
+    """Otherwise: where the offsets of what is cut away end at most."""
 
 
 def recover_partition(
@@ -74,6 +100,7 @@ def recover_partition(
     """Open a partition.
 
     Raises:
+        ForeignPartition: the directory is another partition's. Nothing in it was changed.
         StartRefused: something stands where a file belongs.
         StorageFailure: the disk cannot be read or written.
     """
@@ -106,11 +133,22 @@ class _Recovery:
         self._shown_end = 0
         """Where the messages end that the kernel shows: a sync may have failed, and nobody lived to report it."""
         self._failure: str | None = None
+        self._foreign: dict[int, PartitionIdentity] = {}
+        """Segments of other partitions, by first offset."""
+        self._ledger: Ledger | None = None
+        self._doubtful_end: int | None = None
+        """Where the offsets end that may have been confirmed, of what was cut away; None if nothing was."""
+        self._cut_finding: int | None = None
+        """Which of the findings tells of the cut."""
 
     def run(self) -> RecoveredPartition:
         listing = self._list()
         self._settle()
         reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
+        self._part_with_strangers(listing, reading)
+        # Nothing was changed so far: from here on the directory is known to be ours.
+        self._ledger = ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
+        self._tidy(listing)
         self._report_ledger(reading)
         if reading.state.sync_failed:
             # The kernel may show what the disk does not have: nothing unsynced can be believed.
@@ -136,7 +174,6 @@ class _Recovery:
             )
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
-        ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
         self._write_ledger(ledger, reading)
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
@@ -148,6 +185,7 @@ class _Recovery:
             max(last_timestamp, reading.state.numbers.last_timestamp),
             self._findings,
             self._failure,
+            is_incomplete=bool(self._foreign),
         )
 
     # --- what is there ---
@@ -185,14 +223,42 @@ class _Recovery:
             elif index_base is not None:
                 listing.index_bases.add(index_base)
             elif entry.name.endswith(TEMPORARY_SUFFIX) and entry.kind is EntryKind.FILE:
-                self._unlink(path)
-                self._note(Oddity.LEFTOVER, path, "left by an interrupted step: removed", is_damage=False)
+                listing.leftovers.append(path)
             elif not is_ours and entry.name != QUARANTINE:
-                self._note(Oddity.STRAY, path, "not a file of this partition: left alone", is_damage=False)
+                listing.strays.append(path)
+        return listing
+
+    def _part_with_strangers(self, listing: _Listing, reading: LedgerReading) -> None:
+        """Find what belongs to another partition, and leave it out of the listing: nothing below touches it.
+
+        Sealed segments are not read, unless they do not have the size of their seal; reads check every batch of them.
+
+        Raises:
+            ForeignPartition: the whole directory is another partition's.
+        """
+        if reading.foreign_owner is not None:
+            raise ForeignPartition(self._directory, self._identity, reading.foreign_owner, LEDGER_TEXT)
+        sealed = reading.state.sealed.items()
+        known = frozenset(base for base, facts in sealed if listing.log_sizes.get(base) == facts.size)
+        paths = {base: log_path(self._directory, base) for base in sorted(listing.log_sizes)}
+        owners = find_log_owners(self._file_system, paths, self._identity, known=known)
+        if owners.stranger is not None and not reading.sequence:
+            raise ForeignPartition(self._directory, self._identity, *owners.stranger)
+        self._foreign = owners.foreign
+        for base in owners.foreign:
+            del listing.log_sizes[base]
+            # It describes the other partition's segment, and goes where that goes.
+            listing.index_bases.discard(base)
+
+    def _tidy(self, listing: _Listing) -> None:
+        for path in listing.leftovers:
+            self._unlink(path)
+            self._note(Oddity.LEFTOVER, path, "left by an interrupted step: removed", is_damage=False)
+        for path in listing.strays:
+            self._note(Oddity.STRAY, path, "not a file of this partition: left alone", is_damage=False)
         for base in listing.index_bases - listing.log_sizes.keys():
             # Derived from a log that is gone.
             self._unlink(index_path(self._directory, base))
-        return listing
 
     def _report_ledger(self, reading: LedgerReading) -> None:
         path = self._directory / LEDGER
@@ -221,6 +287,10 @@ class _Recovery:
         for base, facts in sorted(reading.state.sealed.items()):
             path = log_path(self._directory, base)
             size = listing.log_sizes.pop(base, None)
+            if base in self._foreign:
+                text = f"{self._foreign_text(base)}; the sealed segment of this partition is gone"
+                self._lose(Oddity.FOREIGN_SEGMENT, path, text, base, facts.end_offset, reading)
+                continue
             if size is None:
                 self._lose(Oddity.SEALED_MISSING, path, "the sealed segment is gone", base, facts.end_offset, reading)
                 continue
@@ -251,7 +321,8 @@ class _Recovery:
     def _take_unsealed(self, listing: _Listing, reading: LedgerReading) -> None:
         progress = reading.state.progress
         sealed_end = max((facts.end_offset for facts in reading.state.sealed.values()), default=0)
-        known = listing.log_sizes.keys() | reading.state.sealed.keys()
+        self._report_foreign(reading)
+        known = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
         if progress is not None and progress.size and progress.base_offset not in known:
             path = log_path(self._directory, progress.base_offset)
             bounds = progress.base_offset, progress.end_offset
@@ -264,24 +335,56 @@ class _Recovery:
             end = self._segments[number - 1].end_offset if number else reading.state.numbers.start_offset
             if is_cut or base < end or self._is_behind_a_hole(base, end, reading):
                 oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
+                if base >= end:
+                    # What was cut before it may be rot, and this one may have been confirmed.
+                    self._retire(end, listing.offset_bound(base), reading, is_loss=False)
                 self._set_aside(path, oddity_text, is_damage=base < end)
                 is_cut = is_cut or base >= end
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
             is_cut = self._take_open(base, listing, reading, is_synced=is_synced)
+        self._refuse_writes_before_strangers(reading)
         for before, after in pairwise(self._segments):
             first, end = before.end_offset, after.base_offset
             if first < end and not self._knows_gap(first, end, reading):
                 path = log_path(self._directory, end)
                 self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", first, end, reading)
 
+    def _report_foreign(self, reading: LedgerReading) -> None:
+        """Segments of other partitions in the place of unsealed ones."""
+        progress = reading.state.progress
+        for base in self._foreign.keys() - reading.state.sealed.keys():
+            path, text = log_path(self._directory, base), self._foreign_text(base)
+            if progress is not None and progress.base_offset == base and progress.size:
+                self._lose(Oddity.FOREIGN_SEGMENT, path, text, base, progress.end_offset, reading)
+            else:
+                self._note(Oddity.FOREIGN_SEGMENT, path, text)
+
+    def _foreign_text(self, base: int) -> str:
+        found, expected = identity_text(self._foreign[base]), identity_text(self._identity)
+        return f"holds messages of {found} in the directory of {expected}: left as it is, and not served"
+
+    def _refuse_writes_before_strangers(self, reading: LedgerReading) -> None:
+        """Behind our last segment there may have been another one, with confirmed offsets that nobody knows now."""
+        end = max([reading.state.numbers.start_offset, *(segment.end_offset for segment in self._segments)])
+        later = [base for base in self._foreign if base >= end]
+        if later and self._failure is None:
+            path, found = log_path(self._directory, min(later)), identity_text(self._foreign[min(later)])
+            self._failure = (
+                f"{path} holds messages of {found}, and the newest segment of this partition may be missing: stop the "
+                "server, move that file to where it belongs, and put the right one back"
+            )
+
     def _is_behind_a_hole(self, base: int, end: int, reading: LedgerReading) -> bool:
         """After a power cut a segment counts only if all before it is there."""
         if base == end or (not self._segments and base == reading.state.numbers.start_offset):
             return False
-        if self._knows_gap(end, base, reading):
+        gaps = (*reading.state.gaps, *self._gaps())
+        # Numbering goes on right behind a gap. A segment that begins inside one was there before the gap was left.
+        if any(gap.first_offset <= end and gap.end_offset == base for gap in gaps):
             return False
-        if self._stop is StopKind.CRASHED and reading.exists and base > _synced_base(reading):
+        is_replaced = any(end <= foreign < base for foreign in self._foreign)
+        if self._stop is StopKind.CRASHED and reading.exists and base > _synced_base(reading) and not is_replaced:
             return True
         if self._segments or base > end:
             path = log_path(self._directory, base)
@@ -313,7 +416,16 @@ class _Recovery:
         )
         self._shown_end = max(self._shown_end, scanned.shown_end_offset)
         self._mark_damages(scanned, path, stop, reading)
-        is_cut = self._cut_end(scanned, path, stop)
+        bases = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
+        following = min((later for later in bases if later > base), default=None)
+        # After a clean stop the ledger knows where the messages ended.
+        is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
+        cut = _Cut(stop, following, is_known_end, scanned.doubtful_end_offset)
+        if stop is StopKind.CRASHED:
+            # Later segments have to go too: their offsets with these, in one record. If the gap ended where one of
+            # them begins, a start that is interrupted in between would take that one for the next after the gap.
+            cut = _Cut(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
+        is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
         elif self._failure is None:
@@ -342,21 +454,29 @@ class _Recovery:
             if damage not in reading.state.damages:
                 self._events.append(damage)
 
-    def _cut_end(self, scanned: ScannedSegment, path: Path, stop: StopKind) -> bool:
+    def _cut_end(self, scanned: ScannedSegment, path: Path, cut: _Cut, reading: LedgerReading) -> bool:
         """Deal with what follows the good part. Return whether later segments must go too."""
         size = scanned.segment.size
         if scanned.bad_end is None:
-            case = case_for(stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
+            case = case_for(cut.stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
         else:
-            case = case_for(stop, Tail.BAD_AT_THE_END if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
+            # A kill does not tear a segment that another one follows.
+            is_torn = scanned.is_torn and cut.next_base_offset is None
+            at_end = Tail.TORN_AT_THE_END if is_torn else Tail.BAD_AT_THE_END
+            case = case_for(cut.stop, at_end if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
             text = f"copied aside and cut: {scanned.bad_end.reason}"
-            cut_size = scanned.file_size - size
-            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, cut_size))
+            if cut.next_base_offset is None:
+                self._cut_finding = len(self._findings)
+            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, scanned.file_size - size))
         if case.action is Action.KEEP:
             return False
         try:
             if case.action is not Action.CUT_ZEROS:
                 self._quarantine.copy(scanned.file, size, scanned.file_size)
+                if not cut.is_known_end and cut.next_base_offset is None:
+                    # Whatever it was, it may have been confirmed: a batch that rotted, or whose end became zeros.
+                    end_offset = scanned.segment.end_offset
+                    self._retire(end_offset, cut.doubtful_end, reading, is_loss=case.is_damage)
             scanned.file.truncate(size)
             # Without this sync a power cut brings the bad bytes back, behind batches acknowledged since.
             scanned.file.sync()
@@ -368,6 +488,20 @@ class _Recovery:
 
     # --- numbers ---
 
+    def _retire(self, first_offset: int, doubtful_end: int, reading: LedgerReading, *, is_loss: bool) -> None:
+        """Never use offsets again that bytes may have held which are about to be taken away.
+
+        Durable before they are: a start that dies behind the cut is repeated by one that finds nothing to be cut.
+        """
+        end = self._doubtful_end = max(self._doubtful_end or 0, doubtful_end, reading.state.numbers.reserved_end)
+        # Without a ledger every start leaves out more than that, until one has written it.
+        if self._ledger is None or not reading.exists or first_offset >= end:
+            return
+        if not self._knows_gap(first_offset, end, reading):
+            progress = reading.state.progress
+            is_loss = is_loss or (progress is not None and first_offset < progress.end_offset)
+            self._ledger.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
+
     def _number_on(self, reading: LedgerReading) -> int:
         """The offset of the next message: never one that was ever confirmed."""
         numbers = reading.state.numbers
@@ -377,6 +511,8 @@ class _Recovery:
             known.append(reading.state.progress.end_offset)
         if self._stop is StopKind.CRASHED:
             known.append(numbers.reserved_end)
+        if self._doubtful_end is not None:
+            known.append(self._doubtful_end)
         if self._segments and (not reading.exists or (self._stop is StopKind.CRASHED and reading.problems)):
             # The last reservation may be among what cannot be read: go as far as the largest one would, from the one
             # before it on, with the largest batch on top that it may have been made for.
@@ -386,12 +522,23 @@ class _Recovery:
             # Messages up to the recovery point were there: what is missing of them is a loss.
             is_loss = reading.state.progress is not None and end < reading.state.progress.end_offset
             self._events.append(OffsetGap(end, next_offset, is_loss))
+        self._report_skipped_offsets(end, next_offset)
         for number, segment in enumerate(self._segments):
             is_last = number == len(self._segments) - 1
             if segment.state is SegmentState.OPEN and (not is_last or next_offset != segment.end_offset):
                 # Numbering goes on elsewhere: a new segment begins there.
                 segment.state = SegmentState.CLOSING
         return next_offset
+
+    def _report_skipped_offsets(self, end: int, next_offset: int) -> None:
+        """Say with the cut which offsets are left out because of it. After a power cut that is usual."""
+        if self._cut_finding is None or next_offset == end or self._stop is StopKind.CRASHED:
+            return
+        finding = self._findings[self._cut_finding]
+        text = f"{finding.text}; offsets {end} to {next_offset - 1} may have been confirmed and are not used again"
+        self._findings[self._cut_finding] = replace(
+            finding, text=text, is_warning=not finding.is_damage, first_offset=end, end_offset=next_offset
+        )
 
     def _knows_gap(self, first: int, end: int, reading: LedgerReading) -> bool:
         return any(gap.first_offset <= first and end <= gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))

@@ -26,6 +26,7 @@ class Tail(Enum):
 
     NOTHING = "nothing"
     ZEROS = "zeros"
+    TORN_AT_THE_END = "the beginning of a batch, and nothing behind it"
     BAD_AT_THE_END = "bad bytes, and no good batch behind them"
     BAD_IN_BETWEEN = "bad bytes, and good batches behind them"
 
@@ -46,34 +47,39 @@ class Case:
 
     letter: str
     stops: frozenset[StopKind]
-    tail: Tail
+    tails: frozenset[Tail]
     action: Action
     is_damage: bool
-    """Whether bytes that were synced are wrong: no crash explains that."""
+    """Whether bytes that were written whole are wrong: no crash explains that."""
 
 
 _ANY = frozenset(StopKind)
 _CLEAN, _KILLED, _CRASHED = (frozenset({stop}) for stop in (StopKind.CLEAN, StopKind.KILLED, StopKind.CRASHED))
 
+_NOTHING, _ZEROS, _TORN, _BAD_END, _BAD_IN_BETWEEN = (frozenset({tail}) for tail in Tail)
+_ANY_END = _TORN | _BAD_END
+
 CASES = (
-    Case("A", _ANY, Tail.NOTHING, Action.KEEP, is_damage=False),
-    Case("B", _ANY, Tail.ZEROS, Action.CUT_ZEROS, is_damage=False),
-    # A kill tears at most the batch that was being written.
-    Case("C", _KILLED, Tail.BAD_AT_THE_END, Action.CUT, is_damage=False),
+    Case("A", _ANY, _NOTHING, Action.KEEP, is_damage=False),
+    Case("B", _ANY, _ZEROS, Action.CUT_ZEROS, is_damage=False),
+    # A kill tears at most the batch that was being written, and leaves a beginning of it.
+    Case("C", _KILLED, _TORN, Action.CUT, is_damage=False),
     # Good batches behind bad bytes were written later: a kill does not explain the bad ones.
-    Case("D", _KILLED, Tail.BAD_IN_BETWEEN, Action.MARK, is_damage=True),
+    Case("D", _KILLED, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
     # A power cut may keep a later write and lose an earlier one: what lies behind the hole was never a prefix.
-    Case("E", _CRASHED, Tail.BAD_AT_THE_END, Action.CUT_ALL_BEHIND, is_damage=False),
-    Case("F", _CRASHED, Tail.BAD_IN_BETWEEN, Action.CUT_ALL_BEHIND, is_damage=False),
+    Case("E", _CRASHED, _ANY_END, Action.CUT_ALL_BEHIND, is_damage=False),
+    Case("F", _CRASHED, _BAD_IN_BETWEEN, Action.CUT_ALL_BEHIND, is_damage=False),
     # After a clean stop there is nothing behind the recovery point, unless somebody put it there.
-    Case("G", _CLEAN, Tail.BAD_AT_THE_END, Action.CUT, is_damage=True),
-    Case("H", _CLEAN, Tail.BAD_IN_BETWEEN, Action.MARK, is_damage=True),
+    Case("G", _CLEAN, _ANY_END, Action.CUT, is_damage=True),
+    Case("H", _CLEAN, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
+    # All bytes of the batch are there and some are wrong: it was written to its end, and perhaps confirmed.
+    Case("W", _KILLED, _BAD_END, Action.CUT, is_damage=True),
 )
 
 
 def case_for(stop: StopKind, tail: Tail) -> Case:
     """The row that applies."""
-    return next(case for case in CASES if stop in case.stops and case.tail is tail)
+    return next(case for case in CASES if stop in case.stops and tail in case.tails)
 
 
 class Oddity(Enum):
@@ -105,6 +111,10 @@ class Oddity(Enum):
     """A temporary file of an interrupted step: removed."""
     OFFSET_HOLE = "V"
     """Offsets are missing between two segments, and the ledger knows of no gap there."""
+    FOREIGN_SEGMENT = "X"
+    """A segment file with the batches of another partition: left alone, not served."""
+    FOREIGN_DIRECTORY = "Y"
+    """The ledger, or every segment if there is no ledger, is another partition's: nothing is touched or served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +129,5 @@ class Finding:
     size: int = 0
     first_offset: int | None = None
     end_offset: int | None = None
+    is_warning: bool = False
+    """No damage, but an operator should know."""

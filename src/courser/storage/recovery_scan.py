@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
 from courser.storage.durable_files import sync_file
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.paths import INDEX_SUFFIX
+from courser.storage.quarantine import end_of_data
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
@@ -28,6 +29,11 @@ class ScannedSegment:
     """Whether nothing but zeros follows the good part."""
     shown_end_offset: int
     """Where the messages end that the kernel showed, whether or not they are on the disk: they may be confirmed."""
+    is_torn: bool
+    """Whether ``bad_end`` is the beginning of a batch with nothing behind it, as a kill in the middle of a write
+    leaves it."""
+    doubtful_end_offset: int
+    """No message in ``bad_end`` or behind it had this offset or a larger one."""
 
 
 def scan_open_segment(
@@ -81,7 +87,34 @@ def scan_open_segment(
                 _open_damage(segment, found)
     segment.synced_size = segment.writeback_size = segment.size
     segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
-    return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset)
+    is_torn, doubtful_end = False, segment.end_offset
+    if bad_end is not None:
+        is_torn, doubtful_end = judge_end(file, identity, segment.size, file_size, segment.end_offset)
+    return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset, is_torn, doubtful_end)
+
+
+def offset_bound(size: int, offset: int) -> int:
+    """Where the offsets end, at most, of messages that begin at ``offset`` and take ``size`` bytes."""
+    return offset - -size // FRAME_HEADER_SIZE
+
+
+def judge_end(file: File, identity: PartitionIdentity, start: int, end: int, offset: int) -> tuple[bool, int]:
+    """Whether the bytes are the beginning of one batch and no more, and where the offsets in them end at most.
+
+    A kill in the middle of a write leaves a beginning of the batch; behind it the file ends, or has the zeros that were
+    allocated ahead. If all bytes of the batch are there, the write was finished and the batch may be confirmed.
+    """
+    size = end_of_data(file, start, end) - start
+    head = read_exactly(file, start, BATCH_HEADER_SIZE) if start + BATCH_HEADER_SIZE <= end else None
+    if head is None:
+        return True, offset_bound(size, offset)
+    try:
+        header = read_header(memoryview(head), 0, identity)
+    except BadBatch:
+        return size < BATCH_HEADER_SIZE, offset_bound(size, offset)
+    if header.base_offset != offset:
+        return False, offset_bound(size, offset)
+    return size < header.stored_length, offset_bound(max(size - header.stored_length, 0), header.end_offset)
 
 
 def _add(segment: Segment, batch: GoodBatch) -> None:

@@ -6,11 +6,12 @@ anything is appended, and at the end of a clean stop. A start that is interrupte
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from courser.errors import StartRefused
 from courser.records.checksum import xxh3
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file
 from courser.storage.files import DirectoryIdentity, FileSystem, read_exactly
 from courser.storage.paths import SESSION
@@ -30,10 +31,12 @@ _SESSION = struct.Struct(
     "B"  # is_clean
     "15x"
 )
+_UNOPENED = struct.Struct("<16sQQ")
+"""Behind the rest, any number of them: topic_uuid, partition_id and incarnation of a partition that was not opened."""
 _MAGIC = b"CRSS"
 _CHECKSUM_SIZE = 8
-_SIZE_MAX = 4096
-"""Bytes that are looked at."""
+_SIZE_MAX = 16 * 1024 * 1024
+"""Bytes that are looked at: half a million partitions that were not opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Session:
     directory_format: int
     identity: DirectoryIdentity
     is_clean: bool
+    unopened: frozenset[PartitionIdentity] = frozenset()
+    """Partitions whose files were missing or replaced by another partition's.
+
+    The session did not put them in order. If they come back, nobody knows how they were left."""
 
     def encode(self) -> bytes:
         """The file's contents."""
@@ -50,6 +57,7 @@ class Session:
         rest = _SESSION.pack(
             0, _MAGIC, self.directory_format, identity.boot_id, identity.mount_id, identity.inode, self.is_clean
         )[_CHECKSUM_SIZE:]
+        rest += b"".join(sorted(_UNOPENED.pack(*astuple(partition)) for partition in self.unopened))
         return xxh3(rest).to_bytes(8, "little") + rest
 
 
@@ -61,7 +69,12 @@ def decode_session(data: bytes) -> Session | None:
     checksum, magic, directory_format, boot_id, mount_id, inode, is_clean = _SESSION.unpack_from(data)
     if magic != _MAGIC or xxh3(data[_CHECKSUM_SIZE:]) != checksum:
         return None
-    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean))
+    rest = data[_SESSION.size :]
+    if len(rest) % _UNOPENED.size:
+        # A newer version has more to say than this one understands.
+        rest = b""
+    unopened = frozenset(PartitionIdentity(*fields) for fields in _UNOPENED.iter_unpack(rest))
+    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), unopened)
 
 
 def read_session(file_system: FileSystem, directory: Path) -> Session | None:
@@ -100,16 +113,18 @@ def how_it_stopped(file_system: FileSystem, directory: Path) -> StopKind:
     return StopKind.KILLED if is_same else StopKind.CRASHED
 
 
-def begin_session(file_system: FileSystem, directory: Path) -> None:
-    """Everything is recovered: from now on this start is the last one."""
-    _write(file_system, directory, is_clean=False)
+def begin_session(
+    file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity] = frozenset()
+) -> None:
+    """Everything is recovered but ``unopened``: from now on this start is the last one."""
+    _write(file_system, directory, unopened, is_clean=False)
 
 
-def end_session(file_system: FileSystem, directory: Path) -> None:
+def end_session(file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
     """Everything is synced and closed."""
-    _write(file_system, directory, is_clean=True)
+    _write(file_system, directory, unopened, is_clean=True)
 
 
-def _write(file_system: FileSystem, directory: Path, *, is_clean: bool) -> None:
-    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean)
+def _write(file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity], *, is_clean: bool) -> None:
+    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, unopened)
     replace_file(file_system, directory / SESSION, session.encode())

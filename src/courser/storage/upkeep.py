@@ -12,6 +12,7 @@ from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
+from courser.storage.identity_search import log_owner
 from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.jobs import Job, perform
 from courser.storage.ledger import Progress, Sealed, SyncFailure
@@ -369,8 +370,7 @@ def _removal(
         log.ledger.record(start_offset=start_offset, epoch=new_epoch, last_timestamp=last_timestamp)
         try:
             for segment in gone:
-                unlink_if_there(log.file_system, log_path(log.directory, segment.base_offset))
-                unlink_if_there(log.file_system, index_path(log.directory, segment.base_offset))
+                _remove_segment(log, segment.base_offset)
         except OSError as error:
             raise storage_failure("removal", log.directory, error) from error
         try:
@@ -395,6 +395,14 @@ def _removal(
             log.fail(str(failure), is_sync=failure.operation == "sync")
 
     return Job(name, log.noticing(run), complete, fail)
+
+
+def _remove_segment(log: PartitionLog, base_offset: int) -> None:
+    """Delete a segment, unless somebody put another partition's file in its place: that one is left alone."""
+    path = log_path(log.directory, base_offset)
+    if log_owner(log.file_system, path, log.identity) in (None, log.identity):
+        unlink_if_there(log.file_system, path)
+        unlink_if_there(log.file_system, index_path(log.directory, base_offset))
 
 
 # --- stopping ---

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
@@ -91,6 +92,8 @@ class Simulation:
         """Whether an attempt of the start under way took the stop for a power cut."""
         self._has_failed_names = False
         self._is_rotten = False
+        self._is_start_repeated = False
+        """Whether the last start was interrupted before it came to its end."""
         self._is_all_durable = True
         """Whether the last stop left nothing that another power cut could take."""
         self._logs_before: dict[Path, bytes] | None = None
@@ -146,6 +149,7 @@ class Simulation:
                 self._note("failed start", str(failure))
                 self._die(self._source.choice((Stop.KILL, Stop.POWER_CUT)))
         self._take_plan(RecordingPlan())
+        self._is_start_repeated = attempts > 1
         for partition in self._partitions:
             self._check(partition, stop)
         self._loss = Loss.NOTHING
@@ -214,7 +218,9 @@ class Simulation:
             model.in_flight.timestamp = times[0] if times else UNKNOWN_TIME
         model.check_messages(seen, self._loss, has_sync_failed=has_sync_failed)
         is_kill = self._loss is Loss.NOTHING and not self._counted_as_crash and not has_sync_failed
-        model.check_next_offset(log.next_offset, is_exact=is_kill and not partition.was_cut_refused)
+        # What was cut may have been confirmed, and an interrupted start may have cut something before this one.
+        is_cut = self._is_start_repeated or any(finding.letter in ("C", "W") for finding in log.findings)
+        model.check_next_offset(log.next_offset, is_exact=is_kill and not partition.was_cut_refused and not is_cut)
         partition.was_cut_refused = log.failure is not None
         for message in seen:
             model.confirm(message.offset, message.identifier)
@@ -365,9 +371,35 @@ class Simulation:
             if not self._were_logs_durable:
                 self._logs_before = None
 
+    def _misplace(self, partition: SimulatedPartition) -> None:
+        """(o) In the place of another partition the directory is refused, and not a byte of it is changed."""
+        if not partition.is_created:
+            return
+        source, stop = self._source, self._source.choice(tuple(StopKind))
+        stranger = PartitionIdentity(source.randbytes(16), partition.identity.partition_id, 9)
+        self._note("misplace", f"partition {partition.identity.partition_id}, {stop.value}")
+        disk = self._file_system.clone(random.Random(0))
+        before = {path: disk.contents(path) for path in disk.files()}
+        is_refused = False
+        try:
+            PartitionLog.open(
+                disk,
+                self._directory(partition),
+                stranger,
+                settings=random_settings(source),
+                clock=self._clock,
+                stop=stop,
+            )
+        except ForeignPartition as found:
+            is_refused = found.found == partition.identity
+        promise(is_refused, "(o) the directory of another partition was opened")
+        promise({path: disk.contents(path) for path in disk.files()} == before, "(o) a foreign directory was changed")
+
     def _meddle(self) -> None:
         """What operators and disks do while the server is down."""
         source = self._source
+        if source.random() < self._trouble.misplacement_odds:
+            self._misplace(source.choice(self._partitions))
         if source.random() < self._trouble.index_odds:
             text = hurt_an_index(self._file_system, source, self._data)
             if text is not None:

@@ -95,7 +95,7 @@ def hurt_an_index(file_system: FakeFileSystem, source: random.Random, directory:
 def let_a_batch_rot(
     file_system: FakeFileSystem, source: random.Random, directory: Path, model: PartitionModel
 ) -> SentBatch | None:
-    """Flip one bit of a batch that has another one behind it in its file: no crash explains that."""
+    """Flip one bit of a batch, the last one of a file included: no crash explains that."""
     sent = {batch.base_offset: batch for batch in model.batches if batch not in model.rotten}
     places: list[tuple[Path, int, int, SentBatch]] = []
     for path, data in logs_below(file_system, directory).items():
@@ -108,7 +108,7 @@ def let_a_batch_rot(
                 break
             found.append((path, position, batch.size, batch))
             position += batch.size
-        places += found[:-1]
+        places += found
     if not places:
         return None
     path, position, size, batch = source.choice(places)

@@ -23,6 +23,8 @@ class Trouble:
 
     failing: tuple[str, ...] = _FAILING
     failure_odds: float = 0.2
+    misplacement_odds: float = 0.05
+    """That a partition's directory is opened in the place of another one."""
     rot_odds: float = 0.08
     index_odds: float = 0.1
 

@@ -69,6 +69,7 @@ _KINDS: dict[int, type[RequestFailed]] = {
             E.SNAPSHOT_FAILED,
             E.DISK_FULL,
             E.PARTITION_READ_ONLY,
+            E.PARTITION_OFFLINE,
             E.DAMAGED_DATA,
             E.STORAGE_FAILURE,
             E.METADATA_READ_ONLY,
