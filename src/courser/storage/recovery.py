@@ -58,6 +58,8 @@ class RecoveredPartition:
     findings: list[Finding]
     failure: str | None = None
     """Why nothing may be written here, if so: what should have been cut could not be."""
+    is_as_left: bool = False
+    """Whether the last stop was clean: if nothing is written, the next one has nothing to put in order."""
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class _Recovery:
             sync_directory(self._file_system, self._directory)
         ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
         self._write_ledger(ledger, reading)
+        self._let_go_of_files()
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
         return RecoveredPartition(
@@ -148,7 +151,19 @@ class _Recovery:
             max(last_timestamp, reading.state.numbers.last_timestamp),
             self._findings,
             self._failure,
+            is_as_left=self._stop is StopKind.CLEAN,
         )
+
+    def _let_go_of_files(self) -> None:
+        """Close the segments: the first write or read opens them again.
+
+        So a start holds a few files for each thread, however many partitions there are and whatever each of them was
+        doing when the server was killed. It never needs more descriptors than the session before it.
+        """
+        for segment in self._segments:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
 
     # --- what is there ---
 
