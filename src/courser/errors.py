@@ -281,6 +281,25 @@ class DamagedData(CourserError):
         return f"{self.path} is damaged at byte {self.position}: {self.reason}"
 
 
+class PublishDamaged(CourserError):
+    """A publish that is decided and cannot be carried out: what was staged for it is damaged or gone."""
+
+    code = ErrorCode.DAMAGED_DATA
+
+    def __init__(self, sink: str, batch: int, reason: str) -> None:
+        super().__init__(sink, batch, reason)
+        self.sink = sink
+        self.batch = batch
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch} of sink {self.sink!r} is being published and cannot be finished: {self.reason}; "
+            "restore the file and publish the batch again, or give up what is not in the logs yet with "
+            f"courser sink delete {self.sink!r} (discard_staged with forget=True)"
+        )
+
+
 # --- refused starts -----------------------------------------------------------------------------------
 
 

@@ -95,6 +95,33 @@ async def test_unknown_directories_are_left_alone_and_named(tmp_path: Path, capl
     assert "directory unknown to the metadata" in caplog.text
 
 
+@pytest.mark.parametrize("place", ["streams/0", "streams/0/topics/0"])
+@pytest.mark.parametrize("fault", ["damaged", "missing"])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_bad_descriptor_is_reported_as_what_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str, fault: str, is_killed: bool
+) -> None:
+    async with opened(tmp_path / "first") as scene:
+        await add_topic(scene)
+        # As a kill would leave it.
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    data = tmp_path / ("killed" if is_killed else "first")
+    path = data / place / "descriptor"
+    good = path.read_bytes()
+    if fault == "damaged":
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    else:
+        path.unlink()
+    caplog.clear()
+    async with opened(data) as scene:
+        assert (scene.broker.data.stop is StopKind.CLEAN) is not is_killed
+    (record,) = [record for record in caplog.records if str(path) in record.getMessage()]
+    assert record.levelname == "WARNING"
+    assert f"it was {fault}" in record.getMessage()
+    assert "its creation was interrupted" not in caplog.text
+    assert path.read_bytes() == good
+
+
 async def test_damage_that_a_start_finds_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as scene:
         await add_topic(scene)

@@ -119,8 +119,8 @@ GOLDEN_COMMANDS = {
     "DeleteToken": "931301a66c6170746f70",
     "ForgetDeleted": "921492a973747265616d732f30b273747265616d732f312f746f706963732f32",
     "BeginPublish": (
-        "9815a7612071756572790003c408000000000000000091940007cd03840591960900c41005050505050505050505050505050505"
-        "01082800"
+        "9815a7612071756572790003c408000000000000000091940007cd03840591970900c41005050505050505050505050505050505"
+        "0108280000"
     ),
     "EndPublish": "9316a76120717565727918",
     "ForgetSink": "9217a761207175657279",
@@ -130,6 +130,11 @@ GOLDEN_COMMANDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bytes_of_a_command_are_these(kind: type[c.Command]) -> None:
     assert encode_command(first_of(kind)).hex() == GOLDEN_COMMANDS[kind.__name__]
+
+
+def test_a_publish_of_before_batches_were_counted_is_read() -> None:
+    old = bytes.fromhex(GOLDEN_COMMANDS["BeginPublish"].replace("91970900", "91960900")[:-2])
+    assert decode_command(old) == first_of(c.BeginPublish)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc0", b"\x91\x63", b"\x92\x01\xa1a", b"\xff\xff"])

@@ -316,7 +316,7 @@ def test_a_descriptor_less_is_made_up_for_by_the_journal(spoil: Callable[[FakeFi
     world.disk.plant(JOURNAL_PATH, bytes(journal) + b"\0" * 10)
     remade = open_catalog(world.disk, DATA, clock=world.clock, stop=StopKind.CRASHED)
     assert data_part(remade.store.state) == data_part(expected_state())
-    assert stream_directory(DATA, 0) in remade.reconciliation.remade
+    assert stream_directory(DATA, 0) / DESCRIPTOR in dict(remade.reconciliation.bad_descriptors)
 
 
 @pytest.mark.parametrize("spoil", [damage, remove], ids=["damaged", "missing"])

@@ -2,7 +2,7 @@
 
 from array import array
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 import xxhash
 
+from courser.client.arrow import table_of
+from courser.client.batch_view import BatchView
 from courser.client.encryption import Encryptor
 from courser.client.messages import (
     HeaderValue,
@@ -24,6 +26,8 @@ from courser.client.messages import (
 from courser.errors import DecryptionFailed, ErrorCode, InvalidBatch, OffsetsUnavailable, TargetRefused
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
+from courser.model.quantities import CALENDAR_END
+from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.user_headers import HeaderKind, UserHeader
 from tests.client.twins import Twins
 
@@ -31,6 +35,10 @@ PLACE = "demo/orders"
 FIRST = PollingStrategy.First()
 NOW = microseconds(datetime.now(UTC))
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 async def read(
@@ -83,6 +91,47 @@ async def test_one_batch_spans_71_minutes_at_most(client: Any) -> None:
         await client.send_messages(PLACE, messages=[SendMessage("x", timestamp=7), "y"])
     await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("x", timestamp=7)])
     assert [message.origin_timestamp for message in await read(client)] == [7]
+
+
+@pytest.mark.parametrize("timestamp", [0, 253_402_300_799_999_999, 253_402_300_800_000_000, 2**63, 2**64 - 1])
+async def test_every_time_of_64_bits_can_be_sent_and_read(client: Any, timestamp: int) -> None:
+    await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("a", timestamp=timestamp)])
+    (message,) = await read(client)
+    assert message.origin_timestamp == timestamp
+    polled = await client.poll_batches(PLACE, partition_id=0, polling_strategy=PollingStrategy.First())
+    (row,) = polled.to_arrow().to_pylist()
+    assert row["origin_timestamp"] == min(EPOCH + timedelta(microseconds=min(timestamp, CALENDAR_END)), LAST)
+
+
+@pytest.mark.parametrize("timestamp", [-1, 2**64, 2**200])
+async def test_a_time_of_more_than_64_bits_is_refused_with_a_reason(client: Any, timestamp: int) -> None:
+    with pytest.raises(InvalidBatch, match="microseconds since 1970 from 0 to 18446744073709551615"):
+        await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("a", timestamp=timestamp)])
+    assert await read(client) == []
+
+
+@pytest.mark.parametrize("message_id", [-1, 2**128])
+async def test_an_id_of_more_than_128_bits_is_refused_with_a_reason(client: Any, message_id: int) -> None:
+    with pytest.raises(InvalidBatch, match="128 bits"):
+        await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("a", id=message_id)])
+
+
+@pytest.mark.parametrize("timestamp", [0, 1_700_000_000_123_457, CALENDAR_END, CALENDAR_END + 1, 2**63, 2**64 - 1])
+def test_a_time_beyond_the_calendar_is_its_end(timestamp: int) -> None:
+    message = Message(b"", 0, 0, timestamp, timestamp, 0)
+    assert message.time == EPOCH + timedelta(microseconds=min(timestamp, CALENDAR_END))
+    assert (message.time == LAST) == (timestamp >= CALENDAR_END)
+
+
+def test_times_of_a_batch_around_the_end_of_the_calendar_and_of_the_numbers() -> None:
+    for origin in (CALENDAR_END - 1, 2**63 - 1, 2**64 - 2):
+        rows = [NewMessage(b"x", origin_timestamp=time) for time in (origin, origin + 1)]
+        # The server's time is not one that a client chooses; what travels may say anything.
+        record = memoryview(encode_batch(build_batch(rows), base_timestamp=2**64 - 1))
+        table = table_of([BatchView(record)])
+        assert table.column("timestamp").to_pylist() == [LAST, LAST]
+        expected = [EPOCH + timedelta(microseconds=min(time, CALENDAR_END)) for time in (origin, origin + 1)]
+        assert table.column("origin_timestamp").to_pylist() == expected
 
 
 async def test_a_message_has_an_id_times_and_headers(client: Any) -> None:

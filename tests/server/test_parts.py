@@ -20,7 +20,7 @@ from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.limits import connection_count_max, raise_file_limit
 from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
-from courser.server.signals import Signals
+from courser.server.signals import IGNORED_SIGNALS, Signals
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
 from courser.wire.codec import FrameRefused, Incoming
@@ -123,7 +123,7 @@ def test_files_of_a_running_server(tmp_path: Path) -> None:
 # --- signals ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPWR, signal.SIGXCPU])
 async def test_the_first_signal_asks_the_second_ends(number: signal.Signals) -> None:
     exits: list[int] = []
     ended = asyncio.Event()
@@ -142,6 +142,35 @@ async def test_the_first_signal_asks_the_second_ends(number: signal.Signals) -> 
         assert exits == [128 + number]
     finally:
         signals.close()
+
+
+@pytest.mark.parametrize("number", IGNORED_SIGNALS)
+async def test_a_signal_that_means_nothing_is_ignored_and_logged_once(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = asyncio.Event()
+    # Whoever runs the tests may use it.
+    before = signal.signal(number, signal.SIG_DFL)
+    signals = Signals(on_hang_up=heard.set)
+    try:
+        for _ in range(3):
+            os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(heard.wait(), 60)
+        assert not signals.stop.is_set()
+        assert len([record for record in caplog.records if "ignored" in record.getMessage()]) == 1
+    finally:
+        signals.close()
+        signal.signal(number, before)
+
+
+async def test_a_handler_that_was_there_before_is_left_alone() -> None:
+    before = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    try:
+        Signals(on_hang_up=lambda: None).close()
+        assert signal.getsignal(signal.SIGPROF) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGPROF, before)
 
 
 async def test_a_hang_up_is_no_end() -> None:

@@ -137,6 +137,35 @@ def test_a_hang_up_is_survived(tmp_path: Path) -> None:
         assert exchange(server, CLASSIC_PING, 8) == bytes(8)
 
 
+CANNOT_BE_CAUGHT = {signal.SIGKILL, signal.SIGSTOP}
+OF_A_CRASH = {
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),
+    *(signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS),
+}
+OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT}
+ASKS_FOR_A_STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPWR, signal.SIGXCPU}
+
+
+def test_no_other_signal_ends_it(tmp_path: Path) -> None:
+    others = signal.valid_signals() - CANNOT_BE_CAUGHT - OF_A_CRASH - OF_JOB_CONTROL - ASKS_FOR_A_STOP
+    assert {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE} < others
+    with RunningServer(tmp_path) as server:
+        for number in others:
+            server.process.send_signal(number)
+        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
+        until(lambda: "SIGUSR1 ignored" in server.output, "the signal is logged")
+        assert server.stop() == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+
+
+@pytest.mark.parametrize("number", sorted(ASKS_FOR_A_STOP))
+def test_signals_that_stop_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with RunningServer(tmp_path) as server:
+        server.process.send_signal(number)
+        assert server.process.wait(PATIENCE) == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+
+
 def test_idle_it_needs_little_memory_and_nothing_that_is_switched_off(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as server:
         process = Path("/proc") / str(server.process.pid)

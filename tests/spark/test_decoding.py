@@ -136,6 +136,14 @@ def test_kafka_style_has_the_columns_that_its_users_know() -> None:
     assert (second["key"], second["headers"]) == (None, None)
 
 
+def test_times_beyond_the_calendar_are_its_end() -> None:
+    """As the client has it: producers choose them, and Spark knows no year 10000."""
+    times = (253_402_300_799_999_998, 253_402_300_799_999_999, 2**63 - 1, 2**63, 2**64 - 1)
+    table = decoded(stored([[NewMessage(b"x", origin_timestamp=time)] for time in times]))
+    last = datetime.max.replace(tzinfo=UTC)
+    assert table.column("origin_timestamp").to_pylist() == [last.replace(microsecond=999_998), *[last] * 4]
+
+
 def test_an_offset_of_more_than_63_bits_is_refused() -> None:
     with pytest.raises(ReadFailed, match="more than 63 bits"):
         decoded(stored([[message(0)]], offset=2**63))

@@ -41,6 +41,7 @@ from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
+from courser.storage.recovery_cases import StopKind
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Broker:
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, partial(self.data.begin, self.partitions.unopened))
             await forget_unknown_groups(self.partitions, state)
-            await self.staging.open()
+            await self.staging.open(is_crashed=self.data.stop is StopKind.CRASHED)
             # Before the first client comes: it sees all of a publish, or nothing.
             await self.publishing.finish_open()
             if not state.users:

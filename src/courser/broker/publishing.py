@@ -123,11 +123,17 @@ class Publishing:
     ) -> c.BeginPublish:
         """The entry, made when its turn has come: from then on offsets and targets are what it says."""
         published = []
+        batch_counts = dict.fromkeys(targets, 0)
         for identity in parts:
             contents = self._staging.finished_part(identity).contents
             published.append(PublishedPart(identity.part, identity.attempt, contents.file_size, contents.digest))
+            for target, count in contents.batch_counts.items():
+                batch_counts[target] += count
         # Not the next offset: a power cut may take what is not synced, and then its messages come before that.
-        rows = [PublishTarget(*target, self._existing(target).log.marks.synced.offset) for target in targets]
+        rows = [
+            PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
+            for target, count in batch_counts.items()
+        ]
         return c.BeginPublish(command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep)
 
     def _existing(self, target: Target) -> Partition:

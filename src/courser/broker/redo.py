@@ -5,6 +5,7 @@ same partition as sequence: so a start sees in the log itself how far the last s
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
@@ -16,12 +17,14 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.staging import Staging
 from courser.catalog.entities import Publish, PublishTarget, Sink
-from courser.errors import PartitionReadOnly
+from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, StorageFailure
 from courser.records.batch import Batch, parse_batch
+from courser.storage.durable_files import storage_failure
 from courser.storage.files import FileSystem
 from courser.storage.producer_search import last_sequence
 from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, Target
 
+_log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _READ_SIZE = 8 * 1024 * 1024
@@ -105,14 +108,66 @@ class Redo:
         progress = self._progress.get(publish.op)
         if progress is None:
             # Of an earlier session: the logs tell.
-            progress = self._progress[publish.op] = Progress(await self._look(publish))
+            progress = Progress(await self._look(publish))
+            progress.is_appended = await self._is_whole(sink, publish, progress)
+            self._progress[publish.op] = progress
         if progress.is_appended:
             return progress
+        try:
+            await self._append_parts(sink, publish, progress)
+        except (DamagedData, StorageFailure) as error:
+            if isinstance(error, DamagedData) or isinstance(error.cause, FileNotFoundError):
+                raise PublishDamaged(sink.name, sink.batch, str(error)) from error
+            raise
+        progress.is_appended = True
+        return progress
+
+    async def _is_whole(self, sink: Sink, publish: Publish, progress: Progress) -> bool:
+        """Whether all of an earlier session's publish is in the logs, so that its parts are not needed any more.
+
+        Metadata that is rebuilt may know that a publish was decided, and not that it was ended. Its parts are gone
+        then: they are removed behind the end, and by nobody before it.
+        """
+        missing = [row for row in publish.targets if not self._is_in_log(row, progress)]
+        if not missing:
+            return True
+        if not all(map(self._is_trimmed, missing)) or await self._in_pool(partial(self._has_parts, sink, publish)):
+            return False
+        _log.warning(
+            "publish taken for finished: its staged parts are gone, and retention or a purge has deleted from all "
+            "partitions in which its messages are not found sink=%r batch=%d",
+            sink.name,
+            sink.batch,
+        )
+        return True
+
+    def _is_in_log(self, row: PublishTarget, progress: Progress) -> bool:
+        """Whether the last batch for a partition is in its log, and so all before it; or nothing can be any more."""
+        target = _target_of(row)
+        if self.find(target) is None:
+            return True
+        return row.batch_count > 0 and progress.last.get(target, -1) >= row.batch_count - 1
+
+    def _is_trimmed(self, row: PublishTarget) -> bool:
+        """Whether messages were deleted from where those of the publish would be."""
+        partition = self.find(_target_of(row))
+        return partition is not None and partition.log.start_offset > row.offset
+
+    def _has_parts(self, sink: Sink, publish: Publish) -> bool:
+        """In the pool: whether any part is still there, whole or not."""
+        names = {self._staging.path_of(identity).name for identity in _identities(sink, publish)}
+        try:
+            return any(entry.name in names for entry in self._file_system.list_directory(self._staging.directory))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_failure("listing", self._staging.directory, error) from error
+
+    async def _append_parts(self, sink: Sink, publish: Publish, progress: Progress) -> None:
         seen: dict[Target, int] = {}
         # Used again and again: for memory that is new each time the kernel takes as long as for the data.
         blocks = np.empty(_BLOCK_SIZE, np.uint8).data, np.empty(_BLOCK_SIZE, np.uint8).data
-        for part in publish.parts:
-            identity = PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt)
+        for part, identity in zip(publish.parts, _identities(sink, publish), strict=True):
             path = self._staging.path_of(identity)
             open_reader = partial(StagedFileReader, self._file_system, path, file_size=part.size, digest=part.digest)
             reader = await self._in_pool(open_reader)
@@ -120,8 +175,6 @@ class Redo:
                 await self._append_part(reader, publish, progress, seen, blocks)
             finally:
                 reader.close()
-        progress.is_appended = True
-        return progress
 
     async def _append_part(
         self,
@@ -213,6 +266,10 @@ class Redo:
 def producer_of(publish: Publish) -> bytes:
     """What the batches of a publish carry as their producer."""
     return publish.op.to_bytes(8, "little") + publish.nonce
+
+
+def _identities(sink: Sink, publish: Publish) -> list[PartIdentity]:
+    return [PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt) for part in publish.parts]
 
 
 def _target_of(row: PublishTarget) -> Target:

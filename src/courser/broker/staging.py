@@ -7,7 +7,7 @@ publishes is removed: with the next publish of its sink, by its client, or when 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,12 @@ from courser.storage.durable_files import (
     sync_directory,
     unlink_if_there,
 )
-from courser.storage.files import EntryKind, FileSystem
-from courser.storage.paths import STAGED_SUFFIX, STAGING
+from courser.storage.files import DirectoryEntry, EntryKind, FileSystem
+from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
+from courser.storage.quarantine import Quarantine
 from courser.storage.staged_file import (
     RECORD_SIZE,
+    DamagedPart,
     PartContents,
     PartIdentity,
     StagedFileWriter,
@@ -98,50 +100,108 @@ class Staging:
         self._naming = asyncio.Lock()
         self.make_room: Callable[[], Awaitable[None]] | None = None
         """Asked for room before a batch is refused: parts of publishes that are all but over are about to go."""
+        self._set_aside: set[str] = set()
+        """Names of files that were found damaged, by this start or an earlier one, and are kept in quarantine."""
         self._failure: str | None = None
         """Why nothing more is staged until a restart: a failed sync of the directory."""
 
     # --- the start ---
 
-    async def open(self) -> None:
+    async def open(self, *, is_crashed: bool = False) -> None:
         """Find the parts that the last session left, and remove those that are published or abandoned.
+
+        Damaged ones are reported and set aside. ``is_crashed``: the power failed since.
 
         Raises:
             StorageFailure: the directory cannot be read.
         """
-        for part in await self._in_pool(self._load):
+        for part in await self._in_pool(partial(self._load, is_crashed=is_crashed)):
             self._parts[part.identity] = part
             self.size += part.contents.file_size
         if self._parts:
             _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
 
-    def _load(self) -> list[StagedPart]:
-        try:
-            entries = self._file_system.list_directory(self.directory)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise storage_failure("listing", self.directory, error) from error
+    def _load(self, *, is_crashed: bool) -> list[StagedPart]:
+        self._set_aside = {entry.name for entry in self._list(self.directory / QUARANTINE)}
         found: list[StagedPart] = []
-        for entry in entries:
+        for entry in self._list(self.directory):
             path = self.directory / entry.name
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
                 continue
             try:
-                staged = read_staged_file(self._file_system, path, is_in_question=self._is_in_question)
-                if staged is not None and path == self._path_of(staged.identity) and self._is_wanted(staged.identity):
-                    if staged.contents.is_finished and self._is_in_question(staged.identity):
-                        self._sync_found(path)
-                    found.append(StagedPart(staged.identity, path, staged.contents, self._clock.now()))
-                else:
-                    # No header: the power failed before the first chunk was on the disk. Or it is published.
-                    unlink_if_there(self._file_system, path)
-            except OSError as error:
+                part = self._take(path, is_crashed=is_crashed)
+            except (OSError, StorageFailure) as error:
                 # A part of a decided publish is missed by whoever finishes that; others are not worth a failed start.
                 _log.warning("staged part cannot be read path=%s reason=%s", path, error)
+                continue
+            if part is not None:
+                found.append(part)
         if found:
             sync_directory(self._file_system, self.directory)
         return found
+
+    def _list(self, directory: Path) -> Sequence[DirectoryEntry]:
+        try:
+            return self._file_system.list_directory(directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise storage_failure("listing", directory, error) from error
+
+    def _take(self, path: Path, *, is_crashed: bool) -> StagedPart | None:
+        """One file: a part that can be published, or something that is removed or set aside."""
+        staged = read_staged_file(self._file_system, path, is_in_question=self._is_in_question, is_crashed=is_crashed)
+        if staged is None:
+            _log.info("staged part removed, its creation was interrupted path=%s", path)
+            unlink_if_there(self._file_system, path)
+            return None
+        identity = staged.identity
+        is_named_so = identity is not None and path == self._path_of(identity)
+        if identity is not None and is_named_so and not self._is_wanted(identity):
+            # Published, or superseded: nobody needs it, damaged or not.
+            unlink_if_there(self._file_system, path)
+            return None
+        if isinstance(staged, DamagedPart):
+            self._put_aside(path, staged)
+            return None
+        if not is_named_so:
+            self._put_aside(path, DamagedPart(identity, 0, "its name is that of another part"))
+            return None
+        if staged.contents.is_finished and self._is_in_question(staged.identity):
+            self._sync_found(path)
+        return StagedPart(staged.identity, path, staged.contents, self._clock.now())
+
+    def _put_aside(self, path: Path, damage: DamagedPart) -> None:
+        """Report a damaged part, and keep its file where a person can look at it."""
+        identity = damage.identity
+        whose = "unknown part" if identity is None else _words(identity)
+        if path in self._paths_of_open_publishes():
+            # It stays where the publish looks for it, which then says what to do.
+            _log.error(
+                "staged part damaged, its publish cannot be finished: %s path=%s position=%d reason=%s",
+                whose,
+                path,
+                damage.position,
+                damage.reason,
+            )
+            return
+        Quarantine(self._file_system, self.directory).move(path)
+        self._set_aside.add(path.name)
+        _log.error(
+            "staged part damaged and set aside, its task has to be run again: %s path=%s position=%d reason=%s",
+            whose,
+            self.directory / QUARANTINE / path.name,
+            damage.position,
+            damage.reason,
+        )
+
+    def _paths_of_open_publishes(self) -> set[Path]:
+        return {
+            self._path_of(PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt))
+            for sink in self._state.sinks.values()
+            if sink.open is not None
+            for part in sink.open.parts
+        }
 
     def _is_in_question(self, identity: PartIdentity) -> bool:
         """Whether a part may not have been synced: one that is published, or being published, was."""
@@ -182,6 +242,7 @@ class Staging:
         part = self._parts.get(identity)
         if part is None:
             if chunk:
+                self._check_undamaged(identity)
                 raise _not_found(identity, f"{chunk} chunks of it were staged, and are gone: run the task again")
             self._check_room(batch.size)
             part = await self._shielded(self._begin(identity))
@@ -223,6 +284,7 @@ class Staging:
         path, now = self._path_of(identity), self._clock.now()
         part = StagedPart(identity, path, PartContents(0), now)
         self._parts[identity] = part
+        self._set_aside.discard(path.name)
         async with part.lock:
             try:
                 part.writer = await self._in_pool(partial(self._create, path, identity, now))
@@ -261,6 +323,7 @@ class Staging:
         self._check_unpublished(identity)
         part = self._parts.get(identity)
         if part is None:
+            self._check_undamaged(identity)
             raise _not_found(identity, "nothing is staged under this name")
         async with part.lock:
             contents = part.contents
@@ -309,6 +372,7 @@ class Staging:
         """A part that can be published. Raises ``CommandRejected``."""
         part = self._parts.get(identity)
         if part is None:
+            self._check_undamaged(identity)
             raise _not_found(identity, "it was discarded, or it is too old, or another user staged it")
         if not part.contents.is_finished:
             raise CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, f"{_words(identity)} is not finished")
@@ -389,6 +453,16 @@ class Staging:
         if sink is not None and identity.batch <= sink.batch:
             reason = f"batch {identity.batch} of sink {sink.name!r} is published already"
             raise CommandRejected(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
+
+    def _check_undamaged(self, identity: PartIdentity) -> None:
+        """Raise if a part that is not there was found damaged."""
+        name = self._path_of(identity).name
+        if name in self._set_aside:
+            reason = (
+                f"{_words(identity)} was found damaged on the disk, and is kept as "
+                f"{self.directory / QUARANTINE / name} for inspection: run the task again"
+            )
+            raise CommandRejected(ErrorCode.DAMAGED_DATA, reason)
 
     def _has_room(self, size: int) -> bool:
         return self.size + size + _BATCH_HEADROOM <= self._size_max

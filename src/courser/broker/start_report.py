@@ -23,6 +23,8 @@ def log_catalog(opened: OpenedCatalog) -> None:
         _log.error("partition lost stream=%d topic=%d partition=%d path=%s", *place, lost.path)
     for path in found.unknown:
         _log.warning("directory unknown to the metadata, left alone path=%s", path)
+    for path, reason in found.bad_descriptors:
+        _log.warning("descriptor written again from the metadata path=%s reason=%s", path, reason)
     for path in found.remade:
         _log.info("directory made again, its creation was interrupted path=%s", path)
     for removed in found.removed:

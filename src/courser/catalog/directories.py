@@ -257,6 +257,16 @@ class Directories:
                 return None
             raise storage_failure("read", directory / DESCRIPTOR, error) from error
 
+    def descriptor_damage(self, directory: Path) -> str | None:
+        """Why the descriptor of a directory cannot be used; None if it can, or if there is none."""
+        try:
+            read_descriptor(self._file_system, directory)
+        except DamagedData as damage:
+            return f"{damage.reason} (at byte {damage.position})"
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
     def keep_foreign(self, directory: Path, uuid: bytes) -> None:
         """Copy a descriptor aside that is damaged, or that tells of something else, before it is replaced."""
         found = self.descriptor(directory)

@@ -108,6 +108,8 @@ class PublishTarget(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     offset: int
     """The partition's next offset before the publish: what is appended lies there or behind."""
+    batch_count: int = 0
+    """How many batches the publish appends to it: the log alone tells whether all are there. 0 is not known."""
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):

@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from courser.catalog.descriptors import describe_stream, describe_topic
+from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, describe_stream, describe_topic
 from courser.catalog.directories import Directories, uuid_of
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.errors import DiskFull, StartRefused, StorageFailure
 from courser.storage.durable_files import heals
-from courser.storage.paths import PARTITIONS, STREAMS, TOPICS, stream_directory, topic_directory
+from courser.storage.paths import (
+    DESCRIPTOR,
+    PARTITIONS,
+    QUARANTINE,
+    STREAMS,
+    TOPICS,
+    stream_directory,
+    topic_directory,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Reconciliation:
     """Paths of deleted directories that are gone for good now: to be forgotten by the catalog."""
     remade: list[Path] = field(default_factory=list)
     """Directories of the last command, which was interrupted."""
+    bad_descriptors: list[tuple[Path, str]] = field(default_factory=list)
+    """Descriptors that no interrupted command explains, and why they were written again."""
     lost: list[LostPartition] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
     """Directories that the catalog does not know: left alone."""
@@ -111,13 +121,14 @@ class Reconciler:
 
     def _survey_stream(self, stream: Stream) -> list[Path]:
         directory = stream_directory(self._path, stream.stream_id)
-        descriptor = self._directories.descriptor(directory)
+        found = set(self._directories.subdirectories(directory / TOPICS))
+        descriptor, expected = self._directories.descriptor(directory), describe_stream(stream)
         if descriptor is not None and uuid_of(descriptor) != stream.uuid:
             self._strangers.append(directory)
-        if descriptor != describe_stream(stream):
+        if descriptor != expected:
             # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
-            self._steps.append(partial(self._remake_stream, stream))
-        found = set(self._directories.subdirectories(directory / TOPICS))
+            reason = self._fault_in(directory, descriptor, expected, is_in_use=bool(found))
+            self._steps.append(partial(self._remake_stream, stream, reason))
         unknown = self._unknown(directory / TOPICS, found - {str(topic_id) for topic_id in stream.topics})
         later = [path for path in unknown if _is_unused(path.name, stream.topic_ids)]
         for topic in stream.topics.values():
@@ -136,14 +147,37 @@ class Reconciler:
             and partition.incarnation == self._last_op
             and not self._directories.is_finished(stream, topic, partition)
         ]
-        if unfinished or self._directories.descriptor(directory) != describe_topic(stream, topic):
-            self._steps.append(partial(self._remake_topic, stream, topic, unfinished))
+        descriptor, expected_descriptor = self._directories.descriptor(directory), describe_topic(stream, topic)
+        if unfinished or descriptor != expected_descriptor:
+            reason = self._fault_in(directory, descriptor, expected_descriptor, is_in_use=bool(found))
+            self._steps.append(partial(self._remake_topic, stream, topic, unfinished, reason))
         for name, partition in expected.items():
             if name not in found and partition not in unfinished:
                 path = self._directories.partition_path(stream, topic, partition)
                 ids = stream.stream_id, topic.topic_id, partition.partition_id
                 self._result.lost.append(LostPartition(*ids, path))
         return [path for path in unknown if _incarnation(path.name) > self._last_op]
+
+    def _fault_in(
+        self,
+        directory: Path,
+        found: StreamDescriptor | TopicDescriptor | None,
+        expected: StreamDescriptor | TopicDescriptor,
+        *,
+        is_in_use: bool,
+    ) -> str | None:
+        """What is wrong with a descriptor; None if nothing is, or an interrupted command explains it.
+
+        ``is_in_use``: there is something in the directory that is made only after its descriptor.
+        """
+        if found is None:
+            damage = self._directories.descriptor_damage(directory)
+            if damage is None and self._is_interrupted and not is_in_use:
+                return None
+            return "it was missing" if damage is None else f"it was damaged: {damage}; a copy is in {QUARANTINE}"
+        if uuid_of(found) != uuid_of(expected):
+            return f"it described something else; a copy is in {QUARANTINE}"
+        return None if found == expected or self._is_interrupted else "it was older than the metadata"
 
     def _unknown(self, directory: Path, names: Iterable[str]) -> list[Path]:
         """Note directories that the state does not know, unless it knows that they are deleted."""
@@ -154,7 +188,7 @@ class Reconciler:
 
     # --- doing ---
 
-    def _remake_stream(self, stream: Stream) -> None:
+    def _remake_stream(self, stream: Stream, reason: str | None) -> None:
         directory = stream_directory(self._path, stream.stream_id)
         try:
             self._directories.keep_foreign(directory, stream.uuid)
@@ -165,9 +199,15 @@ class Reconciler:
                 raise
             self._result.behind.append((stream.stream_id, None))
             return
-        self._result.remade.append(directory)
+        self._note_remade(directory, reason)
 
-    def _remake_topic(self, stream: Stream, topic: Topic, partitions: list[Partition]) -> None:
+    def _note_remade(self, directory: Path, reason: str | None) -> None:
+        if reason is None:
+            self._result.remade.append(directory)
+        else:
+            self._result.bad_descriptors.append((directory / DESCRIPTOR, reason))
+
+    def _remake_topic(self, stream: Stream, topic: Topic, partitions: list[Partition], reason: str | None) -> None:
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
         try:
             self._directories.keep_foreign(directory, topic.uuid)
@@ -179,7 +219,7 @@ class Reconciler:
                 raise
             self._result.behind.append((stream.stream_id, topic.topic_id))
             return
-        self._result.remade.append(directory)
+        self._note_remade(directory, reason)
 
     def _is_unused(self, stream: Stream, topic: Topic) -> bool:
         """Whether no partition that the last command made has messages: nobody can have been told of it."""

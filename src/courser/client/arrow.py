@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from courser.client.batch_view import BatchView
 from courser.client.messages import KEY_HEADER
+from courser.model.quantities import CALENDAR_END
 from courser.records import layout
 from courser.records.user_headers import is_typed, iterate_user_headers
 
@@ -35,6 +36,8 @@ HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
 def table_of(views: Sequence[BatchView], *, headers: bool = False) -> Any:
     """A ``pyarrow.Table`` with a row per message: a record batch per batch, nothing copied that need not be.
 
+    Times beyond the year 9999 become its last microsecond.
+
     Raises:
         OverflowError: an offset that a signed number of 64 bits cannot hold.
     """
@@ -49,8 +52,8 @@ def _record_batch(view: BatchView, schema: Any, *, headers: bool) -> Any:
     columns = [
         _numbers(pa.int32(), np.full(count, view.partition_id, np.int32)),
         _numbers(pa.int64(), view.offsets().view(np.int64)),
-        _numbers(_TIME, np.full(count, view.timestamp, np.int64)),
-        _numbers(_TIME, view.origin_timestamps().view(np.int64)),
+        _numbers(_TIME, np.full(count, min(view.timestamp, CALENDAR_END), np.int64)),
+        _numbers(_TIME, _origin_times(view)),
         pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(view.ids())]),
         _keys(view),
         _payloads(view),
@@ -58,6 +61,15 @@ def _record_batch(view: BatchView, schema: Any, *, headers: bool) -> Any:
     if headers:
         columns.append(_headers(view))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _origin_times(view: BatchView) -> NDArray[np.int64]:
+    times = view.origin_timestamps()
+    if view.origin_timestamp > CALENDAR_END - layout.TIMESTAMP_DELTA_MAX:
+        # Behind the last number of 64 bits they begin at 0 again.
+        is_beyond = (times > CALENDAR_END) | (times < view.origin_timestamp)
+        times = np.where(is_beyond, np.uint64(CALENDAR_END), times)
+    return times.view(np.int64)
 
 
 def _numbers(kind: Any, values: NDArray[Any]) -> Any:

@@ -1,7 +1,7 @@
 """Messages as a program sees them, and the words for where they go and where reading begins."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -10,6 +10,7 @@ import msgspec
 from courser.model.buffers import Buffer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
+from courser.model.quantities import CALENDAR_END
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 
 KEY_HEADER = b"courser.key"
@@ -25,6 +26,7 @@ Decoded = TypeVar("Decoded")
 _FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
 _SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
 _INT64 = range(-(2**63), 2**63)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 # --- where to, where from -----------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def microseconds(value: int | datetime) -> int:
     """A time as microseconds since 1970; a datetime without a zone is local time."""
     if isinstance(value, int):
         return value
-    difference = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    difference = value.astimezone(UTC) - _EPOCH
     return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
 
 
@@ -210,8 +212,8 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def time(self) -> datetime:
-        """When the server got it."""
-        return datetime.fromtimestamp(self.timestamp / 1_000_000, UTC)
+        """When the server got it. The last microsecond of the year 9999 for all times beyond."""
+        return _EPOCH + timedelta(microseconds=min(self.timestamp, CALENDAR_END))
 
     @property
     def headers(self) -> dict[str, HeaderValue]:

@@ -23,6 +23,7 @@ _LINGER_MAX = 60_000_000
 """Microseconds that a batch may still wait until its other messages get their time."""
 _TWO_U64 = Struct("<QQ")
 _MASK = 2**64 - 1
+_ID_MAX = 2**128 - 1
 
 
 def now_in_microseconds() -> int:
@@ -65,7 +66,16 @@ class Outbox:
     def add(
         self, payload: Buffer, headers: bytes = b"", message_id: int | None = None, timestamp: int | None = None
     ) -> None:
-        """One more message. What is not given is drawn, or now."""
+        """One more message. What is not given is drawn, or now.
+
+        Raises:
+            InvalidBatch: the id or the time does not fit. Nothing was added.
+        """
+        if timestamp is not None and not 0 <= timestamp <= _MASK:
+            reason = f"its timestamp is {timestamp}; microseconds since 1970 from 0 to {_MASK} can be sent"
+            raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
+        if message_id is not None and not 0 <= message_id <= _ID_MAX:
+            raise InvalidBatch(ErrorCode.INVALID_COMMAND, f"its id is {message_id}; an id has 128 bits and no sign")
         number = len(self.payloads)
         self.payloads.append(payload)
         self.size += FRAME_HEADER_SIZE + len(payload) + len(headers)
@@ -115,12 +125,12 @@ class Outbox:
         now = now_in_microseconds()
         if not self._times:
             return now, rows
-        times = np.full(count, now, np.int64)
+        times = np.full(count, now, np.uint64)
         for number, timestamp in self._times.items():
             times[number] = timestamp
         origin = int(times.min())
         if int(times.max()) - origin > layout.TIMESTAMP_DELTA_MAX:
             reason = "the creation times of its messages are over 71 minutes apart"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
-        rows["timestamp_delta"] = times - origin
+        rows["timestamp_delta"] = times - np.uint64(origin)
         return origin, rows

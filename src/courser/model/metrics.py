@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in the order of their declaration."""
@@ -46,7 +47,7 @@ class Histogram:
     __slots__ = ("_bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        assert all(low < high for low, high in zip(bounds, bounds[1:], strict=False)), "bounds grow"
+        assert all(low < high for low, high in pairwise(bounds)), "bounds grow"
         self._bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
         """Values in each bucket; the last one has no upper bound."""

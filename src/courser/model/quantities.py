@@ -14,6 +14,9 @@ SECOND = 1_000_000
 """Microseconds."""
 EXPIRY_MAX = (2**32 - 1) * SECOND
 """Microseconds: what the clients can express."""
+CALENDAR_END = 253_402_300_799_999_999
+"""Microseconds since 1970: the last one of the year 9999. Calendars of Python and of Spark go no further, times of
+messages do: they have 64 bits, and producers choose them. Where a calendar is needed, later ones become this one."""
 
 _TEXT_LENGTH_MAX = 100
 _QUANTITY_MAX = 2**64 - 1

@@ -1,11 +1,18 @@
 """What the system grants: how many files, how many connections, which address."""
 
 import contextlib
+import errno
 import resource
 import socket
+from pathlib import Path
 
-from courser.errors import AddressRefused
+from courser.errors import AddressRefused, StartRefused
 from courser.server.configuration.kinds import Address
+from courser.storage.paths import PARTITIONS, STREAMS, TOPICS
+
+FILES_OF_THE_SERVER = 64
+"""Descriptors that a server needs besides those of partitions and connections: its own log, journal, lock and sockets,
+and a few for each thread that works on files."""
 
 
 def raise_file_limit() -> int:
@@ -22,6 +29,38 @@ def connection_count_max(wanted: int, file_limit: int) -> int:
     if file_limit == resource.RLIM_INFINITY:
         return wanted
     return max(1, min(wanted, file_limit // 2))
+
+
+def needs_more_files(count: int, file_limit: int) -> bool:
+    """Whether so many partitions and connections may need more descriptors than there are."""
+    return file_limit != resource.RLIM_INFINITY and FILES_OF_THE_SERVER + count > file_limit
+
+
+def explain_file_limit(error: BaseException, data_directory: Path) -> StartRefused | None:
+    """The refusal to start that fits if an error is, or comes from, a lack of descriptors; None if it does not."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    if cause is None or cause.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    if cause.errno == errno.ENFILE:
+        remedy = "raise it with sysctl fs.file-max, or end programs that hold many files"
+        return StartRefused(data_directory, "the system's table of open files is full", remedy)
+    count = _partition_count(data_directory)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    reason = (
+        f"too many open files: the limit is {limit}, and at least {FILES_OF_THE_SERVER + count} are needed, "
+        f"{FILES_OF_THE_SERVER} for the server and one for each partition, plus one for each connection"
+    )
+    return StartRefused(data_directory, reason, "raise the limit: ulimit -n, or LimitNOFILE= in the systemd unit")
+
+
+def _partition_count(data_directory: Path) -> int:
+    """How many directories of partitions there are; 0 if there is no descriptor left to look with."""
+    try:
+        return sum(1 for _ in data_directory.glob(f"{STREAMS}/*/{TOPICS}/*/{PARTITIONS}/*"))
+    except OSError:
+        return 0
 
 
 def check_address(address: Address) -> None:

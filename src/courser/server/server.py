@@ -22,7 +22,13 @@ from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import check_address, connection_count_max, raise_file_limit
+from courser.server.limits import (
+    check_address,
+    connection_count_max,
+    explain_file_limit,
+    needs_more_files,
+    raise_file_limit,
+)
 from courser.server.logs import Logs
 from courser.server.root_user import RootCredentials
 from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
@@ -77,6 +83,17 @@ class Server:
             StartRefused, StorageFailure: the data directory cannot be opened.
             AddressRefused: the address cannot be listened on.
         """
+        # Before anything is opened: a start needs descriptors too.
+        raise_file_limit()
+        try:
+            return await self._run()
+        except (CourserError, OSError) as error:
+            refusal = explain_file_limit(error, self._settings.data_directory)
+            if refusal is None:
+                raise
+            raise refusal from error
+
+    async def _run(self) -> bool:
         signals = Signals(on_hang_up=self._reload_certificate)
         is_clean = False
         try:
@@ -160,7 +177,7 @@ class Server:
             services,
             open_session=broker.sessions.open,
             close_session=broker.sessions.close,
-            connection_count_max=_connection_count_max(settings.connections.connection_count_max),
+            connection_count_max=_connection_count_max(settings.connections.connection_count_max, broker),
             tls=None if self._certificate is None else self._certificate.context,
         )
 
@@ -230,11 +247,19 @@ class Server:
             _log.error("the new certificate is in use, and not handed out: %s", error)
 
 
-def _connection_count_max(wanted: int) -> int:
+def _connection_count_max(wanted: int, broker: Broker) -> int:
     file_limit = raise_file_limit()
     count = connection_count_max(wanted, file_limit)
     if count < wanted:
         _log.warning("connections limited to %d, half of the %d files that may be open (ulimit -n)", count, file_limit)
+    partition_count = sum(len(topic.partitions) for topic in broker.partitions)
+    if needs_more_files(partition_count + count, file_limit):
+        _log.warning(
+            "%d partitions and %d connections may need more than the %d files that may be open (ulimit -n)",
+            partition_count,
+            count,
+            file_limit,
+        )
     return count
 
 

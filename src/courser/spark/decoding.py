@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from courser.client.arrow import gather
 from courser.errors import InvalidBatch
+from courser.model.quantities import CALENDAR_END
 from courser.records import layout
 from courser.records.frames import survey_frames
 from courser.spark.errors import ReadFailed
@@ -194,12 +195,12 @@ class _Frames:
     @property
     def timestamps(self) -> Positions:
         """When every message was appended."""
-        return self._of_batch(_TIMESTAMP_POSITION)
+        return _in_calendar(self._of_batch(_TIMESTAMP_POSITION))
 
     @property
     def origin_timestamps(self) -> Positions:
         """When every message was made."""
-        return self._of_batch(_ORIGIN_POSITION) + self.field("timestamp_delta")
+        return _in_calendar(_in_calendar(self._of_batch(_ORIGIN_POSITION)) + self.field("timestamp_delta"))
 
     @property
     def partitions(self) -> NDArray[np.int32]:
@@ -238,6 +239,13 @@ assert _FRAME_HEADER.itemsize == layout.FRAME_HEADER_SIZE
 _RUN_LENGTH_MIN = 16
 """Frames of one size behind one another that are copied by one call: for shorter runs the calls cost more."""
 _PARTITION_POSITION, _BASE_OFFSET_POSITION, _TIMESTAMP_POSITION, _ORIGIN_POSITION = 0, 8, 16, 24
+
+
+def _in_calendar(times: Positions) -> Positions:
+    """Times beyond the year 9999 become its last microsecond. Those with 64 bits are below 0 here."""
+    if not len(times) or int(times.view(np.uint64).max()) <= CALENDAR_END:
+        return times
+    return np.minimum(times.view(np.uint64), np.uint64(CALENDAR_END)).view(np.int64)
 
 
 def _numbers(kind: Any, values: NDArray[Any]) -> Any:

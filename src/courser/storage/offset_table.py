@@ -226,13 +226,16 @@ class OffsetTable:
         table._offsets = reading.offsets
         table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
         if 0 < reading.size == size and not reading.problems:
-            table._file, table._size = file, size
+            # Opened again by the first store: a start must not hold a descriptor for every partition.
+            table._size = size
+            file.close()
         else:
             # A torn or damaged record, or a file of before a purge: new records must not follow it.
             if reading.problems:
                 keep_aside(file, 0, size)
             file.close()
             table._replace()
+            table.close()
         return table, reading.problems
 
     def __len__(self) -> int:
@@ -282,8 +285,7 @@ class OffsetTable:
     def _append(self, record: bytes, *, must_sync: bool) -> None:
         try:
             if self._file is None:
-                # The first store of a partition: the file and its name are durable before anybody relies on them.
-                self._replace()
+                self._open()
             assert self._file is not None
             write_all(self._file, self._size, [record])
         except OSError as error:
@@ -313,6 +315,13 @@ class OffsetTable:
             # It stays behind; the next record covers it, a restart passes over it.
             return
         sync_file(file)
+
+    def _open(self) -> None:
+        if self._size:
+            self._file = self._file_system.open(self._path, writable=True)
+        else:
+            # The first store of a partition: the file and its name are durable before anybody relies on them.
+            self._replace()
 
     def begin_sync(self) -> File | None:
         """The file to sync, if something was stored since the last call; what was stored before is durable after it."""

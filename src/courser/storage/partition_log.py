@@ -94,6 +94,8 @@ class PartitionLog:
         """Set at once by the job whose sync fails: a sync by another job may then succeed without having done it."""
         self.segments: tuple[Segment, ...] = tuple(recovered.segments)
         """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
+        self.is_as_left = recovered.is_as_left
+        """Whether the open segment, its index and its recovery point on disk are as a clean stop leaves them."""
         self.departing: tuple[Segment, ...] = ()
         """Segments of a removal under way: gone for readers, but a crash may still bring them back."""
         self.marks = Watermarks(recovered.next_offset)
@@ -307,11 +309,17 @@ class PartitionLog:
         if segment is None or self._is_due(segment, size, timestamp):
             return self._begin_segment()
         if segment.file is None:
-            try:
-                segment.file = self.file_system.open(log_path(self.directory, segment.base_offset), writable=True)
-            except OSError as error:
-                raise storage_failure("opening", log_path(self.directory, segment.base_offset), error) from error
+            segment.file = self.open_for_writing(segment)
+            self.files.forget(segment.base_offset)
         return segment
+
+    def open_for_writing(self, segment: Segment) -> File:
+        """The file of a segment that was found at the start: it is not open before it is needed."""
+        path = log_path(self.directory, segment.base_offset)
+        try:
+            return self.file_system.open(path, writable=True)
+        except OSError as error:
+            raise storage_failure("opening", path, error) from error
 
     def _is_due(self, segment: Segment, size: int, timestamp: int) -> bool:
         if not segment.size:

@@ -63,6 +63,8 @@ class RecoveredPartition:
     is_incomplete: bool = False
     """Whether another partition's file stands where a file of this one may belong: if that comes back, it was left by
     an earlier session than the last one."""
+    is_as_left: bool = False
+    """Whether the last stop was clean: if nothing is written, the next one has nothing to put in order."""
 
 
 @dataclass(slots=True)
@@ -175,6 +177,7 @@ class _Recovery:
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         self._write_ledger(ledger, reading)
+        self._let_go_of_files()
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
         return RecoveredPartition(
@@ -186,7 +189,19 @@ class _Recovery:
             self._findings,
             self._failure,
             is_incomplete=bool(self._foreign),
+            is_as_left=self._stop is StopKind.CLEAN,
         )
+
+    def _let_go_of_files(self) -> None:
+        """Close the segments: the first write or read opens them again.
+
+        So a start holds a few files for each thread, however many partitions there are and whatever each of them was
+        doing when the server was killed. It never needs more descriptors than the session before it.
+        """
+        for segment in self._segments:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
 
     # --- what is there ---
 

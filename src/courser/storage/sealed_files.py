@@ -47,6 +47,10 @@ class SealedFiles:
             self._open = {}
         self._open[base_offset] = file
 
+    def forget(self, base_offset: int) -> None:
+        """The segment has a file of its own again, for writing: readers share it."""
+        self._open.pop(base_offset, None)
+
     def prepare_index(self, segment: Segment) -> None:
         """Look at the index file of a sealed segment for the first time; make it anew if it is not right."""
         path = index_path(self._directory, segment.base_offset)

@@ -35,6 +35,14 @@ assert _RECORD.size == _END.size
 RECORD_SIZE = _RECORD.size + _CHECKSUM.size
 """Bytes of a record, besides the batch behind it."""
 _BATCH_KIND, _END_KIND = 1, 2
+_SINK_SIZE_MAX = 255
+"""Bytes of a sink's name."""
+_HEADER_SIZE_MAX = _HEADER.size + _SINK_SIZE_MAX + _CHECKSUM.size
+_DAMAGED_BYTES_MAX = 8
+"""Bytes of a closing record that may be wrong while it is still known for what it is: the record of a batch differs
+from it in twice as many."""
+_STEP_SIZE = 1024 * 1024
+"""Bytes looked at a time when the zeros at the end of a file are passed over."""
 _WRITEBACK_SIZE = 8 * 1024 * 1024
 """Bytes after which the kernel is asked to begin writing: the sync at the end then has little left to do."""
 _ALLOCATION_MIN = 1024 * 1024
@@ -79,7 +87,16 @@ class StagedBatch(NamedTuple):
 class PartContents:
     """What a part holds, kept up to date by whoever writes or reads it."""
 
-    __slots__ = ("chunk_count", "digest", "file_size", "is_finished", "message_count", "size", "target_sizes")
+    __slots__ = (
+        "batch_counts",
+        "chunk_count",
+        "digest",
+        "file_size",
+        "is_finished",
+        "message_count",
+        "size",
+        "target_sizes",
+    )
 
     def __init__(self, file_size: int) -> None:
         self.file_size = file_size
@@ -91,6 +108,8 @@ class PartContents:
         """Over the checksums of all records, in order."""
         self.target_sizes: dict[Target, int] = {}
         """Bytes for each partition, in the order in which they came up first."""
+        self.batch_counts: dict[Target, int] = {}
+        """Batches for each partition."""
         self.is_finished = False
 
     def add(self, record: StagedBatch, checksum: int) -> None:
@@ -101,6 +120,7 @@ class PartContents:
         self.file_size = record.position + record.size
         self.digest = xxh3(_CHECKSUM.pack(self.digest) + _CHECKSUM.pack(checksum))
         self.target_sizes[record.target] = self.target_sizes.get(record.target, 0) + record.size
+        self.batch_counts[record.target] = self.batch_counts.get(record.target, 0) + 1
 
 
 class StagedFileWriter:
@@ -212,10 +232,7 @@ class StagedFileWriter:
             StorageFailure: after a failed sync the part is to be given up.
         """
         contents = self.contents
-        fields = _END.pack(
-            _RECORD_MAGIC, _END_KIND, contents.chunk_count, contents.message_count, contents.size, contents.digest
-        )
-        data = fields + _CHECKSUM.pack(xxh3(fields))
+        data = _pack_end(contents)
         self._write([data])
         contents.file_size += len(data)
         self._cut()
@@ -248,6 +265,13 @@ class StagedFileWriter:
             raise failure from error
 
 
+def _pack_end(contents: PartContents) -> bytes:
+    fields = _END.pack(
+        _RECORD_MAGIC, _END_KIND, contents.chunk_count, contents.message_count, contents.size, contents.digest
+    )
+    return fields + _CHECKSUM.pack(xxh3(fields))
+
+
 def _pack_header(identity: PartIdentity, created_at: int) -> bytes:
     sink = identity.sink.encode()
     fields = _HEADER.pack(
@@ -275,22 +299,42 @@ class StagedFile:
     contents: PartContents
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedPart:
+    """A part that is not as it was written, where no interrupted write explains it."""
+
+    identity: PartIdentity | None
+    """As far as it can be read: if the header is damaged, it may be wrong."""
+    position: int
+    reason: str
+
+
 def read_staged_file(
-    file_system: FileSystem, path: Path, *, is_in_question: Callable[[PartIdentity], bool] = lambda _: True
-) -> StagedFile | None:
-    """What a file holds, up to the first thing that is not as it should be; None if it is no part at all.
+    file_system: FileSystem,
+    path: Path,
+    *,
+    is_in_question: Callable[[PartIdentity], bool] = lambda _: True,
+    is_crashed: bool = False,
+) -> StagedFile | DamagedPart | None:
+    """What a file holds; None if it has nothing of a part, because its creation was interrupted.
 
     Its batches are hashed if they are in question: before a sync a power cut may tear any of them, and the end may
-    reach the disk before them.
+    reach the disk before them. ``is_crashed``: there was one, so that what was not synced may be torn anywhere. A kill
+    tears the last write at most. What is torn counts up to there; everything else that is not right is damage.
     """
     file = file_system.open(path)
     try:
         found = _read_header(file)
         if found is None:
-            return None
+            return _judge_header(file, is_crashed=is_crashed)
         identity, created_at, position = found
         contents = PartContents(position)
-        _walk(file, contents, hashes=is_in_question(identity))
+        hashes = is_in_question(identity)
+        _walk(file, contents, hashes=hashes)
+        if hashes and not contents.is_finished:
+            reason = _damage_behind(file, contents, is_crashed=is_crashed)
+            if reason is not None:
+                return DamagedPart(identity, contents.file_size, reason)
         return StagedFile(identity, created_at, contents)
     finally:
         file.close()
@@ -309,6 +353,91 @@ def _read_header(file: File) -> tuple[PartIdentity, int, int] | None:
         return None
     identity = PartIdentity(user_id, sink.decode(), batch, part, attempt)
     return identity, created_at, _HEADER.size + sink_size + _CHECKSUM.size
+
+
+# --- torn or damaged ------------------------------------------------------------------------------------
+
+
+def _judge_header(file: File, *, is_crashed: bool) -> DamagedPart | None:
+    """A file without a good header: damaged, or None if its creation was interrupted."""
+    end = _end_of_data(file, 0)
+    if end <= _HEADER_SIZE_MAX or (is_crashed and not _has_end(file, 0, end)):
+        # There is no batch in it, or the power failed before the part was finished: no task relies on it.
+        return None
+    fields = read_exactly(file, 0, _HEADER.size)
+    assert fields is not None
+    _, _, sink_size, user_id, part, batch, attempt, _ = _HEADER.unpack(fields)
+    name = read_exactly(file, _HEADER.size, min(sink_size, _SINK_SIZE_MAX)) or b""
+    identity = PartIdentity(user_id, bytes(name).decode(errors="replace"), batch, part, attempt)
+    return DamagedPart(identity, 0, "the header is damaged")
+
+
+def _damage_behind(file: File, contents: PartContents, *, is_crashed: bool) -> str | None:
+    """Why the part does not go on behind its last good record; None if it ends there, or was torn there."""
+    position = contents.file_size
+    end = _end_of_data(file, position)
+    if end <= position:
+        return None
+    if _has_end(file, position, end):
+        doubt = ", unless the power failed before it was synced" if is_crashed else ""
+        return f"it was finished{doubt}, and chunk {contents.chunk_count} in it is damaged"
+    data = bytes(read_exactly(file, position, RECORD_SIZE) or b"")
+    if _is_damaged_end(data, contents):
+        return "it was finished, and its closing record is damaged"
+    if is_crashed:
+        return None
+    record = _read_record(file, contents, file.size())
+    if record is not None and record[0] is not None:
+        is_torn = end < record[0].position + record[0].size
+    else:
+        is_torn = end < position + RECORD_SIZE or _is_cut_short(data, file.size() - position)
+    return None if is_torn else f"chunk {contents.chunk_count} in it is damaged"
+
+
+def _is_cut_short(data: bytes, size: int) -> bool:
+    """Whether this is a good record of a batch that the file ends in."""
+    if len(data) < RECORD_SIZE or xxh3(data[: _RECORD.size]) != _CHECKSUM.unpack_from(data, _RECORD.size)[0]:
+        return False
+    return data[len(_RECORD_MAGIC)] == _BATCH_KIND and RECORD_SIZE + int(_RECORD.unpack_from(data)[9]) > size
+
+
+def _has_end(file: File, start: int, end: int) -> bool:
+    """Whether the data, which ends before ``end``, ends with a good closing record: then the part was finished."""
+    # Its checksum may end with zeros, which do not count as data.
+    for zeros in range(_CHECKSUM.size + 1):
+        position = end + zeros - RECORD_SIZE
+        if position < start:
+            continue
+        data = read_exactly(file, position, RECORD_SIZE)
+        if data is not None and data[len(_RECORD_MAGIC)] == _END_KIND and bytes(data).startswith(_RECORD_MAGIC):
+            fields = bytes(data[: _END.size])
+            if xxh3(fields) == _CHECKSUM.unpack_from(data, _END.size)[0]:
+                return True
+    return False
+
+
+def _is_damaged_end(data: bytes, contents: PartContents) -> bool:
+    """Whether this is the closing record that belongs here, but for a few bytes that no interrupted write changes."""
+    expected = _pack_end(contents)
+    if len(data) < len(expected):
+        return False
+    wrong = [number for number, (found, wanted) in enumerate(zip(data, expected, strict=False)) if found != wanted]
+    if not 0 < len(wrong) <= _DAMAGED_BYTES_MAX:
+        return False
+    # Torn, the rest of it or its beginning would be zeros.
+    return any(data[wrong[0] :]) and any(data[: wrong[-1] + 1])
+
+
+def _end_of_data(file: File, start: int) -> int:
+    """Where the last byte behind ``start`` that is not 0 ends; ``start`` if there is none."""
+    end = file.size()
+    while end > start:
+        size = min(_STEP_SIZE, end - start)
+        step = bytes(read_exactly(file, end - size, size) or b"").rstrip(b"\0")
+        if step:
+            return end - size + len(step)
+        end -= size
+    return start
 
 
 def _walk(file: File, contents: PartContents, *, hashes: bool) -> None:

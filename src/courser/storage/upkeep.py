@@ -104,13 +104,14 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
 def plan_seal(log: PartitionLog) -> Job | None:
     """Seal the oldest segment that waits for it."""
     segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
-    if segment is None or segment.file is None:
+    if segment is None:
         return None
-    file, size = segment.file, segment.size
+    size = segment.size
     path = index_path(log.directory, segment.base_offset)
-    written: list[tuple[File, int]] = []
+    written: list[tuple[File, File, int]] = []
 
     def run() -> None:
+        file = segment.file or log.open_for_writing(segment)
         try:
             file.truncate(size)
         except OSError as error:
@@ -122,15 +123,15 @@ def plan_seal(log: PartitionLog) -> Job | None:
         # The names of both must be safe before the ledger says that nobody needs to look at them again.
         log.sync_names()
         log.ledger.append(log.ledger.note(Sealed(segment.facts())), sync=True)
-        written.append((index_file, len(blocks) // BLOCK_SIZE))
+        written.append((file, index_file, len(blocks) // BLOCK_SIZE))
 
     def complete() -> None:
         segment.synced_size = size
         segment.state = SegmentState.SEALED
         segment.file = None
+        ((file, index_file, block_count),) = written
         log.files.keep(segment.base_offset, file)
         keeps_index = log.settings.index_cache is IndexCache.ALL
-        ((index_file, block_count),) = written
         segment.index.note_flushed(block_count, None if keeps_index else index_file)
         segment.is_index_ready = not segment.index.is_partial
 
@@ -423,6 +424,9 @@ def close(log: PartitionLog) -> None:
             segment = log.open_segment
             if segment is not None and segment.file is not None:
                 _leave_open_segment(log, segment, segment.file)
+            elif segment is not None and segment.size and not log.is_as_left:
+                # Nothing was written since the start, which came after a crash: there may be zeros behind the end.
+                _leave_open_segment(log, segment, log.open_for_writing(segment))
             log.ledger.close()
         except StorageFailure as failure:
             log.fail(str(failure), is_sync=failure.operation == "sync")
