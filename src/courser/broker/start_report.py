@@ -4,6 +4,7 @@ import logging
 
 from courser.broker.partition_registry import PartitionRegistry
 from courser.catalog.opening import OpenedCatalog
+from courser.storage.recovery_cases import Oddity
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ def log_partitions(partitions: PartitionRegistry) -> None:
             log = partition.log
             for finding in log.findings:
                 level = logging.ERROR if finding.is_damage else logging.INFO
+                if finding.letter == Oddity.FUTURE_TIME.value:
+                    level = logging.WARNING
                 _log.log(level, "recovery case=%s path=%s: %s", finding.letter, finding.path, finding.text)
             if log.failure is not None:
                 _log.error("partition is read-only path=%s reason=%s", log.directory, log.failure)

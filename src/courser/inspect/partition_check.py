@@ -87,7 +87,6 @@ class PartitionCheck:
         self._on_progress = on_progress
         self._check = check or self._check_here
         self._end_offset: int | None = None
-        self._last_timestamp = 0
 
     def survey(self) -> PartitionSurvey:
         """Look at the names and at the ledger."""
@@ -218,11 +217,13 @@ class PartitionCheck:
         for base in filter(survey.is_deleted, survey.bases):
             text = "below the start offset: being deleted, or deleted at the next start"
             yield Finding(Severity.NOTE, "files", log_path(self._directory, base), text)
+        for base, correction in state.corrections.items():
+            text = f"the clock was wrong when it was written: its times are corrected by {correction // 1_000_000} s"
+            yield Finding(Severity.NOTE, "times", log_path(self._directory, base), text)
         for plan in survey.plans(self._directory):
             expected = replace(
                 plan.expected,
                 is_settled=_always if plan.is_synced else self._is_settled,
-                last_timestamp=self._last_timestamp,
             )
             outcome = self._check(plan, expected)
             self._summary.size += outcome.size
@@ -243,7 +244,6 @@ class PartitionCheck:
         summary.segment_count += 1
         summary.batch_count += result.batch_count
         summary.message_count += result.message_count
-        self._last_timestamp = result.last_timestamp
         end_offset = sealed.end_offset if sealed is not None else result.end_offset
         # Of a segment that ends in damage nobody knows where it ended; the loss has been reported with it.
         is_unknown = result.ends_in_damage and sealed is None

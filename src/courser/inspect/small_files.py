@@ -87,6 +87,7 @@ def event_name(event: Event | None) -> str:
         "OffsetGap": "gap",
         "DamagedRange": "damage",
         "SyncFailure": "sync failure",
+        "TimeCorrection": "time correction",
         "NoneType": "numbers",
     }
     name = type(event).__name__
@@ -186,6 +187,8 @@ class SessionRow:
     inode: int
     is_clean: bool
     """Whether it stopped cleanly; false also while it runs."""
+    time: int
+    """When the file was written, by the wall clock; 0 if an older version wrote it."""
 
 
 class SessionInspection:
@@ -202,6 +205,5 @@ class SessionInspection:
             yield BadRecordRow(0, len(self.data), "the file is damaged: the next start counts as one after a power cut")
             return
         identity = session.identity
-        yield SessionRow(
-            session.directory_format, identity.boot_id.hex(), identity.mount_id, identity.inode, session.is_clean
-        )
+        place = identity.boot_id.hex(), identity.mount_id, identity.inode
+        yield SessionRow(session.directory_format, *place, session.is_clean, session.time)

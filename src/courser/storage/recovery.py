@@ -419,6 +419,7 @@ class _Recovery:
             if damage.base_offset == segment.base_offset and damage.end_position <= segment.size:
                 known[damage.position] = damage
         segment.damages = tuple(known.values())
+        segment.correction = reading.state.corrections.get(segment.base_offset, 0)
         insort(self._segments, segment, key=_base_offset)
 
     def _lose(

@@ -105,6 +105,8 @@ class Oddity(Enum):
     """A temporary file of an interrupted step: removed."""
     OFFSET_HOLE = "V"
     """Offsets are missing between two segments, and the ledger knows of no gap there."""
+    FUTURE_TIME = "Z"
+    """Messages carry times in the future: the clock was ahead when they were stored. They count as stored now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from courser.storage.durable_files import heals, storage_failure, sync_directory
 from courser.storage.files import File
 from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.jobs import Job, perform
-from courser.storage.ledger import Progress, Sealed, SyncFailure
+from courser.storage.ledger import Progress, Sealed, SyncFailure, TimeCorrection
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import OFFSETS, index_path, log_path
@@ -42,6 +42,7 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         or _plan_allocation(log)
         or plan_seal(log)
         or _plan_progress(log)
+        or _plan_corrections(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
         or _plan_offsets_rewrite(log)
@@ -152,6 +153,27 @@ def _plan_progress(log: PartitionLog) -> Job | None:
         log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=False)
 
     return _job(log, "recovery point", run, lambda: None)
+
+
+def _plan_corrections(log: PartitionLog) -> Job | None:
+    """Write down what a step of the clock has taught about the times of segments."""
+    if not log.has_new_corrections:
+        return None
+    known = log.ledger.state.corrections
+    found = [
+        TimeCorrection(segment.base_offset, segment.correction)
+        for segment in log.segments
+        if segment.correction != known.get(segment.base_offset, 0)
+    ]
+    log.has_new_corrections = False
+    if not found:
+        return None
+
+    def run() -> None:
+        # Not synced: if the power takes it, times in the future are noticed again at the next start.
+        log.ledger.append(b"".join(map(log.ledger.note, found)), sync=False)
+
+    return _job(log, "time correction", run, lambda: None)
 
 
 def _plan_allocation(log: PartitionLog) -> Job | None:
@@ -361,6 +383,9 @@ def close(log: PartitionLog) -> None:
 
     Blocks. On a partition that takes no more writes it only lets go of the files.
     """
+    if log.failure is None:
+        # What this session knows of the clock, the next one cannot find out.
+        log.follow_clock()
     # A job that fails would be planned again: on a full disk the rest is left to the next start.
     while (job := plan_upkeep(log)) is not None and perform(job):
         pass
