@@ -399,6 +399,20 @@ def test_case_v_a_hole_between_segments_that_nobody_knows_of_is_a_loss() -> None
     assert_stable(engine)
 
 
+@every_stop
+def test_case_z_times_in_the_future_count_as_now(stop: StopKind) -> None:
+    engine = Engine()
+    engine.clock.jump(10**15)
+    engine.append_numbered(6)
+    engine.sync()
+    engine.stop(stop)
+    engine.clock.jump(-(10**15))
+    engine.open(stop)
+    assert [finding.is_damage for finding in engine.log.findings if finding.letter == "Z"] == [False]
+    assert engine.log.segments[0].last_stored_at == engine.clock.now()
+    assert offsets(engine) == [*range(6)]
+
+
 # --- the table itself -----------------------------------------------------------------------------------
 
 
