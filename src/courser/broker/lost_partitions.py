@@ -23,7 +23,7 @@ def lost_partition_log(
         segments=[],
         next_offset=0,
         last_timestamp=0,
-        offsets=OffsetTable(file_system, directory / OFFSETS, 0),
+        offsets=OffsetTable(file_system, directory / OFFSETS, identity, 0),
         findings=[],
         failure="its directory is gone, and its messages with it: restore the directory, or delete the partition",
     )

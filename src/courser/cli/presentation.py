@@ -5,7 +5,16 @@ from courser.inspect.findings import Finding, Severity
 from courser.inspect.index_file import BlockRow, EntryRow
 from courser.inspect.log_file import BatchRow, DamageRow, MessageRow, ZeroTailRow
 from courser.inspect.small_files import BadRecordRow, RecordRow, SessionRow, StoredOffsetRow
-from courser.storage.ledger import DamagedRange, Event, OffsetGap, Progress, Sealed, SyncFailure, TimeCorrection
+from courser.storage.ledger import (
+    DamagedRange,
+    Event,
+    OffsetGap,
+    OffsetsMark,
+    Progress,
+    Sealed,
+    SyncFailure,
+    TimeCorrection,
+)
 
 LOG_COLUMNS = (
     Column("kind"),
@@ -159,6 +168,8 @@ def _event_text(event: Event | None) -> str:
             return f"{place}, offsets {offsets}"
         case SyncFailure():
             return "what the kernel shows may not be on the disk"
+        case OffsetsMark():
+            return f"{event.size} bytes of consumer offsets synced, file {event.generation} of epoch {event.epoch}"
         case TimeCorrection():
             return f"segment {event.base_offset}, times {event.correction / 1_000_000:+.0f} seconds"
         case _:

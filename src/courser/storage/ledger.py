@@ -59,6 +59,7 @@ class RecordKind(IntEnum):
     PROGRESS = 5
     FAILURE = 6
     CORRECTION = 7
+    OFFSETS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,17 @@ class TimeCorrection:
     """Microseconds to add to their times."""
 
 
-Event = Sealed | OffsetGap | DamagedRange | Progress | SyncFailure | TimeCorrection
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetsMark:
+    """Of the file of stored consumer offsets so much was synced. A later mark is larger, field by field."""
+
+    epoch: int
+    generation: int
+    """How often the file was written anew in this epoch."""
+    size: int
+
+
+Event = Sealed | OffsetGap | DamagedRange | Progress | SyncFailure | TimeCorrection | OffsetsMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +161,7 @@ class LedgerState:
     damages: list[DamagedRange] = field(default_factory=list)
     corrections: dict[int, int] = field(default_factory=dict)
     """Of the times of segments, by base offset."""
+    offsets_mark: OffsetsMark | None = None
     sync_failed: bool = False
     """Whether the last session ended with a failed sync."""
 
@@ -176,6 +188,8 @@ class LedgerState:
                 self.sync_failed = True
             case TimeCorrection():
                 self.corrections[event.base_offset] = event.correction
+            case OffsetsMark():
+                self.offsets_mark = max(event, self.offsets_mark or event)
 
     def forget_the_past(self) -> None:
         """Leave out what lies below the start offset."""
@@ -238,6 +252,8 @@ def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
             return RecordKind.PROGRESS, astuple(event.facts)
         case SyncFailure():
             return RecordKind.FAILURE, _NO_EVENT
+        case OffsetsMark():
+            return RecordKind.OFFSETS, (*astuple(event), 0, 0, 0, 0)
         case TimeCorrection():
             return RecordKind.CORRECTION, (event.base_offset, event.correction % _SIGNED, 0, 0, 0, 0, 0)
         case OffsetGap():
@@ -287,6 +303,8 @@ def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
             return DamagedRange(*numbers[:5])
         case RecordKind.FAILURE:
             return SyncFailure()
+        case RecordKind.OFFSETS:
+            return OffsetsMark(*numbers[:3])
         case RecordKind.CORRECTION:
             base_offset, correction = numbers[:2]
             return TimeCorrection(base_offset, correction - _SIGNED if correction >= _SIGNED // 2 else correction)
@@ -431,6 +449,8 @@ class Ledger:
         events: list[Event | None] = [*self.state.gaps, *self.state.damages]
         events += [Sealed(facts) for facts in self.state.sealed.values()]
         events += [TimeCorrection(base, correction) for base, correction in self.state.corrections.items()]
+        if self.state.offsets_mark is not None:
+            events.append(self.state.offsets_mark)
         if self.state.sync_failed:
             events.append(SyncFailure())
         events.append(Progress(self.state.progress) if self.state.progress is not None else None)

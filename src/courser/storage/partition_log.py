@@ -21,7 +21,7 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
 from courser.storage.files import File, FileSystem, write_rest
-from courser.storage.ledger import Ledger, LedgerReading, LedgerState
+from courser.storage.ledger import Ledger, LedgerReading, LedgerState, OffsetsMark
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
@@ -101,6 +101,8 @@ class PartitionLog:
         """Whether a job of that kind is under way: the file system then keeps others waiting, for long."""
         self.synced_facts = self.ledger.state.progress
         """What the last sync made sure of, for the next recovery point."""
+        self.synced_offsets: OffsetsMark | None = None
+        """The same for the stored offsets."""
         self.writes = WriteCounters()
         self._last_timestamp = recovered.last_timestamp
         self._clock_step = clock.step

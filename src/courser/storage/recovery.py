@@ -25,7 +25,7 @@ from courser.storage.ledger import (
     SyncFailure,
     read_ledger,
 )
-from courser.storage.offset_table import TORN_END, OffsetTable
+from courser.storage.offset_table import OffsetTable
 from courser.storage.paths import (
     INDEX_SUFFIX,
     LEDGER,
@@ -119,21 +119,7 @@ class _Recovery:
         self._take_sealed(listing, reading)
         self._take_unsealed(listing, reading)
         next_offset = self._number_on(reading)
-        offsets, problems = OffsetTable.load(
-            self._file_system,
-            self._directory / OFFSETS,
-            reading.state.numbers.epoch,
-            self._stop,
-            keep_aside=self._quarantine.copy,
-        )
-        for position, reason in problems:
-            # A power cut takes any record that was not synced, a kill only the last one; the header always is.
-            is_lost = self._stop is StopKind.CRASHED and position > 0
-            is_torn = self._stop is StopKind.KILLED and reason == TORN_END
-            is_damage = not (is_lost or is_torn)
-            self._note(
-                Oddity.OFFSETS_DAMAGED, self._directory / OFFSETS, reason, position=position, is_damage=is_damage
-            )
+        offsets = self._take_offsets(reading)
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
@@ -410,6 +396,24 @@ class _Recovery:
             ledger.rewrite(ledger.snapshot())
         elif records:
             ledger.append(b"".join(records), sync=bool(self._events))
+
+    # --- stored consumer offsets ---
+
+    def _take_offsets(self, reading: LedgerReading) -> OffsetTable:
+        path = self._directory / OFFSETS
+        table, problems = OffsetTable.load(
+            self._file_system,
+            path,
+            self._identity,
+            reading.state.numbers.epoch,
+            self._stop,
+            mark=reading.state.offsets_mark,
+            keep_aside=self._quarantine.copy,
+            set_aside=self._quarantine.move,
+        )
+        for position, reason, is_damage in problems:
+            self._note(Oddity.OFFSETS_DAMAGED, path, reason, position=position, is_damage=is_damage)
+        return table
 
     # --- small steps ---
 

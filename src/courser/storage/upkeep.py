@@ -25,6 +25,8 @@ from courser.storage.syncing import plan_sync
 
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
+_OFFSETS_MARK_SIZE = 16 * 1024
+"""Bytes of stored offsets that are synced before the ledger takes note again: 512 stores."""
 _BATCHES_AHEAD = 32
 """Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
 _INDEX_FLUSH_BLOCK_COUNT = 96
@@ -43,6 +45,7 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         or plan_seal(log)
         or _plan_progress(log)
         or _plan_corrections(log)
+        or _plan_offsets_mark(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
         or _plan_offsets_rewrite(log)
@@ -174,6 +177,22 @@ def _plan_corrections(log: PartitionLog) -> Job | None:
         log.ledger.append(b"".join(map(log.ledger.note, found)), sync=False)
 
     return _job(log, "time correction", run, lambda: None)
+
+
+def _plan_offsets_mark(log: PartitionLog) -> Job | None:
+    """Remember how much of the stored offsets is synced, so that a start notices if less is there."""
+    mark, known = log.synced_offsets, log.ledger.state.offsets_mark
+    if mark is None or (known is not None and mark <= known):
+        return None
+    is_same_file = known is not None and (mark.epoch, mark.generation) == (known.epoch, known.generation)
+    if is_same_file and known is not None and mark.size - known.size < _OFFSETS_MARK_SIZE:
+        return None
+
+    def run() -> None:
+        # Not synced: without it the mark before it counts, and a little more could be cut off unnoticed.
+        log.ledger.append(log.ledger.note(mark), sync=False)
+
+    return _job(log, "offsets mark", run, lambda: None)
 
 
 def _plan_allocation(log: PartitionLog) -> Job | None:
@@ -313,7 +332,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None) -> Job:
     assert epoch > log.epoch, "a purge is counted once"
     job = _removal(log, "purge", list(log.segments), (), log.next_offset, epoch=epoch)
     mark = log.marks.written
-    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
+    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch)
 
     def run() -> None:
         job.run()
@@ -396,6 +415,7 @@ def close(log: PartitionLog) -> None:
             segment = log.open_segment
             if segment is not None and segment.file is not None:
                 _leave_open_segment(log, segment, segment.file)
+            _leave_offsets(log)
             log.ledger.close()
         except StorageFailure as failure:
             log.fail(str(failure), is_sync=failure.operation == "sync")
@@ -415,3 +435,13 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
     sync_directory(log.file_system, log.directory)
     facts = segment.facts()
     log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
+
+
+def _leave_offsets(log: PartitionLog) -> None:
+    """The seal of the stored offsets: after a clean stop the file is exactly as long as this says."""
+    mark, known = log.offsets.mark, log.ledger.state.offsets_mark
+    is_synced = not log.offsets.has_unsynced and not log.is_directory_unsynced
+    if mark is not None and is_synced and (known is None or known < mark):
+        # A full disk leaves the mark before it, which says less, and nothing wrong.
+        with contextlib.suppress(DiskFull):
+            log.ledger.append(log.ledger.note(mark), sync=False)
