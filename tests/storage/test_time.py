@@ -248,7 +248,8 @@ def test_a_step_is_reported_once_with_both_times(step: int, passed: int, caplog:
     assert clock.step == step
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("the clock was set from=2023-11-1")
+    assert record.getMessage().startswith("the clock was set, times of messages follow it from=2023-11-1")
+    assert record.getMessage().endswith(f"seconds={step // SECOND}")
 
 
 def test_a_step_back_to_where_nobody_looked_since_is_noticed_soon_after() -> None:

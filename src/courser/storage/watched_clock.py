@@ -72,7 +72,7 @@ class WatchedClock:
         if abs(moved) > CLOCK_LEAD_MAX:
             self.step += moved
             _log.warning(
-                "the clock was set from=%s to=%s seconds=%d: times of messages follow it from here on",
+                "the clock was set, times of messages follow it from=%s to=%s seconds=%d",
                 _text(expected),
                 _text(now),
                 moved // 1_000_000,
@@ -84,7 +84,7 @@ class WatchedClock:
         last_known, self._last_known = self._last_known, 0
         if now < last_known - CLOCK_LEAD_MAX:
             _log.warning(
-                "the clock is behind the last session now=%s last_session=%s seconds=%d: times of messages follow it",
+                "the clock is behind the last session, times of messages follow it now=%s last_session=%s seconds=%d",
                 _text(now),
                 _text(last_known),
                 (last_known - now) // 1_000_000,

@@ -53,7 +53,7 @@ class SimulatedClock:
         promise(0 <= ahead <= CLOCK_LEAD_MAX, f"(e) offset {batch.base_offset} is {ahead} us ahead of the clock")
 
     def check(self, log: PartitionLog, model: PartitionModel) -> None:
-        """(e) Time does not go back in a segment, nothing seems to come from the future, ages of this session are right."""
+        """(e) Time does not go back in a segment, nothing seems to come from the future, ages are right."""
         if log.failure is not None:
             return
         log.follow_clock()
