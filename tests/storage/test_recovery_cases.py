@@ -361,10 +361,10 @@ def test_case_t_a_damaged_consumer_offset_moves_that_consumer_back(stop: StopKin
     engine.log.store_offset(KEY, 3)
     engine.log.store_offset(KEY, 7)
     engine.stop()
-    engine.disk.plant(engine.offsets_path, flipped(engine.disk.contents(engine.offsets_path), 32 + 32 + 20))
+    engine.disk.plant(engine.offsets_path, flipped(engine.disk.contents(engine.offsets_path), 64 + 32 + 20))
     engine.open(stop)
     finding = the_finding(engine)
-    assert (finding.letter, finding.path, finding.position) == ("T", engine.offsets_path, 64)
+    assert (finding.letter, finding.path, finding.position) == ("T", engine.offsets_path, 96)
     assert engine.log.offsets.get(KEY) in (3, None)
     engine.restart(stop)
     assert engine.letters() == []

@@ -5,9 +5,9 @@ session. Why it is followed, and what becomes of messages that were stored while
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 
@@ -20,6 +20,14 @@ _CHECK_INTERVAL = 10_000_000
 """Microseconds between two looks at the other clock while the wall clock behaves: one comparison is all that a call
 costs in between, and no step that matters fits in."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Anchor(NamedTuple):
+    """What both clocks said at the last look, and the sum of the steps until then."""
+
+    now: int
+    elapsed: int
+    step: int
 
 
 class WatchedClock:
@@ -38,29 +46,26 @@ class WatchedClock:
         self._read = clock.now
         self._elapsed = elapsed or clock.monotonic
         self._is_unset = False
-        self._lock = threading.Lock()
         self._last_known = last_known
         now = self._read()
-        self._anchor(now if now >= EARLIEST_TIME else max(last_known, EARLIEST_TIME), self._elapsed())
         # The first call looks closely, and reports what it sees: by then there is a log to report to.
-        self._high = self._low - 1
+        self._low, self._high = 1, 0
+        self._anchor = _Anchor(now if now >= EARLIEST_TIME else max(last_known, EARLIEST_TIME), self._elapsed(), 0)
 
     def now(self) -> int:
         """Wall clock in microseconds since 1970. While it is not set: the last time known, and what passed since."""
         now = self._read()
         if self._low <= now <= self._high:
             return now
-        with self._lock:
-            return self._look(self._read())
+        return self._look()
 
-    def _anchor(self, now: int, elapsed: int) -> None:
-        """From here to the next look the wall clock is believed."""
-        self._low, self._high, self._elapsed_then = now, now + _CHECK_INTERVAL, elapsed
+    def _look(self) -> int:
+        """Compare both clocks.
 
-    def _look(self, now: int) -> int:
-        """Compare both clocks."""
-        elapsed = self._elapsed()
-        expected = self._low + elapsed - self._elapsed_then
+        Two threads at a time do no harm: they come from the same anchor to the same result, and count a step once.
+        """
+        anchor, now, elapsed = self._anchor, self._read(), self._elapsed()
+        expected = anchor.now + elapsed - anchor.elapsed
         if now < EARLIEST_TIME:
             if not self._is_unset:
                 self._is_unset = True
@@ -69,15 +74,17 @@ class WatchedClock:
         self._is_unset = False
         self._compare_with_last_session(now)
         moved = now - expected
-        if abs(moved) > CLOCK_LEAD_MAX:
-            self.step += moved
+        is_step = abs(moved) > CLOCK_LEAD_MAX
+        self._anchor = anchor = _Anchor(now, elapsed, anchor.step + moved if is_step else anchor.step)
+        self.step = anchor.step
+        self._low, self._high = now, now + _CHECK_INTERVAL
+        if is_step:
             _log.warning(
                 "the clock was set, times of messages follow it from=%s to=%s seconds=%d",
                 _text(expected),
                 _text(now),
                 moved // 1_000_000,
             )
-        self._anchor(now, elapsed)
         return now
 
     def _compare_with_last_session(self, now: int) -> None:
