@@ -17,6 +17,7 @@ from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.testing.clocks import ManualClock
 from tests.handlers.messaging import (
     ME,
     add_topic,
@@ -32,6 +33,7 @@ from tests.handlers.scenes import Scene, opened
 
 MIB = 1024 * 1024
 HOUR = 3600 * 1_000_000
+TEN_YEARS = 10 * 365 * 24 * HOUR
 
 
 def segment(number: int, first: int, last: int, *, size: int = 10, sealed: bool = True) -> SegmentFacts:
@@ -172,6 +174,85 @@ async def test_a_slow_topic_expires_too(scene: Scene) -> None:
     assert await kept(scene) == ["lonely"]
     scene.clock.advance(1)
     await scene.broker.retention.clean_all()
+    assert await kept(scene) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_messages_of_a_clock_that_was_years_ahead_expire_and_so_do_later_ones(
+    tmp_path: Path, restarts: bool
+) -> None:
+    clock = ManualClock()
+    async with opened(tmp_path, clock=clock) as scene:
+        await add_topic(scene, message_expiry=2 * HOUR)
+        clock.jump(TEN_YEARS)
+        await fill_segments(scene, "x")
+        if not restarts:
+            clock.jump(-TEN_YEARS)
+            await _expire_in_turn(scene)
+    if restarts:
+        clock.jump(-TEN_YEARS)
+        async with opened(tmp_path, clock=clock) as scene:
+            await _expire_in_turn(scene)
+
+
+async def _expire_in_turn(scene: Scene) -> None:
+    retention = scene.broker.retention
+    scene.clock.advance(HOUR)
+    await send(scene, "after")
+    await retention.clean_all()
+    assert await kept(scene) == ["x", "after"]
+    scene.clock.advance(HOUR)
+    await retention.clean_all()
+    assert await kept(scene) == ["after"]
+    scene.clock.advance(HOUR)
+    await retention.clean_all()
+    assert await kept(scene) == []
+
+
+async def test_a_clock_set_forward_expires_nothing_for_an_hour(scene: Scene) -> None:
+    """Long enough to put it right. What is old by the monotonic clock expires all the same."""
+    retention = scene.broker.retention
+    await add_topic(scene, message_expiry=2 * HOUR)
+    await fill_segments(scene, "a")
+    scene.clock.advance(HOUR)
+    await fill_segments(scene, "b")
+    scene.clock.jump(TEN_YEARS)
+    await retention.clean_all()
+    assert await kept(scene) == ["a", "b"]
+    scene.clock.advance(HOUR - 1)
+    await retention.clean_all()
+    assert await kept(scene) == ["a", "b"]
+    scene.clock.advance(1)
+    await retention.clean_all()
+    assert await kept(scene) == ["b"]
+
+
+async def test_after_the_hour_a_clock_set_forward_is_believed(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with opened(tmp_path, clock=clock) as scene:
+        await add_topic(scene, message_expiry=2 * HOUR)
+        await fill_segments(scene, "a")
+    async with opened(tmp_path, clock=clock) as scene:
+        clock.jump(TEN_YEARS)
+        await scene.broker.retention.clean_all()
+        assert await kept(scene) == ["a"]
+        clock.advance(HOUR)
+        await scene.broker.retention.clean_all()
+        assert await kept(scene) == []
+
+
+async def test_messages_of_a_clock_that_was_behind_live_as_long_as_others(scene: Scene) -> None:
+    """A machine came up with a clock of last year, and its time daemon put it right."""
+    retention = scene.broker.retention
+    scene.clock.jump(-TEN_YEARS // 10)
+    await add_topic(scene, message_expiry=2 * HOUR)
+    await fill_segments(scene, "a")
+    scene.clock.jump(TEN_YEARS // 10)
+    scene.clock.advance(2 * HOUR - 1)
+    await retention.clean_all()
+    assert await kept(scene) == ["a"]
+    scene.clock.advance(1)
+    await retention.clean_all()
     assert await kept(scene) == []
 
 

@@ -200,7 +200,8 @@ def test_ledger_as_table_and_json(courser: Run, partition: Partition) -> None:
 
 def test_offsets_as_table_and_json(courser: Run, partition: Partition) -> None:
     parsed = document(courser, "offsets", partition.offsets)
-    assert parsed["file"]["epoch"] == 0
+    assert (parsed["file"]["epoch"], parsed["file"]["generation"]) == (0, 1)
+    assert parsed["file"]["identity"]["partition_id"] == 0
     facts = [(row["consumer"], row["identifier"], row["offset"], row["is_current"]) for row in parsed["rows"]]
     assert facts == [
         ("group", "readers", 5, False),
@@ -208,8 +209,8 @@ def test_offsets_as_table_and_json(courser: Run, partition: Partition) -> None:
         ("group", "readers", 9, True),
     ]
     code, out, _ = courser("inspect", "offsets", partition.offsets)
-    assert (code, out.splitlines()[-1].split()) == (0, ["96", "group", "readers", "9", "current"])
-    flip(partition.offsets, 70)
+    assert (code, out.splitlines()[-1].split()) == (0, ["128", "group", "readers", "9", "current"])
+    flip(partition.offsets, 102)
     assert document(courser, "offsets", partition.offsets)["rows"][1]["kind"] == "bad_record"
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from courser.storage import batch_loader, index_file, offset_table, recovery, scan, upkeep
+from courser.storage import batch_loader, index_file, offset_table, recovery, scan, upkeep, watched_clock
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.ledger import Ledger
 from courser.storage.partition_log import PartitionLog
@@ -171,6 +171,30 @@ def a_power_cut_taken_for_a_kill() -> AbstractContextManager[object]:
     return mock.patch.object(simulation, "how_it_stopped", return_value=StopKind.KILLED)
 
 
+def a_time_that_never_goes_back() -> AbstractContextManager[object]:
+    def stand_still(log: PartitionLog, timestamp: int) -> int:
+        return max(timestamp, log._last_timestamp)
+
+    return mock.patch.object(PartitionLog, "_time_after_a_step", stand_still)
+
+
+@contextmanager
+def a_step_of_the_clock_that_nobody_notices() -> Iterator[None]:
+    with ExitStack() as stack:
+        # Only what lies in the future is corrected then: what was stored while the clock was behind seems old.
+        stack.enter_context(mock.patch.object(watched_clock, "CLOCK_LEAD_MAX", 2**63))
+        yield
+
+
+def offsets_that_are_marked_before_they_are_synced() -> AbstractContextManager[object]:
+    def plan(log: PartitionLog) -> Any:
+        log.synced_offsets = log.offsets.mark
+        return plan_mark(log)
+
+    plan_mark = upkeep._plan_offsets_mark
+    return mock.patch.object(upkeep, "_plan_offsets_mark", plan)
+
+
 PLANTS: dict[Plant, str] = {
     acknowledge_before_the_sync: "b",
     no_directory_sync_at_all: "abcdghlmn",
@@ -188,6 +212,9 @@ PLANTS: dict[Plant, str] = {
     offsets_that_move_forward: "g",
     a_torn_record_that_is_believed: "abcd",
     a_power_cut_taken_for_a_kill: "abcm",
+    a_time_that_never_goes_back: "e",
+    a_step_of_the_clock_that_nobody_notices: "e",
+    offsets_that_are_marked_before_they_are_synced: "gm",
 }
 """Each mistake, and the letters of the promises that it may break.
 

@@ -39,6 +39,9 @@ MUST_HAPPEN = {
     "crash in recovery",
     "failed start",
     "recover again",
+    "clock set",
+    "plan time correction",
+    "plan offsets mark",
 }
 
 

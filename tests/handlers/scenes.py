@@ -19,6 +19,7 @@ from courser.model.messaging import Transport
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.data_directory import DataDirectory
+from courser.storage.watched_clock import WatchedClock
 from courser.testing.clocks import ManualClock
 
 PASSWORD_HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$Jlt7EvnWHx4ygcKFdbkqpQ"
@@ -71,11 +72,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(path: Path, settings: BrokerSettings | None = None, *, is_clean: bool = True) -> AsyncIterator[Scene]:
+async def opened(
+    path: Path, settings: BrokerSettings | None = None, *, is_clean: bool = True, clock: ManualClock | None = None
+) -> AsyncIterator[Scene]:
     """A scene in a directory, closed behind the test: cleanly, unless the test breaks something."""
-    clock = ManualClock()
+    clock = clock or ManualClock()
     data = DataDirectory.open(path)
-    data.clock = clock
+    data.clock = WatchedClock(clock)
     root = RootUser("iggy", PASSWORD_HASH)
     broker = await Broker.open(data, settings or BrokerSettings(), make_root=lambda: root)
     try:

@@ -12,6 +12,7 @@ import pytest
 from courser.inspect.findings import Severity
 from courser.inspect.verify import Verification
 from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
 from courser.storage.identity_search import identity_text
 from courser.storage.index_entries import ROW, IndexEntries
@@ -19,6 +20,7 @@ from courser.storage.index_file import BLOCK_HEADER, encode_blocks, segment_seed
 from courser.storage.jobs import perform
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.offset_table import encode_header
 from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_purge, plan_trim
 from tests.inspect.partitions import (
@@ -454,12 +456,43 @@ def test_half_a_record_at_the_end_of_the_ledger_is_a_note_unless_the_stop_was_cl
 def test_flipped_offsets_are_found(tmp_path: Path) -> None:
     partition = full_partition(tmp_path / "data")
     good = partition.offsets.read_bytes()
-    for position in (0, 40, 70, len(good) - 1):
+    for position in (0, 70, 100, len(good) - 1):
         flip(partition.offsets, position)
         finding = damages_of(partition.data_directory)[0]
         assert (finding.check, finding.path) == ("consumers", partition.offsets)
         assert finding.position == position // 32 * 32
         partition.offsets.write_bytes(good)
+
+
+@pytest.mark.parametrize("size", [None, 0, 64, 96, 128])
+def test_stored_offsets_that_are_emptied_cut_or_gone_are_found(tmp_path: Path, size: int | None) -> None:
+    partition = full_partition(tmp_path / "data")
+    if size is None:
+        partition.offsets.unlink()
+    else:
+        cut(partition.offsets, size)
+    finding = only_finding(partition.data_directory)
+    assert (finding.severity, finding.check, finding.path) == (Severity.DAMAGE, "consumers", partition.offsets)
+
+
+def test_stored_offsets_of_another_partition_are_found(tmp_path: Path) -> None:
+    partition = full_partition(tmp_path / "data")
+    stranger = PartitionIdentity(IDENTITY.topic_uuid, IDENTITY.partition_id + 1, IDENTITY.incarnation)
+    partition.offsets.write_bytes(encode_header(stranger, 0, 1) + partition.offsets.read_bytes()[64:])
+    finding = only_finding(partition.data_directory)
+    assert (finding.check, finding.path) == ("consumers", partition.offsets)
+    assert f"partition {stranger.partition_id}-" in finding.reason
+
+
+def test_times_that_go_back_where_the_clock_was_set_back_are_noted(tmp_path: Path) -> None:
+    partition = full_partition(tmp_path / "data", is_closed=False)
+    partition.clock.jump(-10_000_000_000)
+    partition.append()
+    partition.work()
+    partition.close()
+    findings = findings_of(partition.data_directory)
+    assert findings
+    assert {(finding.severity, finding.check) for finding in findings} == {(Severity.NOTE, "times")}
 
 
 def test_a_flipped_session_is_found(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ class ForwardClock:
 
     def __init__(self) -> None:
         self._clock = SystemClock()
+        self.step = 0
         self._ahead = 0
 
     def now(self) -> int:

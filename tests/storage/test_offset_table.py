@@ -20,12 +20,20 @@ from courser.model.consumers import ConsumerKind
 from courser.storage import offset_table
 from courser.storage.files import File
 from courser.storage.jobs import perform
-from courser.storage.offset_table import GRANULE, ConsumerKey, OffsetTable, encode_store, read_offsets
+from courser.storage.offset_table import (
+    GRANULE,
+    HEADER_SIZE,
+    ConsumerKey,
+    OffsetsProblem,
+    OffsetTable,
+    encode_store,
+    read_offsets,
+)
 from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_purge, plan_upkeep
 from courser.testing.faults import FaultPlan
 from courser.testing.files import FakeFileSystem
-from tests.storage.engine import Engine
+from tests.storage.engine import IDENTITY, Engine
 
 PATH = Path("/data/offsets")
 ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")
@@ -46,8 +54,12 @@ def disk() -> FakeFileSystem:
     return disk
 
 
+def load(disk: FakeFileSystem, epoch: int, stop: StopKind) -> tuple[OffsetTable, tuple[OffsetsProblem, ...]]:
+    return OffsetTable.load(disk, PATH, IDENTITY, epoch, stop, mark=None, keep_aside=nowhere, set_aside=disk.unlink)
+
+
 def table_on(disk: FakeFileSystem, epoch: int = 0, stop: StopKind = StopKind.CLEAN) -> OffsetTable:
-    table, problems = OffsetTable.load(disk, PATH, epoch, stop, keep_aside=nowhere)
+    table, problems = load(disk, epoch, stop)
     assert problems == ()
     return table
 
@@ -82,7 +94,7 @@ def test_a_short_store_is_one_write_of_one_granule(disk: FakeFileSystem) -> None
     table.store(ONE, 2)
     changed = {name: count - before.get(name, 0) for name, count in disk.calls.items() if count != before.get(name, 0)}
     assert changed == {"write_at": 1}
-    assert len(disk.contents(PATH)) == GRANULE + 2 * GRANULE
+    assert len(disk.contents(PATH)) == HEADER_SIZE + 2 * GRANULE
 
 
 @given(stores=st.lists(st.tuples(keys, st.integers(0, 2**64 - 1), st.booleans()), max_size=30))
@@ -158,7 +170,7 @@ def test_a_power_cut_only_ever_moves_a_consumer_back(seed: int) -> None:
             sync(table)
             synced = dict(acknowledged)
     disk.power_cut()
-    survived, _ = OffsetTable.load(disk, PATH, 0, StopKind.CRASHED, keep_aside=nowhere)
+    survived, _ = load(disk, 0, StopKind.CRASHED)
     for key, last in acknowledged.items():
         found = survived.get(key)
         assert (-1 if found is None else found) <= (-1 if last is None else last)
@@ -254,7 +266,7 @@ def test_a_refused_store_that_lacks_nothing_but_zeros_does_not_come_back_after_a
     for number in range(3000):
         other = disk.clone(random.Random(number))
         other.power_cut()
-        survived, _ = OffsetTable.load(other, PATH, 0, StopKind.CRASHED, keep_aside=nowhere)
+        survived, _ = load(other, 0, StopKind.CRASHED)
         found.add(survived.get(ONE))
     assert found == {1, 2}
 
@@ -277,7 +289,7 @@ def test_a_file_of_mostly_history_is_written_anew(disk: FakeFileSystem) -> None:
     before = len(disk.contents(PATH))
     expected = dict(table.items())
     assert table.finish_rewrite(table.write_replacement(table.begin_rewrite()))
-    assert len(disk.contents(PATH)) == 3 * GRANULE < before
+    assert len(disk.contents(PATH)) == HEADER_SIZE + 2 * GRANULE < before
     assert not table.is_wasteful
     table.store(ONE, 10**9)
     disk.kill()
@@ -310,7 +322,7 @@ def test_a_move_back_meanwhile_keeps_the_old_file(disk: FakeFileSystem, change: 
     assert not table.finish_rewrite(replacement)
     for _ in range(5):
         disk.power_cut()
-        survived, _ = OffsetTable.load(disk, PATH, 0, StopKind.CRASHED, keep_aside=nowhere)
+        survived, _ = load(disk, 0, StopKind.CRASHED)
         assert survived.get(ONE) == (None if change == "delete" else 1)
 
 
@@ -346,7 +358,7 @@ def test_upkeep_writes_the_file_anew_and_the_directory_is_synced_after_it() -> N
     engine.sync()
     engine.stop(StopKind.CRASHED)
     assert engine.open(StopKind.CRASHED).offsets.get(ONE) == 299
-    assert len(engine.disk.contents(engine.offsets_path)) == 2 * GRANULE
+    assert len(engine.disk.contents(engine.offsets_path)) == HEADER_SIZE + GRANULE
 
 
 # --- purge ----------------------------------------------------------------------------------------------
@@ -385,20 +397,20 @@ def test_records_behind_a_damaged_one_are_found(disk: FakeFileSystem) -> None:
     for key in (ONE, LONG, GROUP):
         table.store(key, 7)
     data = bytearray(disk.contents(PATH))
-    start = GRANULE + len(encode_store(ONE, 7))
+    start = HEADER_SIZE + len(encode_store(ONE, 7))
     for position in range(start, start + len(encode_store(LONG, 7))):
         damaged = bytearray(data)
         damaged[position] ^= 1
-        reading = read_offsets(damaged, 0)
+        reading = read_offsets(damaged, 0, IDENTITY)
         assert [where for where, _ in reading.problems] == [start]
         assert reading.offsets == {ONE: 7, GROUP: 7}
 
 
 @given(data=st.binary(max_size=300))
 def test_random_bytes_are_no_offsets(data: bytes) -> None:
-    reading = read_offsets(data, 0)
+    reading = read_offsets(data, 0, IDENTITY)
     assert reading.offsets == {}
-    assert bool(reading.problems) == bool(data)
+    assert reading.problems
 
 
 def test_a_clean_stop_does_not_try_for_ever_on_a_disk_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

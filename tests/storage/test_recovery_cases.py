@@ -423,10 +423,10 @@ def test_case_t_a_damaged_consumer_offset_moves_that_consumer_back(stop: StopKin
     engine.log.store_offset(KEY, 3)
     engine.log.store_offset(KEY, 7)
     engine.stop()
-    engine.disk.plant(engine.offsets_path, flipped(engine.disk.contents(engine.offsets_path), 32 + 32 + 20))
+    engine.disk.plant(engine.offsets_path, flipped(engine.disk.contents(engine.offsets_path), 64 + 32 + 20))
     engine.open(stop)
     finding = the_finding(engine)
-    assert (finding.letter, finding.path, finding.position) == ("T", engine.offsets_path, 64)
+    assert (finding.letter, finding.path, finding.position) == ("T", engine.offsets_path, 96)
     assert engine.log.offsets.get(KEY) in (3, None)
     engine.restart(stop)
     assert engine.letters() == []
@@ -638,6 +638,20 @@ def test_a_first_batch_of_another_partition_in_front_of_our_own_is_a_misdirected
     change(engine, 0, foreign + data[engine.batch_starts()[1] :])
     engine.open(stop)
     assert set(engine.letters()) == {{StopKind.CLEAN: "H", StopKind.KILLED: "D", StopKind.CRASHED: "F"}[stop]}
+
+
+@every_stop
+def test_case_z_times_in_the_future_count_as_now(stop: StopKind) -> None:
+    engine = Engine()
+    engine.clock.jump(10**15)
+    engine.append_numbered(6)
+    engine.sync()
+    engine.stop(stop)
+    engine.clock.jump(-(10**15))
+    engine.open(stop)
+    assert [finding.is_damage for finding in engine.log.findings if finding.letter == "Z"] == [False]
+    assert engine.log.segments[0].last_stored_at == engine.clock.now()
+    assert offsets(engine) == [*range(6)]
 
 
 # --- the table itself -----------------------------------------------------------------------------------

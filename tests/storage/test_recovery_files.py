@@ -324,8 +324,8 @@ def test_stored_offsets_cut_at_every_byte_move_nobody_forward(stop: StopKind) ->
         other.open(stop)
         stored = [other.log.offsets.get(key) for key in KEYS]
         assert all(offset in (None, 2, 5, 9, 20) for offset in stored)
-        if size % 32:
-            assert other.letters() == ["T"]
+        if size % 32 or size < 64:
+            assert set(other.letters()) == {"T"}
         other.log.store_offset(KEYS[0], 25)
         other.restart(StopKind.KILLED)
         assert other.log.offsets.get(KEYS[0]) == 25
@@ -336,7 +336,7 @@ def after_rot_in_the_second_record(engine: Engine, stop: StopKind) -> Iterator[P
     """The log as a start finds it, with each byte in turn of the second record in the offsets file flipped."""
     engine.stop()
     data = engine.disk.contents(engine.offsets_path)
-    for position in range(64, 96):
+    for position in range(96, 128):
         other = with_disk_of(engine)
         other.disk.plant(other.offsets_path, flipped(data, position))
         other.open(stop)

@@ -101,7 +101,7 @@ def _nothing(file_system: FileSystem, directory: Path, identity: PartitionIdenti
         segments=[],
         next_offset=0,
         last_timestamp=0,
-        offsets=OffsetTable(file_system, directory / OFFSETS, 0),
+        offsets=OffsetTable(file_system, directory / OFFSETS, identity, 0),
         findings=[],
         failure=failure,
         is_incomplete=True,

@@ -22,6 +22,9 @@ from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
 
+_STEP_GRACE = 3_600_000_000
+"""Microseconds for which expiry goes on by the old time after the clock was set forward. A clock that is wrong for a
+moment must not expire everything; an operator, or the time daemon, has an hour to put it right."""
 _ROUND_COUNT_MAX = 1000
 """Times that one run looks at a topic again: each of them deletes or rolls something."""
 
@@ -41,6 +44,7 @@ class SegmentFacts(NamedTuple):
     size: int
     first_timestamp: int
     last_timestamp: int
+    """When its messages were stored, as far as it is known."""
     is_sealed: bool
 
 
@@ -148,6 +152,17 @@ class Retention:
         self._is_running = False
         self._wake: asyncio.Event = asyncio.Event()
         self.counters = RetentionCounters()
+        self._step = self._believed_step = clock.step
+        self._stepped_at = clock.monotonic()
+
+    def _expiry_time(self) -> int:
+        """The time that messages expire by: the clock, without a step forward that has not proven itself yet."""
+        now, monotonic, step = self._clock.now(), self._clock.monotonic(), self._clock.step
+        if step != self._step:
+            self._step, self._stepped_at = step, monotonic
+        if step <= self._believed_step or monotonic - self._stepped_at >= _STEP_GRACE:
+            self._believed_step = step
+        return now - (step - self._believed_step)
 
     def hurry(self, topic: OpenTopic) -> asyncio.Future[None] | None:
         """A topic is at its limit: look at it now, not at the next run. Done then; None if nobody cleans."""
@@ -207,10 +222,13 @@ class Retention:
         partitions = list(topic.partitions)
         try:
             for partition in partitions:
+                if partition.log.failure is None:
+                    partition.log.follow_clock()
                 if partition.log.closing_count and partition.log.failure is None:
                     await partition.seal()
             for _ in range(_ROUND_COUNT_MAX):
-                steps = plan([_facts(partition) for partition in partitions], limits, self._clock.now())
+                now = self._expiry_time()
+                steps = plan([_facts(partition, now) for partition in partitions], limits, now)
                 for step in steps:
                     await self._carry_out(topic, partitions[step.partition_id], step)
                 if not any(isinstance(step, Roll) for step in steps):
@@ -276,7 +294,7 @@ class Retention:
         )
 
 
-def _facts(partition: Partition) -> list[SegmentFacts]:
+def _facts(partition: Partition, now: int) -> list[SegmentFacts]:
     if partition.log.failure is not None:
         # Nothing can be deleted here: the other partitions keep to the limits without it.
         return []
@@ -284,10 +302,15 @@ def _facts(partition: Partition) -> list[SegmentFacts]:
         SegmentFacts(
             segment.end_offset,
             segment.size,
-            segment.first_timestamp,
-            segment.last_timestamp,
+            segment.first_stored_at,
+            _expires_from(segment, now),
             segment.state is SegmentState.SEALED,
         )
         for segment in partition.log.segments
         if segment.message_count
     ]
+
+
+def _expires_from(segment: Segment, now: int) -> int:
+    """When the newest message was stored. A time that the clock has reached may have been right: the later counts."""
+    return max(segment.last_stored_at, segment.last_timestamp if segment.last_timestamp <= now else 0)

@@ -16,7 +16,7 @@ from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
 from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDamaged, StorageFailure
-from courser.model.clock import Clock
+from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
 from courser.storage.files import FileSystem
 from courser.storage.journal import ENTRY_HEADER_SIZE, ENTRY_SIZE_MAX, SLOT_COUNT, Entry, Journal
@@ -183,7 +183,7 @@ class CatalogStore:
         body = _encode(command)
         if not makes_room(command) and self._journal.remaining_count <= self._settings.slot_reserve:
             raise JournalFull(self._directory / JOURNAL, self._settings.slot_count)
-        timestamp = max(self._clock.now(), self._last_timestamp)
+        timestamp = self._time()
         entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
         return PreparedCommand(command, entry, data)
 
@@ -192,6 +192,11 @@ class CatalogStore:
         """The newest command, unless a snapshot has taken its place in the journal."""
         entries = self._journal.entries()
         return decode_command(entries[-1].body) if entries else None
+
+    def _time(self) -> int:
+        """The time of the next entry: it stands still while a clock catches up, but not for years."""
+        now = self._clock.now()
+        return self._last_timestamp if now < self._last_timestamp <= now + CLOCK_LEAD_MAX else now
 
     def persist(self, prepared: PreparedCommand) -> None:
         """Write and sync it. Blocks."""
@@ -239,7 +244,7 @@ class CatalogStore:
         if mark is None or self._journal.failure is not None:
             return
         body = self.state.encode()
-        timestamp = max(self._clock.now(), self._last_timestamp)
+        timestamp = self._time()
         snapshot = Snapshot(mark, xxhash.xxh3_128_digest(body), timestamp, body)
         write_snapshot(self._file_system, self._directory / METADATA_SNAPSHOT, snapshot)
         self._journal.drain(mark)

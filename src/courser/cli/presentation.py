@@ -5,7 +5,16 @@ from courser.inspect.findings import Finding, Severity
 from courser.inspect.index_file import BlockRow, EntryRow
 from courser.inspect.log_file import BatchRow, DamageRow, MessageRow, ZeroTailRow
 from courser.inspect.small_files import BadRecordRow, RecordRow, SessionRow, StoredOffsetRow
-from courser.storage.ledger import DamagedRange, Event, OffsetGap, Progress, Sealed, SyncFailure
+from courser.storage.ledger import (
+    DamagedRange,
+    Event,
+    OffsetGap,
+    OffsetsMark,
+    Progress,
+    Sealed,
+    SyncFailure,
+    TimeCorrection,
+)
 
 LOG_COLUMNS = (
     Column("kind"),
@@ -159,6 +168,10 @@ def _event_text(event: Event | None) -> str:
             return f"{place}, offsets {offsets}"
         case SyncFailure():
             return "what the kernel shows may not be on the disk"
+        case OffsetsMark():
+            return f"{event.size} bytes of consumer offsets synced, file {event.generation} of epoch {event.epoch}"
+        case TimeCorrection():
+            return f"segment {event.base_offset}, times {event.correction / 1_000_000:+.0f} seconds"
         case _:
             return ""
 
@@ -184,7 +197,14 @@ def offsets_cells(row: object) -> tuple[str, ...]:
     raise TypeError(row)
 
 
-SESSION_COLUMNS = (Column("format", is_number=True), Column("boot"), Column("mount"), Column("inode"), Column("state"))
+SESSION_COLUMNS = (
+    Column("format", is_number=True),
+    Column("boot"),
+    Column("mount"),
+    Column("inode"),
+    Column("time"),
+    Column("state"),
+)
 
 
 def session_cells(row: object) -> tuple[str, ...]:
@@ -192,9 +212,10 @@ def session_cells(row: object) -> tuple[str, ...]:
     match row:
         case SessionRow():
             state = "stopped cleanly" if row.is_clean else "running, killed, or ended by a power cut"
-            return (str(row.directory_format), row.boot_id, str(row.mount_id), str(row.inode), state)
+            place = row.boot_id, str(row.mount_id), str(row.inode)
+            return (str(row.directory_format), *place, time_text(row.time) if row.time else ABSENT, state)
         case BadRecordRow():
-            return (*[ABSENT] * 4, f"damage: {row.reason}")
+            return (*[ABSENT] * 5, f"damage: {row.reason}")
     raise TypeError(row)
 
 

@@ -13,7 +13,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.identity_search import identity_text, log_owner
 from courser.storage.ledger import RECORD_SIZE, LedgerReading, LedgerState, SegmentFacts, read_ledger
-from courser.storage.offset_table import GRANULE
+from courser.storage.offset_table import GRANULE, OffsetsReading, owner_text
 from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_offset_of, log_path
 
 _NO_LEDGER = LedgerReading(LedgerState(), 0, 0, (), exists=False)
@@ -88,7 +88,6 @@ class PartitionCheck:
         self._on_progress = on_progress
         self._check = check or self._check_here
         self._end_offset: int | None = None
-        self._last_timestamp = 0
 
     def survey(self) -> PartitionSurvey:
         """Look at the names and at the ledger."""
@@ -113,7 +112,7 @@ class PartitionCheck:
             return
         yield from self._find_missing(survey.bases, survey.reading, survey.identity)
         yield from self._check_segments(survey)
-        yield from self._check_consumers(survey.reading)
+        yield from self._check_consumers(survey.reading, survey.identity)
         if survey.has_quarantine:
             text = "holds what earlier starts set aside: not checked"
             yield Finding(Severity.NOTE, "files", self._directory / QUARANTINE, text)
@@ -219,11 +218,13 @@ class PartitionCheck:
         for base in filter(survey.is_deleted, survey.bases):
             text = "below the start offset: being deleted, or deleted at the next start"
             yield Finding(Severity.NOTE, "files", log_path(self._directory, base), text)
+        for base, correction in state.corrections.items():
+            text = f"the clock was wrong when it was written: its times are corrected by {correction // 1_000_000} s"
+            yield Finding(Severity.NOTE, "times", log_path(self._directory, base), text)
         for plan in survey.plans(self._directory):
             expected = replace(
                 plan.expected,
                 is_settled=_always if plan.is_synced else self._is_settled,
-                last_timestamp=self._last_timestamp,
             )
             outcome = self._check(plan, expected)
             self._summary.size += outcome.size
@@ -263,7 +264,6 @@ class PartitionCheck:
         summary.segment_count += 1
         summary.batch_count += result.batch_count
         summary.message_count += result.message_count
-        self._last_timestamp = result.last_timestamp
         end_offset = sealed.end_offset if sealed is not None else result.end_offset
         # Of a segment that ends in damage nobody knows where it ended; the loss has been reported with it.
         is_unknown = result.ends_in_damage and sealed is None
@@ -291,25 +291,44 @@ class PartitionCheck:
 
     # --- stored consumer offsets ---
 
-    def _check_consumers(self, reading: LedgerReading) -> Iterator[Finding]:
+    def _check_consumers(self, reading: LedgerReading, identity: PartitionIdentity) -> Iterator[Finding]:
         path = self._directory / OFFSETS
         try:
             offsets = OffsetsInspection(self._file_system, path)
             if any(isinstance(row, BadRecordRow) for row in offsets.rows()):
                 offsets = OffsetsInspection(self._file_system, path)
         except FileNotFoundError:
+            yield from self._check_offsets_mark(path, reading, reading.state.numbers.epoch)
             return
         except OSError as error:
             yield reading_failure(path, error)
             return
         self._note_size(len(offsets.data))
+        head = offsets.head
+        if head.identity is not None and head.identity != identity:
+            text = f"the file belongs to {owner_text(head.identity)}: the next start sets it aside"
+            yield Finding(Severity.DAMAGE, "consumers", path, text)
+            return
+        if head.epoch is not None:
+            yield from self._check_offsets_mark(path, reading, head.epoch, head.generation, head.size)
         for row in offsets.rows():
             if isinstance(row, BadRecordRow):
                 yield self._bad_record(path, "consumers", row, offsets.data, GRANULE)
-        epoch = offsets.head.epoch
+        epoch = head.epoch
         if epoch is not None and reading.exists and epoch < reading.state.numbers.epoch:
             text = "the stored offsets are of before a purge: the next start drops them"
             yield Finding(Severity.NOTE, "consumers", path, text)
+
+    @staticmethod
+    def _check_offsets_mark(
+        path: Path, reading: LedgerReading, epoch: int, generation: int = 0, size: int = 0
+    ) -> Iterator[Finding]:
+        """Compare with what the ledger knows to have been synced. Without a generation there is no file."""
+        mark = reading.state.offsets_mark
+        if mark is not None and mark.epoch == epoch == reading.state.numbers.epoch:
+            text = OffsetsReading({}, size, (), generation=generation).loss(size, mark)
+            if text is not None:
+                yield Finding(Severity.DAMAGE, "consumers", path, text)
 
     def _note_size(self, size: int) -> None:
         self._summary.size += size

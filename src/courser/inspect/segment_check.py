@@ -27,8 +27,6 @@ class Expectation:
     """Whether no crash explains a torn end: all of it was synced, or the server stopped cleanly. Asked late."""
     next_base_offset: int | None = None
     """Where the next segment begins."""
-    last_timestamp: int = 0
-    """Of the segment before it."""
     known_damages: tuple[DamagedRange, ...] = ()
 
 
@@ -56,7 +54,7 @@ class SegmentPlan:
     directory: Path
     identity: PartitionIdentity
     expected: Expectation
-    """Without ``is_settled`` and ``last_timestamp``."""
+    """Without ``is_settled``."""
     is_synced: bool
     """Whether the ledger says that all of it was synced."""
 
@@ -123,7 +121,7 @@ class SegmentCheck:
         index = index_path(directory, expected.base_offset)
         is_sealed = expected.sealed is not None
         self._index = IndexCheck(file_system, index, identity, expected.base_offset, is_sealed=is_sealed)
-        self.result = SegmentResult(expected.base_offset, last_timestamp=expected.last_timestamp)
+        self.result = SegmentResult(expected.base_offset)
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is wrong with the segment."""

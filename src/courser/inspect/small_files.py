@@ -8,7 +8,7 @@ from courser.inspect.identity import NOBODY, read_whole
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.ledger import RECORD_SIZE, Event, decode_record, identity_of_record
-from courser.storage.offset_table import GRANULE, ConsumerKey, epoch_of, iterate_records, read_offsets
+from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, iterate_records
 from courser.storage.session import Session, decode_session
 
 
@@ -87,6 +87,8 @@ def event_name(event: Event | None) -> str:
         "OffsetGap": "gap",
         "DamagedRange": "damage",
         "SyncFailure": "sync failure",
+        "TimeCorrection": "time correction",
+        "OffsetsMark": "stored offsets",
         "NoneType": "numbers",
     }
     name = type(event).__name__
@@ -109,6 +111,10 @@ class OffsetsHead:
     size: int
     epoch: int | None
     """Number of purges when the file was made; None if the header is damaged."""
+    identity: PartitionIdentity | None
+    """Whose offsets these are; None if the header is damaged, or of version 1."""
+    generation: int
+    """How often the file was written anew; 0 if nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +137,19 @@ class OffsetsInspection:
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self.data = read_whole(file_system.open(path))
-        self._epoch = epoch_of(self.data)
-        reading = read_offsets(self.data, self._epoch or 0)
-        self._header_problem = next((reason for position, reason in reading.problems if position == 0), None)
-        if not self.data:
-            self._header_problem = "the file is empty"
-        self.head = OffsetsHead(path, len(self.data), None if self._header_problem else self._epoch)
+        header = decode_header(self.data)
+        self._header_problem = header if isinstance(header, str) else None
+        self._header_size = HEADER_SIZE if isinstance(header, str) else header.size
+        if isinstance(header, str):
+            self.head = OffsetsHead(path, len(self.data), None, None, 0)
+        else:
+            self.head = OffsetsHead(path, len(self.data), header.epoch, header.identity, header.generation)
 
     def rows(self) -> Iterator[StoredOffsetRow | BadRecordRow]:
         """Every record in its order, history included. Behind a damaged header they are shown, but do not count."""
         if self._header_problem:
-            yield BadRecordRow(0, min(GRANULE, len(self.data)), self._header_problem)
-        records = list(iterate_records(memoryview(self.data)))
+            yield BadRecordRow(0, min(HEADER_SIZE, len(self.data)), self._header_problem)
+        records = list(iterate_records(memoryview(self.data), self._header_size))
         last = {record[0]: position for position, record in records if record is not None}
         starts = [*(position for position, _ in records), len(self.data)]
         for number, (position, record) in enumerate(records):
@@ -186,6 +193,8 @@ class SessionRow:
     inode: int
     is_clean: bool
     """Whether it stopped cleanly; false also while it runs."""
+    time: int
+    """When the file was written, by the wall clock; 0 if an older version wrote it."""
 
 
 class SessionInspection:
@@ -202,6 +211,5 @@ class SessionInspection:
             yield BadRecordRow(0, len(self.data), "the file is damaged: the next start counts as one after a power cut")
             return
         identity = session.identity
-        yield SessionRow(
-            session.directory_format, identity.boot_id.hex(), identity.mount_id, identity.inode, session.is_clean
-        )
+        place = identity.boot_id.hex(), identity.mount_id, identity.inode
+        yield SessionRow(session.directory_format, *place, session.is_clean, session.time)

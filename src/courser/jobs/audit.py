@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from courser.errors import CourserError
-from courser.inspect.findings import Finding, Severity, VerifySummary
+from courser.inspect.findings import Finding, VerifySummary
 from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, check_segment
 from courser.inspect.verify import Verification, VerifyHead, is_clean
 from courser.jobs.tasks import run_in_tasks
@@ -67,8 +67,8 @@ def audit(spark: SparkSession, directory: Path) -> AuditReport:
     began = time.monotonic()
     outcomes: dict[Path, SegmentOutcome] = {}
 
-    def outcome_of(plan: SegmentPlan, expected: Expectation) -> SegmentOutcome:
-        return _in_order(outcomes[_path(plan)], expected, _path(plan))
+    def outcome_of(plan: SegmentPlan, _expected: Expectation) -> SegmentOutcome:
+        return outcomes[_path(plan)]
 
     verification = Verification(LocalFileSystem(), directory.absolute(), check=outcome_of)
     if verification.is_pointless:
@@ -116,16 +116,3 @@ def _is_settled(data_directory: Path | None) -> bool:
 
 def _ignore(_size: int) -> None:
     pass
-
-
-def _in_order(outcome: SegmentOutcome, expected: Expectation, path: Path) -> SegmentOutcome:
-    """A task does not know the segment before its own: whether time went back between them is seen here."""
-    result = outcome.result
-    if result is None:
-        return outcome
-    known = replace(result, last_timestamp=max(result.last_timestamp, expected.last_timestamp))
-    if not result.batch_count or result.first_timestamp >= expected.last_timestamp:
-        return replace(outcome, result=known)
-    text = f"time goes back from {expected.last_timestamp} to {result.first_timestamp}"
-    finding = Finding(Severity.DAMAGE, "times", path, text, first_offset=expected.base_offset)
-    return replace(outcome, findings=(finding, *outcome.findings), result=known)

@@ -68,10 +68,12 @@ class FilesTopic:
         ledger = self._ledger(stream_id, topic, partition)
         for segment in self._segments(stream_id, topic, partition):
             sealed = ledger.sealed.get(segment.first)
-            if sealed is not None and sealed.last_timestamp < moment:
+            # What the clock was wrong by, if that is known: as the server does.
+            wanted = moment - ledger.corrections.get(segment.first, 0)
+            if sealed is not None and sealed.last_timestamp < wanted:
                 continue
             for _, header in self._headers(directory, identity, segment.first, segment.size):
-                if header.base_timestamp >= moment:
+                if header.base_timestamp >= wanted:
                     return header.base_offset
         return None
 

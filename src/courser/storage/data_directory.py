@@ -14,8 +14,16 @@ from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, read_session
+from courser.storage.session import (
+    begin_session,
+    check_format,
+    end_session,
+    how_it_stopped,
+    last_known_time,
+    read_session,
+)
 from courser.storage.settings import LogSettings
+from courser.storage.watched_clock import WatchedClock
 
 
 class DataDirectory:
@@ -46,7 +54,9 @@ class DataDirectory:
         # Before the lock, which writes: a directory of a newer version is left exactly as it is.
         check_format(file_system, path)
         lock = lock_directory(path)
-        return cls(path, file_system, lock, how_it_stopped(file_system, path), SystemClock())
+        system = SystemClock()
+        clock = WatchedClock(system, elapsed=system.since_boot, last_known=last_known_time(file_system, path))
+        return cls(path, file_system, lock, how_it_stopped(file_system, path), clock)
 
     def create_partition(self, directory: Path, identity: PartitionIdentity, settings: LogSettings) -> PartitionLog:
         """Make a new partition below this directory and open it. Durable on return."""
@@ -65,11 +75,11 @@ class DataDirectory:
 
     def begin(self, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
         """All partitions are open but these: appends may begin."""
-        begin_session(self.file_system, self.path, unopened)
+        begin_session(self.file_system, self.path, self.clock.now(), unopened)
         self.unopened = unopened
 
     def close(self, *, is_clean: bool) -> None:
         """Give the directory back. ``is_clean`` only if every partition was closed without a failure."""
         if is_clean:
-            end_session(self.file_system, self.path, self.unopened)
+            end_session(self.file_system, self.path, self.clock.now(), self.unopened)
         self._lock.close()

@@ -42,6 +42,8 @@ _MAGIC = b"CRSL"
 _VERSION = 1
 _CHECKSUM_SIZE = 8
 _NO_EVENT = (0, 0, 0, 0, 0, 0, 0)
+_SIGNED = 1 << 64
+"""A number that may be negative is stored as its two's complement."""
 
 _GARBAGE_COUNT_MAX = 4096
 """Records (1 MiB) that no longer matter before the file is written anew."""
@@ -56,6 +58,8 @@ class RecordKind(IntEnum):
     DAMAGE = 4
     PROGRESS = 5
     FAILURE = 6
+    CORRECTION = 7
+    OFFSETS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,26 @@ class SyncFailure:
     """A sync failed: what the kernel shows of this partition may not be what the disk has."""
 
 
-Event = Sealed | OffsetGap | DamagedRange | Progress | SyncFailure
+@dataclass(frozen=True, slots=True)
+class TimeCorrection:
+    """The clock was wrong when the messages of a segment were stored. The last record of a segment counts."""
+
+    base_offset: int
+    correction: int
+    """Microseconds to add to their times."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetsMark:
+    """Of the file of stored consumer offsets so much was synced. A later mark is larger, field by field."""
+
+    epoch: int
+    generation: int
+    """How often the file was written anew in this epoch."""
+    size: int
+
+
+Event = Sealed | OffsetGap | DamagedRange | Progress | SyncFailure | TimeCorrection | OffsetsMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +159,9 @@ class LedgerState:
     progress: SegmentFacts | None = None
     gaps: list[OffsetGap] = field(default_factory=list)
     damages: list[DamagedRange] = field(default_factory=list)
+    corrections: dict[int, int] = field(default_factory=dict)
+    """Of the times of segments, by base offset."""
+    offsets_mark: OffsetsMark | None = None
     sync_failed: bool = False
     """Whether the last session ended with a failed sync."""
 
@@ -160,11 +186,16 @@ class LedgerState:
                 self.damages.append(event)
             case SyncFailure():
                 self.sync_failed = True
+            case TimeCorrection():
+                self.corrections[event.base_offset] = event.correction
+            case OffsetsMark():
+                self.offsets_mark = max(event, self.offsets_mark or event)
 
     def forget_the_past(self) -> None:
         """Leave out what lies below the start offset."""
         start = self.numbers.start_offset
         self.sealed = {base: segment for base, segment in self.sealed.items() if base >= start}
+        self.corrections = {base: correction for base, correction in self.corrections.items() if base >= start}
         self.gaps = [gap for gap in self.gaps if gap.end_offset > start]
         self.damages = [damage for damage in self.damages if damage.end_offset > start]
         if self.progress is not None and self.progress.base_offset < start:
@@ -225,6 +256,10 @@ def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
             return RecordKind.PROGRESS, astuple(event.facts)
         case SyncFailure():
             return RecordKind.FAILURE, _NO_EVENT
+        case OffsetsMark():
+            return RecordKind.OFFSETS, (*astuple(event), 0, 0, 0, 0)
+        case TimeCorrection():
+            return RecordKind.CORRECTION, (event.base_offset, event.correction % _SIGNED, 0, 0, 0, 0, 0)
         case OffsetGap():
             return RecordKind.GAP, (event.first_offset, event.end_offset, int(event.is_loss), 0, 0, 0, 0)
         case DamagedRange():
@@ -272,6 +307,11 @@ def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
             return DamagedRange(*numbers[:5])
         case RecordKind.FAILURE:
             return SyncFailure()
+        case RecordKind.OFFSETS:
+            return OffsetsMark(*numbers[:3])
+        case RecordKind.CORRECTION:
+            base_offset, correction = numbers[:2]
+            return TimeCorrection(base_offset, correction - _SIGNED if correction >= _SIGNED // 2 else correction)
 
 
 def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> LedgerReading:
@@ -412,13 +452,17 @@ class Ledger:
     @property
     def is_wasteful(self) -> bool:
         """Whether most of the file is history."""
-        live_count = len(self.state.sealed) + len(self.state.gaps) + len(self.state.damages) + 1
+        state = self.state
+        live_count = len(state.sealed) + len(state.gaps) + len(state.damages) + len(state.corrections) + 1
         return self._record_count > 2 * live_count + _GARBAGE_COUNT_MAX
 
     def snapshot(self) -> bytes:
         """Records that say all that the state says."""
         events: list[Event | None] = [*self.state.gaps, *self.state.damages]
         events += [Sealed(facts) for facts in self.state.sealed.values()]
+        events += [TimeCorrection(base, correction) for base, correction in self.state.corrections.items()]
+        if self.state.offsets_mark is not None:
+            events.append(self.state.offsets_mark)
         if self.state.sync_failed:
             events.append(SyncFailure())
         events.append(Progress(self.state.progress) if self.state.progress is not None else None)

@@ -4,19 +4,25 @@ Every store appends a record of 32 bytes (more for a long consumer name); the la
 is written before the store is acknowledged, so a kill loses none. After a power cut unsynced records may be missing in
 any combination: a consumer then goes back, never forward, because a store that moves back and a delete are synced
 before they are acknowledged. The file is written anew when most of it is history (``docs/formats/offsets.md``).
+
+The header says whose offsets these are, and how often the file was written anew. The ledger remembers how much of
+which file was synced: a file that is shorter, older, empty or gone is noticed, and so is one of another partition.
 """
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
 from courser.model.buffers import Buffer
 from courser.model.consumers import ConsumerKind
 from courser.records.checksum import xxh3
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.ledger import OffsetsMark
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 
@@ -29,8 +35,15 @@ _HEADER = struct.Struct(
     "H"  # format_version
     "2x"
     "Q"  # epoch: number of purges of the partition when the file was made
-    "8x"
+    "Q"  # generation: how often it was written in this epoch
+    "16s"  # topic_uuid
+    "Q"  # partition_id
+    "Q"  # incarnation
 )
+HEADER_SIZE = _HEADER.size
+assert HEADER_SIZE % GRANULE == 0
+_OLD_HEADER = struct.Struct("<Q4sH2xQ8x")
+"""Of version 1: it ends behind the epoch."""
 _RECORD = struct.Struct(
     "<"
     "Q"  # checksum: XXH3-64 of the record behind it, key and padding included
@@ -41,7 +54,8 @@ _RECORD = struct.Struct(
     "Q"  # offset
 )
 _MAGIC = b"CRSO"
-_VERSION = 1
+_VERSION = 2
+_OLD_VERSION = 1
 _CHECKSUM_SIZE = 8
 _DELETED = 1
 _KEY_SIZE_MAX = 256
@@ -76,26 +90,83 @@ class OffsetsReading:
     """Position and reason of each damaged stretch."""
     positions: dict[ConsumerKey, int] = field(default_factory=dict)
     """Where each consumer's last record lies."""
+    generation: int = 0
+    epoch: int = 0
+    is_foreign: bool = False
+    """Whether it is a good file of another partition."""
 
-    def forget_unsure(self, stop: StopKind) -> None:
+    def is_rot(self, position: int, reason: str, stop: StopKind, synced_size: int) -> bool:
+        """Whether no crash explains a problem: the header, and so many bytes, were synced."""
+        if stop is StopKind.CLEAN or position < synced_size:
+            return True
+        if stop is StopKind.KILLED:
+            return reason != TORN_END
+        return position == 0
+
+    def forget_unsure(self, stop: StopKind, synced_size: int = 0) -> None:
         """Forget the consumers that a rotten record may have moved back or deleted: they may repeat, never skip.
 
         A record that a kill tore, or a power cut took, was never acknowledged as a move back.
         """
-        rotten = [
-            position
-            for position, reason in self.problems
-            if stop is StopKind.CLEAN or (stop is StopKind.KILLED and reason != TORN_END)
-        ]
+        rotten = [position for position, reason in self.problems if self.is_rot(position, reason, stop, synced_size)]
         for key, position in self.positions.items():
             if position < max(rotten, default=0):
                 self.offsets.pop(key, None)
 
+    def loss(self, size: int, mark: OffsetsMark | None) -> str | None:
+        """What is missing of what the ledger knows to have been synced; None if it is all there."""
+        if mark is None or mark.size <= HEADER_SIZE or self.is_foreign:
+            return None
+        if size and any(position == 0 for position, _ in self.problems):
+            # A bad header is reported as that, and nothing behind it is used.
+            return None
+        if self.generation < mark.generation:
+            return "the file is missing, empty, or an older one: offsets that were stored are lost"
+        if self.generation == mark.generation and size < mark.size:
+            return f"{size} bytes are left of {mark.size} that were synced: offsets that were stored are lost"
+        return None
 
-def encode_header(epoch: int) -> bytes:
-    """The first granule of the file."""
-    rest = _HEADER.pack(0, _MAGIC, _VERSION, epoch)[_CHECKSUM_SIZE:]
+
+class OffsetsProblem(NamedTuple):
+    """Something that a start found wrong with the file."""
+
+    position: int
+    reason: str
+    is_damage: bool
+    """Whether no crash explains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    epoch: int
+    size: int
+    generation: int = 0
+    identity: PartitionIdentity | None = None
+    """None in a file of version 1."""
+
+
+def encode_header(identity: PartitionIdentity, epoch: int, generation: int) -> bytes:
+    """The beginning of the file."""
+    whose = identity.topic_uuid, identity.partition_id, identity.incarnation
+    rest = _HEADER.pack(0, _MAGIC, _VERSION, epoch, generation, *whose)[_CHECKSUM_SIZE:]
     return xxh3(rest).to_bytes(8, "little") + rest
+
+
+def decode_header(data: Buffer) -> _Header | str:
+    """The header of a file, or what is wrong with it."""
+    if not len(data):
+        return "the file is empty"
+    if len(data) < _OLD_HEADER.size:
+        return "the file is shorter than its header"
+    checksum, magic, version, epoch = _OLD_HEADER.unpack_from(data)
+    size = _OLD_HEADER.size if version == _OLD_VERSION else HEADER_SIZE
+    is_known = magic == _MAGIC and version in (_OLD_VERSION, _VERSION) and len(data) >= size
+    if not is_known or xxh3(memoryview(data)[_CHECKSUM_SIZE:size]) != checksum:
+        return "the header is damaged: no stored offset can be trusted"
+    if version == _OLD_VERSION:
+        return _Header(epoch, size)
+    generation, *whose = _HEADER.unpack_from(data)[4:]
+    return _Header(epoch, size, generation, PartitionIdentity(*whose))
 
 
 def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> bytes:
@@ -105,22 +176,28 @@ def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> byt
     return xxh3(rest).to_bytes(8, "little") + rest
 
 
-def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
+def owner_text(identity: PartitionIdentity) -> str:
+    """Whose file it is, for people."""
+    return f"topic {identity.topic_uuid.hex()}, partition {identity.partition_id}-{identity.incarnation}"
+
+
+def read_offsets(data: Buffer, epoch: int, identity: PartitionIdentity) -> OffsetsReading:
     """Take a whole file apart. Damaged records are passed over and reported; the good ones behind them count."""
-    if len(data) < GRANULE:
-        return OffsetsReading({}, 0, ((0, "the file is shorter than its header"),) if len(data) else ())
-    checksum, magic, version, stored_epoch = _HEADER.unpack_from(data)
-    if magic != _MAGIC or xxh3(memoryview(data)[_CHECKSUM_SIZE:GRANULE]) != checksum or version != _VERSION:
-        return OffsetsReading({}, 0, ((0, "the header is damaged: no stored offset can be trusted"),))
-    if stored_epoch < epoch:
+    header = decode_header(data)
+    if isinstance(header, str):
+        return OffsetsReading({}, 0, ((0, header),))
+    if header.identity is not None and header.identity != identity:
+        reason = f"the file belongs to {owner_text(header.identity)}: set aside, and not used"
+        return OffsetsReading({}, 0, ((0, reason),), is_foreign=True)
+    if header.epoch < epoch:
         # A purge made these void; the power went before their file did. In a file of a later epoch are those that a
         # purge keeps; the power went before the ledger counted it.
         return OffsetsReading({}, 0, ())
     offsets: dict[ConsumerKey, int] = {}
     positions: dict[ConsumerKey, int] = {}
     problems: list[tuple[int, str]] = []
-    good_end = GRANULE
-    for position, record in iterate_records(memoryview(data)):
+    good_end = header.size
+    for position, record in iterate_records(memoryview(data), header.size):
         if record is None:
             problems.append((position, "the record is damaged"))
             continue
@@ -133,20 +210,14 @@ def read_offsets(data: Buffer, epoch: int) -> OffsetsReading:
             offsets[key] = offset
     if problems and problems[-1][0] >= good_end:
         problems[-1] = (problems[-1][0], TORN_END)
-    return OffsetsReading(offsets, good_end, tuple(problems), positions)
+    return OffsetsReading(offsets, good_end, tuple(problems), positions, header.generation, header.epoch)
 
 
-def epoch_of(data: Buffer) -> int | None:
-    """The epoch in the header of a file; None if it is too short. The header may still be damaged."""
-    if len(data) < GRANULE:
-        return None
-    epoch: int = _HEADER.unpack_from(data)[3]
-    return epoch
-
-
-def iterate_records(data: memoryview) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
+def iterate_records(
+    data: memoryview, header_size: int = HEADER_SIZE
+) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
     """Each record with its position; None for each stretch without one."""
-    position = GRANULE
+    position = header_size
     is_bad = False
     while position < len(data):
         record = _record_at(data, position)
@@ -181,14 +252,16 @@ class OffsetTable:
     After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
     """
 
-    def __init__(self, file_system: FileSystem, path: Path, epoch: int) -> None:
+    def __init__(self, file_system: FileSystem, path: Path, identity: PartitionIdentity, epoch: int) -> None:
         self._file_system = file_system
         self._path = path
+        self._identity = identity
         self._epoch = epoch
+        self._generation = 0
         self._file: File | None = None
         self._size = 0
         self._offsets: dict[ConsumerKey, int] = {}
-        self._live_size = GRANULE
+        self._live_size = HEADER_SIZE
         self._since_rewrite: list[bytes] | None = None
         self._size_kept = 0
         """Size of the file when it could not be written anew."""
@@ -206,37 +279,79 @@ class OffsetTable:
         cls,
         file_system: FileSystem,
         path: Path,
+        identity: PartitionIdentity,
         epoch: int,
         stop: StopKind,
         *,
+        mark: OffsetsMark | None,
         keep_aside: Callable[[File, int, int], None],
-    ) -> "tuple[OffsetTable, tuple[tuple[int, str], ...]]":
+        set_aside: Callable[[Path], None],
+    ) -> "tuple[OffsetTable, tuple[OffsetsProblem, ...]]":
         """Read the file, if there is one, and report what is damaged in it.
 
-        A file that is replaced because of damage goes to ``keep_aside`` first: the file, from and to which byte.
+        ``mark`` is what the ledger knows of it. A file that is replaced because of damage goes to ``keep_aside`` first:
+        the file, from and to which byte. One of another partition is given to ``set_aside``, and stays as it is.
         """
-        table = cls(file_system, path, epoch)
+        table = cls(file_system, path, identity, epoch)
+        if mark is not None and mark.epoch != epoch:
+            mark = None
+        table._generation = mark.generation if mark is not None else 0
         try:
             file = file_system.open(path, writable=True)
         except FileNotFoundError:
-            return table, ()
+            return table, table._report_loss(OffsetsReading({}, 0, ()), 0, mark)
         size = file.size()
-        reading = read_offsets(read_exactly(file, 0, size) or b"", epoch)
-        reading.forget_unsure(stop)
+        reading = read_offsets(read_exactly(file, 0, size) or b"", epoch, identity)
+        if reading.epoch > epoch:
+            # Written by a purge; the power failed before the ledger counted it. The ledger knows the file before it.
+            mark = None
+        synced_size = mark.size if mark is not None and mark.generation == reading.generation else 0
+        reading.forget_unsure(stop, synced_size)
+        problems = tuple(
+            OffsetsProblem(position, reason, reading.is_rot(position, reason, stop, synced_size))
+            for position, reason in reading.problems
+        )
+        table._generation = max(table._generation, reading.generation)
+        is_old = reading.generation == 0 or reading.epoch > epoch
+        if reading.loss(size, mark) is not None:
+            keep_aside(file, 0, size)
+            file.close()
+            return table, problems + table._report_loss(reading, size, mark)
         table._offsets = reading.offsets
         table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
-        if 0 < reading.size == size and not reading.problems:
+        if 0 < reading.size == size and not reading.problems and not is_old:
             # Opened again by the first store: a start must not hold a descriptor for every partition.
             table._size = size
             file.close()
-        else:
-            # A torn or damaged record, or a file of before a purge: new records must not follow it.
-            if reading.problems:
-                keep_aside(file, 0, size)
-            file.close()
-            table._replace()
-            table.close()
-        return table, reading.problems
+            return table, problems
+        # A torn or damaged record, a file of before a purge, one without an identity: new records must not follow it.
+        if reading.problems and not reading.is_foreign:
+            keep_aside(file, 0, size)
+        file.close()
+        if reading.is_foreign:
+            set_aside(path)
+        table._replace()
+        table.close()
+        return table, problems
+
+    def _report_loss(
+        self, reading: OffsetsReading, size: int, mark: OffsetsMark | None
+    ) -> "tuple[OffsetsProblem, ...]":
+        """Say what is lost, if something is, and begin anew.
+
+        Every consumer is forgotten: its last record may have been a move back, and what is left would make it skip.
+        """
+        reason = reading.loss(size, mark)
+        if reason is None or mark is None:
+            return ()
+        self._replace()
+        self.close()
+        return (OffsetsProblem(0, reason, is_damage=True),)
+
+    @property
+    def mark(self) -> OffsetsMark | None:
+        """How much there is of which file, for the ledger to remember once it is synced; None if there is no file."""
+        return OffsetsMark(self._epoch, self._generation, self._size) if self._size else None
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -384,6 +499,7 @@ class OffsetTable:
             return self._keep(replacement)
         self._file = replacement
         self._size = size + len(records)
+        self._generation += 1
         self._size_kept = 0
         self.has_unsynced = self.has_unsynced or bool(records)
         return True
@@ -399,11 +515,14 @@ class OffsetTable:
         self._size_kept = self._size
 
     def _snapshot(self) -> bytes:
-        return encode_header(self._epoch) + b"".join(encode_store(key, offset) for key, offset in self._offsets.items())
+        """The next generation of the file."""
+        header = encode_header(self._identity, self._epoch, self._generation + 1)
+        return header + b"".join(encode_store(key, offset) for key, offset in self._offsets.items())
 
     def _replace(self) -> None:
         data = self._snapshot()
         replace_file(self._file_system, self._path, data)
+        self._generation += 1
         try:
             self._file = self._file_system.open(self._path, writable=True)
         except OSError as error:
@@ -415,9 +534,9 @@ class OffsetTable:
 
     def clear(self, epoch: int, kept: Mapping[ConsumerKey, int] | None = None) -> None:
         """Forget everybody but those in ``kept``: the partition is purged. Durable on return."""
-        self._epoch = epoch
+        self._epoch, self._generation = epoch, 0
         self._offsets = dict(kept or {})
-        self._live_size = GRANULE + sum(len(encode_store(key, 0)) for key in self._offsets)
+        self._live_size = HEADER_SIZE + sum(len(encode_store(key, 0)) for key in self._offsets)
         self._replace()
 
     def close(self) -> None:

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
-from courser.model.clock import Clock
+from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
 from courser.storage.files import File, FileSystem, write_rest
-from courser.storage.ledger import Ledger, LedgerReading, LedgerState
+from courser.storage.ledger import Ledger, LedgerReading, LedgerState, OffsetsMark
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.reading import ReadCounters, SegmentReader
 from courser.storage.recovery import RecoveredPartition, recover_partition
-from courser.storage.recovery_cases import Finding, StopKind
+from courser.storage.recovery_cases import Finding, Oddity, StopKind
 from courser.storage.sealed_files import SealedFiles
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import SegmentIndex
@@ -108,8 +108,16 @@ class PartitionLog:
         """Whether a job of that kind is under way: the file system then keeps others waiting, for long."""
         self.synced_facts = self.ledger.state.progress
         """What the last sync made sure of, for the next recovery point."""
+        self.synced_offsets: OffsetsMark | None = None
+        """The same for the stored offsets."""
         self.writes = WriteCounters()
         self._last_timestamp = recovered.last_timestamp
+        self._clock_step = clock.step
+        """Of the clock, as far as it was followed."""
+        self._session_start = recovered.next_offset
+        """The first offset of this session. How old the messages from there on are, the monotonic clock knows."""
+        self.has_new_corrections = False
+        """Whether the ledger does not know yet what is known of the times of segments."""
         self.files = SealedFiles(file_system, directory, identity, settings)
         self._reader = SegmentReader(
             identity,
@@ -118,6 +126,7 @@ class PartitionLog:
             prepare_index=self.files.prepare_index,
             rebuild_index=self.files.rebuild_index,
         )
+        self.follow_clock()
 
     # --- opening ---
 
@@ -159,7 +168,7 @@ class PartitionLog:
     ) -> "PartitionLog":
         """Open a partition, whatever the last session left of it. ``findings`` says what was done."""
         recovered = recover_partition(file_system, directory, identity, settings, stop)
-        return cls(
+        log = cls(
             file_system=file_system,
             directory=directory,
             identity=identity,
@@ -167,6 +176,12 @@ class PartitionLog:
             clock=clock,
             recovered=recovered,
         )
+        if log.has_new_corrections:
+            known = log.ledger.state.corrections
+            count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in log.segments)
+            text = f"{count} segments have times in the future: their messages count as stored now"
+            log.findings += (Finding(Oddity.FUTURE_TIME.value, directory, text, is_damage=False, is_warning=True),)
+        return log
 
     # --- facts ---
 
@@ -238,10 +253,10 @@ class PartitionLog:
         size = BATCH_HEADER_SIZE + len(body)
         base_offset = marks.written[0]
         assert base_offset + count <= self.reserved_end or not self.needs_reservation(count), "reserve first"
-        # The clock may jump back; the time of a partition does not.
-        timestamp = timestamp or self._clock.now()
-        if timestamp < self._last_timestamp:
-            timestamp = self._last_timestamp
+        clock = self._clock
+        timestamp = timestamp or clock.now()
+        if timestamp < self._last_timestamp or clock.step != self._clock_step:
+            timestamp = self._time_after_a_step(timestamp)
         segment, settings = segments[-1] if segments else None, self.settings
         if (
             segment is None
@@ -271,6 +286,43 @@ class PartitionLog:
         self.writes.size += size
         marks.write(count, size)
         return _new_tuple(Appended, (base_offset, count, timestamp))
+
+    def _time_after_a_step(self, timestamp: int) -> int:
+        """The time of a batch for which the clock says ``timestamp``, though it was set or is behind the last batch."""
+        if self._clock.step != self._clock_step or self._last_timestamp - timestamp > CLOCK_LEAD_MAX:
+            self.follow_clock()
+            timestamp = self._clock.now()
+        # Within a segment time does not go back: look-ups rely on it. Small corrections of the clock are waited out.
+        return max(timestamp, self._last_timestamp)
+
+    def follow_clock(self) -> None:
+        """Take notice of a clock that was set: correct the times of segments, and let new ones begin anew.
+
+        What this session stored is younger or older by as much as the clock was moved. Of what earlier sessions stored
+        only times in the future are known to be wrong: those messages count as stored now, which is the latest that
+        they can have been.
+        """
+        now, step = self._clock.now(), self._clock.step
+        moved, self._clock_step = step - self._clock_step, step
+        for segment in self.segments:
+            correction = segment.correction
+            if segment.end_offset > self._session_start:
+                correction += moved
+            elif correction < 0 < moved:
+                # It was this clock that was behind, not the one of that time that was ahead.
+                correction = min(correction + moved, 0)
+            if segment.last_timestamp + correction > now + CLOCK_LEAD_MAX:
+                correction = now - segment.last_timestamp
+            if correction != segment.correction:
+                segment.correction = correction
+                self.has_new_corrections = True
+        last = self.open_segment
+        if last is not None and (moved or last.correction):
+            # A correction holds for a whole segment, so the next message goes into another one.
+            self.roll()
+            last = self.open_segment
+        if moved or self._last_timestamp > now + CLOCK_LEAD_MAX:
+            self._last_timestamp = max(min(self._last_timestamp, now), last.last_timestamp if last is not None else 0)
 
     def check_readable(self) -> None:
         """Raise ``PartitionOffline`` where an answer without messages would be wrong: see ``OfflineLog``."""
@@ -451,10 +503,13 @@ class PartitionLog:
         return True
 
     def offset_at_time(self, timestamp: int, *, wait: bool = True) -> int:
-        """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none."""
+        """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none.
+
+        Where the clock is known to have been wrong, that is not the time which the message carries.
+        """
         for segment in self.segments:
-            if segment.last_timestamp >= timestamp and segment.end_offset > self.start_offset:
-                return self._reader.offset_at_time(segment, timestamp, wait=wait)
+            if segment.last_stored_at >= timestamp and segment.end_offset > self.start_offset:
+                return self._reader.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
         return self.next_offset
 
     def position_of(self, segment: Segment, offset: int) -> int:

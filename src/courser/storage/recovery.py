@@ -26,7 +26,7 @@ from courser.storage.ledger import (
     SyncFailure,
     read_ledger,
 )
-from courser.storage.offset_table import TORN_END, OffsetTable
+from courser.storage.offset_table import OffsetTable
 from courser.storage.paths import (
     INDEX_SUFFIX,
     LEDGER,
@@ -159,21 +159,7 @@ class _Recovery:
         self._take_sealed(listing, reading)
         self._take_unsealed(listing, reading)
         next_offset = self._number_on(reading)
-        offsets, problems = OffsetTable.load(
-            self._file_system,
-            self._directory / OFFSETS,
-            reading.state.numbers.epoch,
-            self._stop,
-            keep_aside=self._quarantine.copy,
-        )
-        for position, reason in problems:
-            # A power cut takes any record that was not synced, a kill only the last one; the header always is.
-            is_lost = self._stop is StopKind.CRASHED and position > 0
-            is_torn = self._stop is StopKind.KILLED and reason == TORN_END
-            is_damage = not (is_lost or is_torn)
-            self._note(
-                Oddity.OFFSETS_DAMAGED, self._directory / OFFSETS, reason, position=position, is_damage=is_damage
-            )
+        offsets = self._take_offsets(reading)
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         self._write_ledger(ledger, reading)
@@ -573,6 +559,24 @@ class _Recovery:
         elif records:
             ledger.append(b"".join(records), sync=bool(self._events))
 
+    # --- stored consumer offsets ---
+
+    def _take_offsets(self, reading: LedgerReading) -> OffsetTable:
+        path = self._directory / OFFSETS
+        table, problems = OffsetTable.load(
+            self._file_system,
+            path,
+            self._identity,
+            reading.state.numbers.epoch,
+            self._stop,
+            mark=reading.state.offsets_mark,
+            keep_aside=self._quarantine.copy,
+            set_aside=self._quarantine.move,
+        )
+        for position, reason, is_damage in problems:
+            self._note(Oddity.OFFSETS_DAMAGED, path, reason, position=position, is_damage=is_damage)
+        return table
+
     # --- small steps ---
 
     def _add(self, segment: Segment, reading: LedgerReading) -> None:
@@ -581,6 +585,7 @@ class _Recovery:
             if damage.base_offset == segment.base_offset and damage.end_position <= segment.size:
                 known[damage.position] = damage
         segment.damages = tuple(known.values())
+        segment.correction = reading.state.corrections.get(segment.base_offset, 0)
         insort(self._segments, segment, key=_base_offset)
 
     def _lose(

@@ -115,6 +115,8 @@ class Oddity(Enum):
     """A segment file with the batches of another partition: left alone, not served."""
     FOREIGN_DIRECTORY = "Y"
     """The ledger, or every segment if there is no ledger, is another partition's: nothing is touched or served."""
+    FUTURE_TIME = "Z"
+    """Messages carry times in the future: the clock was ahead when they were stored. They count as stored now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Segment:
         "allocated_size",
         "base_offset",
         "batch_count",
+        "correction",
         "damages",
         "end_offset",
         "file",
@@ -63,6 +64,8 @@ class Segment:
         self.allocated_size = 0
         self.first_timestamp = 0
         self.last_timestamp = 0
+        self.correction = 0
+        """Microseconds to add to the times of its messages: the clock was wrong when they were stored (ADR 0014)."""
         self.message_count = 0
         self.batch_count = 0
         self.damages: tuple[DamagedRange, ...] = ()
@@ -79,6 +82,16 @@ class Segment:
         segment.message_count = facts.message_count
         segment.batch_count = facts.batch_count
         return segment
+
+    @property
+    def first_stored_at(self) -> int:
+        """When its first message was stored, as far as it is known now."""
+        return self.first_timestamp + self.correction
+
+    @property
+    def last_stored_at(self) -> int:
+        """The same of its last message."""
+        return self.last_timestamp + self.correction
 
     def facts(self) -> SegmentFacts:
         """What the ledger shall remember."""

@@ -29,7 +29,8 @@ _SESSION = struct.Struct(
     "Q"  # mount_id
     "Q"  # inode
     "B"  # is_clean
-    "15x"
+    "7x"
+    "Q"  # time
 )
 _UNOPENED = struct.Struct("<16sQQ")
 """Behind the rest, any number of them: topic_uuid, partition_id and incarnation of a partition that was not opened."""
@@ -46,6 +47,8 @@ class Session:
     directory_format: int
     identity: DirectoryIdentity
     is_clean: bool
+    time: int = 0
+    """Of the wall clock when it was written, in microseconds; 0 if an older version wrote it."""
     unopened: frozenset[PartitionIdentity] = frozenset()
     """Partitions whose files were missing or replaced by another partition's.
 
@@ -54,9 +57,8 @@ class Session:
     def encode(self) -> bytes:
         """The file's contents."""
         identity = self.identity
-        rest = _SESSION.pack(
-            0, _MAGIC, self.directory_format, identity.boot_id, identity.mount_id, identity.inode, self.is_clean
-        )[_CHECKSUM_SIZE:]
+        place = identity.boot_id, identity.mount_id, identity.inode
+        rest = _SESSION.pack(0, _MAGIC, self.directory_format, *place, self.is_clean, self.time)[_CHECKSUM_SIZE:]
         rest += b"".join(sorted(_UNOPENED.pack(*astuple(partition)) for partition in self.unopened))
         return xxh3(rest).to_bytes(8, "little") + rest
 
@@ -66,7 +68,7 @@ def decode_session(data: bytes) -> Session | None:
     # It may be longer: a newer version has more to say, and must be recognised as one.
     if len(data) < _SESSION.size:
         return None
-    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean = _SESSION.unpack_from(data)
+    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean, time = _SESSION.unpack_from(data)
     if magic != _MAGIC or xxh3(data[_CHECKSUM_SIZE:]) != checksum:
         return None
     rest = data[_SESSION.size :]
@@ -74,7 +76,7 @@ def decode_session(data: bytes) -> Session | None:
         # A newer version has more to say than this one understands.
         rest = b""
     unopened = frozenset(PartitionIdentity(*fields) for fields in _UNOPENED.iter_unpack(rest))
-    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), unopened)
+    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
 
 
 def read_session(file_system: FileSystem, directory: Path) -> Session | None:
@@ -113,18 +115,28 @@ def how_it_stopped(file_system: FileSystem, directory: Path) -> StopKind:
     return StopKind.KILLED if is_same else StopKind.CRASHED
 
 
+def last_known_time(file_system: FileSystem, directory: Path) -> int:
+    """What the clock said when the last session began or, if it ended cleanly, ended; 0 if nobody knows."""
+    session = read_session(file_system, directory)
+    return session.time if session is not None else 0
+
+
 def begin_session(
-    file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity] = frozenset()
+    file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
 ) -> None:
     """Everything is recovered but ``unopened``: from now on this start is the last one."""
-    _write(file_system, directory, unopened, is_clean=False)
+    _write(file_system, directory, now, unopened, is_clean=False)
 
 
-def end_session(file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
+def end_session(
+    file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
+) -> None:
     """Everything is synced and closed."""
-    _write(file_system, directory, unopened, is_clean=True)
+    _write(file_system, directory, now, unopened, is_clean=True)
 
 
-def _write(file_system: FileSystem, directory: Path, unopened: frozenset[PartitionIdentity], *, is_clean: bool) -> None:
-    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, unopened)
+def _write(
+    file_system: FileSystem, directory: Path, now: int, unopened: frozenset[PartitionIdentity], *, is_clean: bool
+) -> None:
+    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
     replace_file(file_system, directory / SESSION, session.encode())

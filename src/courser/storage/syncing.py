@@ -26,7 +26,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
     for segment, _, _ in unsynced:
         segment.has_unsynced_cut = False
     is_directory_unsynced, log.is_directory_unsynced = log.is_directory_unsynced, False
-    offsets_file = log.offsets.begin_sync()
+    offsets_file, offsets_mark = log.offsets.begin_sync(), log.offsets.mark
     if not unsynced and not is_directory_unsynced and offsets_file is None and mark.offset == log.marks.synced.offset:
         # Otherwise a seal has synced what is written: there is nothing to do but to say so.
         return None
@@ -43,6 +43,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
             # The seal of a segment failed to sync what this sync may only seem to have synced.
             return
         log.offsets.end_sync()
+        log.synced_offsets = offsets_mark
         if mark.offset < log.marks.synced.offset:
             # A purge was quicker: nothing is left of what was synced here.
             return

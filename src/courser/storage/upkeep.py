@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import Callable
 from itertools import takewhile
 
-from courser.errors import StorageFailure
+from courser.errors import DiskFull, StorageFailure
 from courser.model.durability import Durability
 from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.identity_search import log_owner
 from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.jobs import Job, perform
-from courser.storage.ledger import Progress, Sealed, SyncFailure
+from courser.storage.ledger import Progress, Sealed, SyncFailure, TimeCorrection
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import OFFSETS, index_path, log_path
@@ -26,6 +26,8 @@ from courser.storage.syncing import plan_sync
 
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
+_OFFSETS_MARK_SIZE = 16 * 1024
+"""Bytes of stored offsets that are synced before the ledger takes note again: 512 stores."""
 _BATCHES_AHEAD = 32
 """Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
 _INDEX_FLUSH_BLOCK_COUNT = 96
@@ -43,6 +45,8 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         or _plan_allocation(log)
         or plan_seal(log)
         or _plan_progress(log)
+        or _plan_corrections(log)
+        or _plan_offsets_mark(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
         or _plan_offsets_rewrite(log)
@@ -154,6 +158,43 @@ def _plan_progress(log: PartitionLog) -> Job | None:
         log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=False)
 
     return _job(log, "recovery point", run, lambda: None)
+
+
+def _plan_corrections(log: PartitionLog) -> Job | None:
+    """Write down what a step of the clock has taught about the times of segments."""
+    if not log.has_new_corrections:
+        return None
+    known = log.ledger.state.corrections
+    found = [
+        TimeCorrection(segment.base_offset, segment.correction)
+        for segment in log.segments
+        if segment.correction != known.get(segment.base_offset, 0)
+    ]
+    log.has_new_corrections = False
+    if not found:
+        return None
+
+    def run() -> None:
+        # Not synced: if the power takes it, times in the future are noticed again at the next start.
+        log.ledger.append(b"".join(map(log.ledger.note, found)), sync=False)
+
+    return _job(log, "time correction", run, lambda: None)
+
+
+def _plan_offsets_mark(log: PartitionLog) -> Job | None:
+    """Remember how much of the stored offsets is synced, so that a start notices if less is there."""
+    mark, known = log.synced_offsets, log.ledger.state.offsets_mark
+    if mark is None or (known is not None and mark <= known):
+        return None
+    is_same_file = known is not None and (mark.epoch, mark.generation) == (known.epoch, known.generation)
+    if is_same_file and known is not None and mark.size - known.size < _OFFSETS_MARK_SIZE:
+        return None
+
+    def run() -> None:
+        # Not synced: without it the mark before it counts, and a little more could be cut off unnoticed.
+        log.ledger.append(log.ledger.note(mark), sync=False)
+
+    return _job(log, "offsets mark", run, lambda: None)
 
 
 def _plan_allocation(log: PartitionLog) -> Job | None:
@@ -301,7 +342,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     mark = log.marks.written
     # Nobody can have stored an offset from the end on before the purge was decided: those stay.
     kept_offsets = {key: offset for key, offset in log.offsets.items() if offset >= end}
-    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, epoch)
+    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch)
     is_replaced = False
 
     def run() -> None:
@@ -414,6 +455,9 @@ def close(log: PartitionLog) -> None:
 
     Blocks. On a partition that takes no more writes it only lets go of the files.
     """
+    if log.failure is None:
+        # What this session knows of the clock, the next one cannot find out.
+        log.follow_clock()
     # A job that fails would be planned again: on a full disk the rest is left to the next start.
     while (job := plan_upkeep(log)) is not None and perform(job):
         pass
@@ -427,6 +471,7 @@ def close(log: PartitionLog) -> None:
             elif segment is not None and segment.size and not log.is_as_left:
                 # Nothing was written since the start, which came after a crash: there may be zeros behind the end.
                 _leave_open_segment(log, segment, log.open_for_writing(segment))
+            _leave_offsets(log)
             log.ledger.close()
         except StorageFailure as failure:
             log.fail(str(failure), is_sync=failure.operation == "sync")
@@ -446,3 +491,13 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
     sync_directory(log.file_system, log.directory)
     facts = segment.facts()
     log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
+
+
+def _leave_offsets(log: PartitionLog) -> None:
+    """The seal of the stored offsets: after a clean stop the file is exactly as long as this says."""
+    mark, known = log.offsets.mark, log.ledger.state.offsets_mark
+    is_synced = not log.offsets.has_unsynced and not log.is_directory_unsynced
+    if mark is not None and is_synced and (known is None or known < mark):
+        # A full disk leaves the mark before it, which says less, and nothing wrong.
+        with contextlib.suppress(DiskFull):
+            log.ledger.append(log.ledger.note(mark), sync=False)

@@ -5,6 +5,7 @@ class ManualClock:
     """A ``Clock`` that stands still until it is told otherwise."""
 
     def __init__(self, now: int = 1_700_000_000_000_000, monotonic: int = 0) -> None:
+        self.step = 0
         self._now = now
         self._monotonic = monotonic
 

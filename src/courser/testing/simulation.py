@@ -15,9 +15,9 @@ from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, check_format, end_session, how_it_stopped
-from courser.testing.clocks import ManualClock
+from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, last_known_time
 from courser.testing.files import FakeFileSystem, SimulatedCrash
+from courser.testing.simulation_clock import SimulatedClock
 from courser.testing.simulation_disk import (
     RecordingPlan,
     check_nothing_vanished,
@@ -75,13 +75,15 @@ class Simulation:
         self.statistics = Statistics()
         self._source = source = random.Random(seed)
         self._file_system = FakeFileSystem(random.Random(source.getrandbits(64)))
-        self._clock = ManualClock()
+        self._clock = SimulatedClock(source, self._note)
         self._data = Path("/data")
         self._file_system.plant_directory(self._data)
         self._reader = Reader(source, self._note)
         count = source.choice((1, 1, 2))
         self._partitions = [
-            SimulatedPartition(PartitionIdentity(source.randbytes(16), number, 7), source, self._clock, self._note)
+            SimulatedPartition(
+                PartitionIdentity(source.randbytes(16), number, 7), source, self._clock.manual, self._note
+            )
             for number in range(count)
         ]
         self._plan = RecordingPlan()
@@ -161,6 +163,7 @@ class Simulation:
         check_format(file_system, self._data)
         stop = how_it_stopped(file_system, self._data)
         self._note("start", f"after {stop.value}")
+        self._clock.begin(last_known_time(file_system, self._data))
         self._counted_as_crash = self._counted_as_crash or stop is StopKind.CRASHED
         if self._logs_before is None:
             self._logs_before = logs_below(file_system, self._data)
@@ -168,7 +171,7 @@ class Simulation:
         for partition in self._partitions:
             if partition.is_created:
                 self._open(partition, stop)
-        begin_session(file_system, self._data)
+        begin_session(file_system, self._data, self._clock.watched.now())
         for partition in self._partitions:
             if not partition.is_created:
                 self._create(partition)
@@ -194,12 +197,13 @@ class Simulation:
             self._directory(partition),
             partition.identity,
             settings=settings,
-            clock=self._clock,
+            clock=self._clock.watched,
             stop=stop,
         )
         for finding in log.findings:
             self._note(f"finding {finding.letter}", f"{finding.path.name}: {finding.text}")
         self._note("open", f"{settings.durability.level.value}, next {log.next_offset}, start {log.start_offset}")
+        self._clock.opened(log)
         partition.open(log)
 
     def _check(self, partition: SimulatedPartition, stop: StopKind) -> None:
@@ -228,6 +232,7 @@ class Simulation:
         if self._logs_before is not None and log.failure is None and not has_sync_failed:
             directory = self._directory(partition)
             check_nothing_vanished(self._file_system, self._logs_before, directory, log.start_offset)
+        self._clock.check(log, model)
         if not model.rotten and not partition.is_damaged:
             self._reader.look_up(log, model)
         if self._source.random() < 0.1 and log.failure is None:
@@ -243,7 +248,7 @@ class Simulation:
             log.directory,
             partition.identity,
             settings=random_settings(self._source),
-            clock=self._clock,
+            clock=self._clock.watched,
             stop=stop,
         )
         first = (log.start_offset, log.next_offset, sorted(log.offsets.items(), key=str), read_everything(log))
@@ -274,6 +279,8 @@ class Simulation:
         self._file_system.capacity = None
         self._take_plan(RecordingPlan())
         self._die(stop)
+        if source.random() < 0.1:
+            self._clock.set()
         self._meddle()
 
     def _make_trouble(self, plan: RecordingPlan, *, crash_odds: float, call_max: int, failure_odds: float) -> None:
@@ -292,7 +299,7 @@ class Simulation:
         source = self._source
         draw = source.random() * 100
         if draw < 32:
-            partition.append()
+            self._append(partition)
         elif draw < 50:
             partition.step_sync()
         elif draw < 66:
@@ -317,13 +324,20 @@ class Simulation:
         elif draw < 93:
             partition.roll()
         elif draw < 98:
-            self._clock.advance(source.choice((1, 400, 40_000, 600_000)))
+            self._clock.manual.advance(source.choice((1, 400, 40_000, 600_000)))
         elif draw < 99:
-            self._clock.jump(source.choice((-3_600_000_000, -50_000, 5_000_000)))
+            self._clock.set()
+            self._clock.check(partition.log, partition.model)
         else:
             is_full = self._file_system.capacity is None
             self._file_system.capacity = self._file_system.used + source.randint(0, 2_000) if is_full else None
             self._note("disk fills" if is_full else "disk has room", "")
+
+    def _append(self, partition: SimulatedPartition) -> None:
+        next_offset = partition.model.next_offset
+        partition.append()
+        if partition.model.next_offset != next_offset:
+            self._clock.check_append(partition.model.batches[-1])
 
     def _ask(self, partition: SimulatedPartition) -> None:
         log, model, may_stop = partition.log, partition.model, partition.is_damaged
@@ -345,7 +359,7 @@ class Simulation:
             self._note("unclean close", "")
             return Stop.KILL
         try:
-            end_session(self._file_system, self._data)
+            end_session(self._file_system, self._data, self._clock.watched.now())
         except StorageFailure as failure:
             self._note("unclean close", str(failure))
             return Stop.KILL
@@ -387,7 +401,7 @@ class Simulation:
                 self._directory(partition),
                 stranger,
                 settings=random_settings(source),
-                clock=self._clock,
+                clock=self._clock.watched,
                 stop=stop,
             )
         except ForeignPartition as found:

@@ -115,8 +115,6 @@ class PartitionModel:
     confirmed: dict[int, int] = field(default_factory=dict)
     """Every offset that any client was told, and the message that it named."""
     confirmed_end: int = 0
-    floor_time: int = 0
-    """Time of the newest message that is known to be durable or durably gone."""
     consumers: dict[ConsumerKey, ConsumerHistory] = field(default_factory=dict)
     rotten: set[SentBatch] = field(default_factory=set)
     """Batches that were damaged on purpose."""
@@ -129,8 +127,6 @@ class PartitionModel:
         expected = self.next_offset
         promise(batch.base_offset == expected, f"(a) offset {batch.base_offset} was given where {expected} is next")
         promise(batch.base_offset >= self.confirmed_end, f"(c) offset {batch.base_offset} was confirmed before")
-        last = self.batches[-1].timestamp if self.batches else 0
-        promise(batch.timestamp >= max(last, self.floor_time), f"(e) time went back at offset {batch.base_offset}")
         self.batches.append(batch)
         self.next_offset = batch.end_offset
 
@@ -152,7 +148,6 @@ class PartitionModel:
         gone = [batch for batch in self.batches if batch.base_offset < start_offset]
         self.batches = self.batches[len(gone) :]
         self.rotten.difference_update(gone)
-        self.floor_time = max([self.floor_time, *(batch.timestamp for batch in gone)])
         self.start_offset = start_offset
 
     def visible(self, offset: int, end_offset: int) -> list[tuple[int, int, bytes, SentBatch]]:
@@ -186,7 +181,6 @@ class PartitionModel:
                 self.confirm(message.offset, message.identifier)
         for before, after in pairwise(seen):
             promise(before.offset < after.offset, f"(c) offset {after.offset} comes after {before.offset}")
-            promise(before.timestamp <= after.timestamp, f"(e) time goes back at offset {after.offset}")
         candidates = [*self.batches, *([self.in_flight] if self.in_flight is not None else [])]
         by_offset = {message.offset: message for message in seen}
         survivors = {batch: None for batch in candidates if self._survived(batch, by_offset)}
@@ -244,7 +238,6 @@ class PartitionModel:
             promise(next_offset == expected, f"(a) next is {next_offset} after a mere kill, expected {expected}")
         self.next_offset = next_offset
         self.synced_offset = next_offset
-        self.floor_time = max([self.floor_time, *(batch.timestamp for batch in self.batches[-1:])])
 
     def check_consumers(self, stored: dict[ConsumerKey, int], loss: Loss, *, has_sync_failed: bool) -> None:
         """(g) After a kill exactly what was stored last; after a power cut never ahead of it."""

@@ -7,6 +7,7 @@ from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadResult
+from courser.testing.simulation_clock import stored_times
 from courser.testing.simulation_model import PartitionModel, SeenMessage, SentBatch, promise
 
 _EVERYTHING = 1 << 40
@@ -90,8 +91,9 @@ class Reader:
         source = self._source
         kept = [batch for batch in model.batches if batch.base_offset >= log.start_offset]
         if kept:
-            timestamp = source.choice(kept).timestamp + source.choice((-1, 0, 0, 1))
-            expected = next((batch.base_offset for batch in kept if batch.timestamp >= timestamp), log.next_offset)
+            times = stored_times(log, kept)
+            timestamp = max(times[source.choice(kept)] + source.choice((-1, 0, 0, 1)), 0)
+            expected = next((batch.base_offset for batch in kept if times[batch] >= timestamp), log.next_offset)
             found = log.offset_at_time(timestamp)
             promise(found == expected, f"(f) time {timestamp} begins at {found}, expected {expected}")
         count = source.choice((1, 2, 5, 17, 1000))

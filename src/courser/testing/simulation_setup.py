@@ -36,6 +36,7 @@ _SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (segment_index, "ENTRIES_PER_BLOCK", _ENTRIES_PER_BLOCK),
     (upkeep, "_INDEX_FLUSH_BLOCK_COUNT", 1),
     (offset_table, "_REWRITE_SIZE", 64),
+    (upkeep, "_OFFSETS_MARK_SIZE", 64),
     (ledger, "_GARBAGE_COUNT_MAX", 8),
     (reading, "_LARGE_BATCH_SIZE", 700),
     (reading, "_VERIFIED_COUNT_MAX", 4),
