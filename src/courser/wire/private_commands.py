@@ -53,8 +53,8 @@ _SINK_ROW = Struct("<I?Q?QQIQ")
 """user_id, has_published, batch, is_open, published_at, expires_at, parts_count, staged_size"""
 _STAGED_ROW = Struct("<IQIQIQQ?Q")
 """user_id, batch, part, attempt, chunks_count, messages_count, size, is_finished, touched_at"""
-_POSITION_COUNT_MAX = 1000
-"""A topic has no more partitions."""
+POSITION_COUNT_MAX = 1000
+"""Rows of a wait for arrivals: as many partitions as a topic is made with."""
 
 
 def read_poll(reader: Reader) -> c.PollMessages:
@@ -80,10 +80,13 @@ def _get_segments(reader: Reader) -> c.GetSegments:
 def _wait_for_arrivals(reader: Reader) -> c.WaitForArrivals:
     who, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
     generation, wait, count = _POSITIONS_HEAD.unpack(reader.take(_POSITIONS_HEAD.size))
-    if count > _POSITION_COUNT_MAX:
-        raise Malformed(f"a wait for {count} partitions, where {_POSITION_COUNT_MAX} are allowed")
-    positions = tuple(_POSITION.iter_unpack(reader.take(count * _POSITION.size)))
-    return c.WaitForArrivals(who, stream, topic, positions, generation, wait)
+    if count > POSITION_COUNT_MAX:
+        raise Malformed(f"a wait for {count} partitions, where {POSITION_COUNT_MAX} are allowed")
+    # Each partition once: a wait lasts for seconds, and its rows stay in memory meanwhile.
+    positions: dict[int, int] = {}
+    for partition_id, offset in _POSITION.iter_unpack(reader.take(count * _POSITION.size)):
+        positions[partition_id] = min(offset, positions.get(partition_id, offset))
+    return c.WaitForArrivals(who, stream, topic, tuple(positions.items()), generation, wait)
 
 
 def _part_name(reader: Reader) -> c.StagedPartName:
