@@ -26,6 +26,7 @@ from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
 from courser.broker.publishing import Publishing
+from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.routes import Routes
@@ -74,6 +75,7 @@ class Broker:
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
+        self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.routes = Routes(self.catalog, self.access)
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)

@@ -55,6 +55,8 @@ _STAGED_ROW = Struct("<IQIQIQQ?Q")
 """user_id, batch, part, attempt, chunks_count, messages_count, size, is_finished, touched_at"""
 POSITION_COUNT_MAX = 1000
 """Rows of a wait for arrivals: as many partitions as a topic is made with."""
+PUBLISHED_PART_COUNT_MAX = 100_000
+"""Parts of one publish, as the rules of the catalog allow them: told before a row of each is made."""
 
 
 def read_poll(reader: Reader) -> c.PollMessages:
@@ -111,6 +113,8 @@ def _finish_stage(reader: Reader) -> c.FinishStage:
 
 def _publish_staged(reader: Reader) -> c.PublishStaged:
     sink, batch, keep, count = reader.name(), reader.u64(), reader.u64(), reader.u32()
+    if count > PUBLISHED_PART_COUNT_MAX:
+        raise Malformed(f"a publish of {count} parts, where {PUBLISHED_PART_COUNT_MAX} are allowed")
     parts = tuple(_PUBLISHED_PART.iter_unpack(reader.take(count * _PUBLISHED_PART.size)))
     return c.PublishStaged(sink, batch, parts, keep)
 
