@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Generic, TypeAlias, TypeVar
 
-WAITING_COUNT_MAX = 1000
-"""Logins that wait, of all addresses. At 25 ms each this is 25 s; clients give up after 30 s."""
-ADDRESS_COUNT_MAX = 256
-"""Logins of one address that wait: some 6 s, also for users behind a proxy that share it with an attacker."""
+WAITING_COUNT_MAX = 500
+"""Logins that wait, of all addresses. At 25 ms each this is 12 s; clients give up after 30 s."""
+ADDRESS_COUNT_MAX = 128
+"""Logins of one address that wait: some 3 s, also for users behind a proxy that share it with an attacker."""
 PAIR_COUNT_MAX = 16
 """Logins with one name from one address that wait. Equal passwords count once, so only wrong ones get this far."""
 BAND_COUNT = 3
