@@ -76,12 +76,12 @@ class Crowd:
 
     def turns_of_victim(self, come_back: Callable[[Place[str]], Place[str]]) -> int:
         """Take turns until the victim has one. Whoever has had a turn comes back at once."""
-        for number in count(1):
+        for number in range(1, 5000):
             taken = self.take()
             if taken is self.victim:
                 return number
             self.add(come_back(taken))
-        raise AssertionError
+        raise AssertionError("it has starved")
 
 
 # --- the bound ---
