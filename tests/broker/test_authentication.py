@@ -218,7 +218,70 @@ async def test_a_good_account_does_not_free_an_address(accounts: Accounts) -> No
     for number in range(21):
         await fail(accounts, 1, name=f"user-{number}")
         await accounts.authentication.login(accounts.connect(LATER), "alice", "secret")
-    assert accounts.slept == [0.25, 0.25, 0.5]
+    assert accounts.slept == [0.25]
+    await fail(accounts, 1, name="root")
+    assert accounts.slept == [0.25, 0.5]
+
+
+async def test_a_user_at_a_known_address_does_not_wait_for_what_others_did(accounts: Accounts) -> None:
+    await accounts.authentication.login(accounts.connect(LATER), "alice", "secret")
+    await fail(accounts, 30, address=ELSEWHERE)
+    await fail(accounts, 30, name="root", address=LATER)
+    accounts.slept.clear()
+    await accounts.authentication.login(accounts.connect(LATER), "alice", "secret")
+    assert accounts.slept == []
+    await fail(accounts, 1, name="carol", address=LATER)
+    assert accounts.slept == [4.0], "other names at that address are slowed down as before"
+
+
+async def test_guesses_at_a_user_from_its_own_address_get_slower_as_well(accounts: Accounts) -> None:
+    await accounts.authentication.login(accounts.connect(LATER), "alice", "secret")
+    await fail(accounts, 8)
+    assert accounts.slept == [0.25, 0.5, 1.0]
+    await accounts.authentication.login(accounts.connect(LATER), "alice", "secret")
+    assert accounts.slept == [0.25, 0.5, 1.0, 2.0]
+    await fail(accounts, 1)
+    assert accounts.slept == [0.25, 0.5, 1.0, 2.0], "the right password starts afresh"
+
+
+async def test_addresses_of_one_network_are_one_address(accounts: Accounts) -> None:
+    for number in range(22):
+        await fail(accounts, 1, name=f"user-{number}", address=f"[2001:db8::{number:x}]:{number}")
+    assert accounts.slept == [0.25, 0.5]
+
+
+async def test_the_memory_of_known_addresses_is_bounded(accounts: Accounts) -> None:
+    known = accounts.authentication._delays.known
+    known.note("alice", "10.1.2.3")
+    for number in range(1000):
+        known.note("mallory", f"{number}")
+    assert len(known) == 1 + 64
+    assert known.has("alice", "10.1.2.3"), "nobody pushes out the addresses of others"
+    for number in range(10_500):
+        known.note(f"user-{number}", "10.1.2.3")
+    assert len(known) == 10_000
+
+
+async def test_a_login_that_finds_no_place_is_refused_after_a_second_and_counts_as_failed(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> bool:
+        raise CommandRejected(ErrorCode.SERVER_BUSY, "too many logins at once: try again in a while")
+
+    monkeypatch.setattr(accounts.authentication._passwords, "is_right", refuse)
+    session = accounts.connect()
+    assert await refusal(accounts, session, "alice", "secret") is ErrorCode.SERVER_BUSY
+    assert accounts.slept == [1.0]
+    assert session.failed_login_count == 1
+
+
+async def test_a_connection_counts_its_failures_until_it_gets_in(accounts: Accounts) -> None:
+    session = accounts.connect()
+    await refusal(accounts, session, "alice", "wrong")
+    await refusal(accounts, session, "alice", "wrong")
+    assert session.failed_login_count == 2
+    await accounts.authentication.login(session, "alice", "secret")
+    assert session.failed_login_count == 0
 
 
 async def test_failures_are_forgotten_after_a_while(accounts: Accounts) -> None:
@@ -245,6 +308,9 @@ async def test_unknown_tokens_slow_down_their_address(accounts: Accounts) -> Non
         with pytest.raises(CommandRejected):
             await accounts.authentication.login_with_token(session, make_token())
     assert accounts.slept == [0.25, 0.5]
+    secret = await accounts.tokens.create(1, "laptop", 0)
+    await accounts.authentication.login_with_token(session, secret)
+    assert accounts.slept == [0.25, 0.5], "the right token waits for nothing"
 
 
 # --- tokens ---

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from courser.api.replies import Assignment, GroupMember
+from courser.broker import groups as groups_module
 from courser.broker.groups import ConsumerGroups, GroupKey
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
@@ -41,6 +42,32 @@ def refused(call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Err
     with pytest.raises(CommandRejected) as refusal:
         call(*args, **kwargs)
     return refusal.value.code
+
+
+# --- limits ---
+
+
+def test_a_group_has_so_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "MEMBER_COUNT_MAX", 3)
+    groups = groups_over(3)
+    sessions = joined(groups, 3)
+    late = connect(9)
+    assert refused(groups.join, late, KEY) is ErrorCode.TOO_MANY_MEMBERS
+    assert late.groups == set()
+    groups.join(sessions[0], KEY)
+    groups.join(late, (0, 0, 1))
+    groups.leave(sessions[0], KEY)
+    groups.join(late, KEY)
+
+
+def test_a_connection_is_a_member_of_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "MEMBERSHIP_COUNT_MAX", 3)
+    groups, session = groups_over(3), connect()
+    for number in range(3):
+        groups.join(session, (0, 0, number))
+    assert refused(groups.join, session, (0, 0, 3)) is ErrorCode.TOO_MANY_MEMBERS
+    assert groups.member_count((0, 0, 3)) == 0
+    groups.join(connect(2), (0, 0, 3))
 
 
 # --- membership ---

@@ -529,7 +529,9 @@ async def test_who_waits_for_messages_hears_of_them_when_they_can_be_read(
 
         async def watch() -> None:
             while not seen:
-                await partition.next_arrival()
+                arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+                partition.wait_for(arrival, 0)
+                await arrival
                 seen.extend([1] if await texts(partition) else [])
 
         watcher = asyncio.create_task(watch())
@@ -547,7 +549,8 @@ async def test_a_deleted_partition_gives_an_error_to_whoever_waits(disk: GatedFi
         disk.gate.clear()
         waiting = asyncio.create_task(send(partition, "x"))
         await until(disk.waiting.is_set)
-        arrival = partition.next_arrival()
+        arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        partition.wait_for(arrival, 1000)
         partition.mark_deleted()
         with pytest.raises(PartitionReadOnly, match="it was deleted"):
             await waiting

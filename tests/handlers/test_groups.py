@@ -1,14 +1,18 @@
 """Consumer groups as clients see them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker import quotas
 from courser.broker.consuming import group_key
+from courser.broker.settings import BrokerSettings
 from courser.catalog import commands as changes
 from courser.errors import ErrorCode
+from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from tests.handlers.scenes import Scene, opened
 
@@ -143,3 +147,55 @@ async def test_groups_outlive_the_server_and_members_do_not(tmp_path: Path) -> N
         await scene.ask(scene.root, c.JoinConsumerGroup(*GROUP))
     async with opened(tmp_path) as scene:
         assert await details(scene) == r.GroupDetails(r.GroupInfo(0, 3, 0, "g"), [])
+
+
+# --- limits ---
+
+
+async def test_a_topic_has_so_many_groups_and_no_more(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings=BrokerSettings(group_count_max=3)) as scene:
+        for topic in ("t", "u"):
+            await scene.add_topic("s" if topic == "t" else "s2", topic, 1)
+        for number in range(3):
+            await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", f"g{number}"))
+        assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "g3")) is ErrorCode.TOO_MANY_GROUPS
+        await scene.ask(scene.root, c.CreateConsumerGroup("s2", "u", "g3"))
+        await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g0"))
+        await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g3"))
+
+
+async def test_groups_that_are_asked_for_at_once_are_counted_one_by_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings=BrokerSettings(group_count_max=3)) as scene:
+        await scene.add_topic("s", "t", 1)
+        asked = [scene.ask(scene.root, c.CreateConsumerGroup("s", "t", f"g{number}")) for number in range(10)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(result, r.GroupDetails) for result in results) == 3
+
+
+async def test_a_lower_limit_keeps_the_groups_that_there_are(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        await scene.add_topic("s", "t", 1)
+        for number in range(5):
+            await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", f"g{number}"))
+    async with opened(tmp_path, settings=BrokerSettings(group_count_max=3)) as scene:
+        listed = await scene.ask(scene.root, c.GetConsumerGroups("s", "t"))
+        assert isinstance(listed, r.GroupList)
+        assert len(listed.groups) == 5
+        assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "g5")) is ErrorCode.TOO_MANY_GROUPS
+
+
+async def test_all_topics_together_have_so_many_groups(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "GROUP_COUNT_MAX", 2)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "second"))
+    assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "third")) is ErrorCode.TOO_MANY_GROUPS
+
+
+async def test_streams_topics_and_partitions_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "STREAM_COUNT_MAX", 1)
+    monkeypatch.setattr(quotas, "TOPIC_COUNT_OF_STREAM_MAX", 1)
+    monkeypatch.setattr(quotas, "PARTITION_COUNT_OF_TOPIC_MAX", 5)
+    assert await scene.refusal(scene.root, c.CreateStream("s2")) is ErrorCode.TOO_MANY_STREAMS
+    topic = c.CreateTopic("s", "t2", 1, TopicOptions())
+    assert await scene.refusal(scene.root, topic) is ErrorCode.TOO_MANY_TOPICS
+    assert await scene.refusal(scene.root, c.CreatePartitions("s", "t", 3)) is ErrorCode.TOO_MANY_PARTITIONS
+    await scene.ask(scene.root, c.CreatePartitions("s", "t", 2))

@@ -130,9 +130,11 @@ async def test_a_send_that_waits_for_nothing_is_answered_at_once(scene: Scene) -
     begun = scene.dispatcher.begin(scene.root, send_command("three"))
     assert isinstance(begun, r.Sent)
     assert (begun.partition_id, begun.base_offset) == (0, 2)
-    arrival = partition_of(scene).next_arrival()
+    arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    partition_of(scene).wait_for(arrival, 3)
     assert isinstance(scene.dispatcher.begin(scene.root, send_command("four")), r.Sent)
-    assert arrival.done()
+    assert not arrival.done(), "the send itself wakes nobody"
+    assert await arrival
     assert await texts(scene, poll_command(PollingKind.OFFSET)) == ["one", "two", "three", "four"]
     several = c.SendMessages("s", "t", ToPartition(0), send_command("five").batches + send_command("six").batches)
     for command in (send_command("x", to=Balanced()), send_command("x", to=ByKey(b"key")), several):

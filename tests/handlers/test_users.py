@@ -4,6 +4,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker.sessions import Session
 from courser.catalog import commands as changes
 from courser.errors import ErrorCode
 from courser.model.permissions import ALL_PERMISSIONS, GlobalPermissions, Permissions, StreamPermissions
@@ -210,7 +211,7 @@ async def test_the_password_of_another_needs_permission_and_the_password(scene: 
 async def test_a_permission_taken_away_while_the_password_is_hashed_is_taken_away(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hash_password(_password: str) -> str:
+    async def hash_password(_session: Session, _password: str) -> str:
         await scene.broker.catalog.submit(changes.UpdatePermissions(1, None))
         return PASSWORD_HASH
 

@@ -6,12 +6,14 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker import consuming
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
 from courser.model.messaging import PollingKind
-from tests.handlers.messaging import add_topic, partition_of, send
+from courser.model.permissions import ALL_PERMISSIONS
+from tests.handlers.messaging import add_topic, partition_of, send, send_command
 from tests.handlers.scenes import Scene
 
 SECOND = 1_000_000
@@ -56,7 +58,7 @@ async def test_the_next_message_in_any_of_them_ends_the_wait(scene: Scene) -> No
     await send(scene, "at last", to=1)
     assert await task == r.Arrivals(0, (1,))
     assert scene.root.waiting is None
-    assert [partition_of(scene, number)._arrivals for number in range(3)] == [set(), set(), set()]
+    assert [partition_of(scene, number)._waiting for number in range(3)] == [{}, {}, {}]
 
 
 async def test_nothing_arrives_in_time(scene: Scene) -> None:
@@ -141,3 +143,78 @@ async def test_a_group_that_is_deleted_ends_the_waits_of_its_members(scene: Scen
     assert task in (await asyncio.wait([task], timeout=5))[0], "it waits for a group that is gone"
     assert isinstance(error := task.exception(), CommandRejected)
     assert error.code is ErrorCode.GROUP_NOT_FOUND
+
+
+# --- what waits cost ---
+
+
+async def test_a_partition_that_is_named_often_is_waited_for_once(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    task = await begun(scene, scene.root, wait(*[(1, 5 - number % 5) for number in range(1000)]))
+    assert list(partition_of(scene, 1)._waiting.values()) == [1], "the first message that is wanted"
+    assert scene.broker.polls._row_count == 1
+    await send(scene, "a", "b", to=1)
+    assert await task == r.Arrivals(0, (1,))
+    assert scene.broker.polls._row_count == 0
+    assert not scene.broker.polls._row_counts
+
+
+async def test_a_send_does_the_same_work_however_many_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred connections that wait for a far offset cost sends nothing, and those that wait are not woken."""
+    await add_topic(scene)
+    await send(scene, "the first reserves offsets")
+    partition = partition_of(scene)
+    tasks = [await begun(scene, scene.connect(0), wait((0, 1_000_000))) for _ in range(100)]
+    near = await begun(scene, scene.connect(0), wait((0, 21)))
+    told: list[int] = []
+    announce = partition._announce
+
+    def noted() -> None:
+        told.append(partition.log.visible_end)
+        announce()
+
+    monkeypatch.setattr(partition, "_announce", noted)
+    for number in range(20):
+        assert isinstance(scene.dispatcher.begin(scene.root, send_command(f"{number}")), r.Sent)
+    assert told == [], "sends themselves tell nobody"
+    await asyncio.sleep(0)
+    assert told == [21], "all that came in one turn of the loop are told of once"
+    await send(scene, "the one that is waited for")
+    assert await near == r.Arrivals(0, (0,))
+    assert len(partition._waiting) == 100
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert partition._waiting == {}
+
+
+async def test_a_long_poll_for_a_far_offset_is_not_woken_by_each_message(scene: Scene) -> None:
+    await add_topic(scene)
+    poll = c.PollMessages(ALONE, "s", "t", 0, PollingKind.OFFSET, 3, 10, auto_commit=False)
+    task = await begun(scene, scene.connect(0), c.WaitForMessages(poll, 20 * SECOND, 1000))
+    (woken,) = partition_of(scene)._waiting
+    await send(scene, "0", "1", "2")
+    await asyncio.sleep(0)
+    assert not woken.done()
+    await send(scene, "3")
+    reply = await task
+    assert isinstance(reply, r.Polled)
+    assert reply.message_count == 1
+
+
+async def test_a_user_waits_for_so_many_partitions_and_no_more(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consuming, "ROW_COUNT_MAX", 10)
+    monkeypatch.setattr(consuming, "ROW_COUNT_OF_USER_MAX", 6)
+    await add_topic(scene, partition_count=5)
+    await scene.add_user("alice", ALL_PERMISSIONS)
+    five = [(number, 0) for number in range(5)]
+    tasks = [await begun(scene, scene.connect(0), wait(*five))]
+    assert await scene.refusal(scene.connect(0), wait(*five)) is ErrorCode.SERVER_BUSY
+    tasks.append(await begun(scene, scene.connect(0), wait((0, 0))))
+    assert await scene.refusal(scene.connect(1), wait(*five)) is ErrorCode.SERVER_BUSY
+    tasks.append(await begun(scene, scene.connect(1), wait(*five[:4])))
+    await send(scene, "a", to=0)
+    for task in tasks:
+        assert await task == r.Arrivals(0, (0,))
+    assert await scene.ask(scene.root, wait(*five)) == r.Arrivals(0, (0,))

@@ -34,6 +34,7 @@ OTHER_VALUES = {
     "system.partition.validate_checksum": "true",
     "system.partition.verify_frames": "true",
     "system.partition.poll_size_max": "7 MiB",
+    "consumer_group.max_groups_per_topic": "7",
     "personal_access_token.max_tokens_per_user": "7",
     "personal_access_token.cleaner.enabled": "false",
     "personal_access_token.cleaner.interval": "7s",

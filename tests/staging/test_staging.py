@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from courser.broker import quotas, staging
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
@@ -190,6 +191,37 @@ async def test_staged_bytes_have_a_limit() -> None:
         assert raised.value.code is ErrorCode.STAGING_FULL
         await client.discard_staged(SINK)
         await client.stage(SINK, 0, 0, 2, 0, "s/t", None, 0, "x" * 3000)
+
+
+async def test_one_user_leaves_room_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "UNFINISHED_COUNT_OF_USER_MAX", 2)
+    monkeypatch.setattr(staging, "PART_COUNT_OF_USER_MAX", 3)
+    async with TestBroker() as broker:
+        root = await prepared(broker)
+        await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
+        writer = await broker.connect(username="writer", password="secret-secret")
+        for part in range(2):
+            await writer.stage(SINK, 0, part, 1, 0, "s/t", None, 0, "x")
+        assert await code_of(writer.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")) is ErrorCode.STAGING_FULL
+        await root.stage("other", 0, 0, 1, 0, "s/t", None, 0, "x")
+        for part in range(2):
+            await writer.finish_stage(SINK, 0, part, 1, 1)
+        await writer.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
+        assert await code_of(writer.stage(SINK, 0, 3, 1, 0, "s/t", None, 0, "x")) is ErrorCode.STAGING_FULL
+        await root.stage("other", 0, 1, 1, 0, "s/t", None, 0, "x")
+
+
+async def test_one_user_leaves_sinks_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "SINK_COUNT_OF_USER_MAX", 2)
+    async with TestBroker() as broker:
+        root = await prepared(broker)
+        await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
+        writer = await broker.connect(username="writer", password="secret-secret")
+        for sink in ("a", "b"):
+            await writer.publish_staged(sink, 0, {})
+        assert await code_of(writer.publish_staged("c", 0, {})) is ErrorCode.TOO_MANY_SINKS
+        await writer.publish_staged("a", 1, {})
+        await root.publish_staged("d", 0, {})
 
 
 async def test_parts_that_are_published_make_room_for_the_next_batch() -> None:

@@ -39,8 +39,10 @@ from courser.records.batch import Batch
 Command: TypeAlias = table.Command
 """The base of all commands."""
 
-_POSITION_COUNT_MAX = 1000
-"""Partitions that one request may wait for: a topic has no more."""
+POSITION_COUNT_MAX = 1000
+"""Partitions that one request may wait for: as many as a topic is created with."""
+PUBLISHED_PART_COUNT_MAX = 100_000
+"""Parts of one publish, as the catalog allows them: checked before a row of each is made."""
 
 
 # --- system -------------------------------------------------------------------------------------------
@@ -490,7 +492,7 @@ class WaitForArrivals(Command, frozen=True):
     consumer: Consumer
     stream: Identifier
     topic: Identifier
-    positions: Annotated[tuple[tuple[U32, U64], ...], Counted(_POSITION_COUNT_MAX)]
+    positions: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
     """A partition, and the offset that its reader wants next."""
     generation: U64
     """The generation of the group's assignment that the member knows; 0 for a single consumer."""
@@ -556,7 +558,7 @@ class PublishStaged(Command, frozen=True):
     sink: Name
     batch: U64
     """A number higher than that of any batch before."""
-    parts: Annotated[tuple[tuple[U32, U64], ...], Counted()]
+    parts: Annotated[tuple[tuple[U32, U64], ...], Counted(PUBLISHED_PART_COUNT_MAX)]
     """A part, and the attempt to publish."""
     keep: U64
     """How long the server remembers the sink afterwards, in microseconds; 0 is for ever."""

@@ -1,7 +1,8 @@
 """Logging in and out, and the passwords behind it.
 
-An unknown user and a wrong password get the same answer after the same work. Hashing never stops the event loop, and
-failed logins make later ones of that name or address wait (``login_delays``).
+An unknown user and a wrong password get the same answer after the same work. Hashing never stops the event loop,
+passwords are hashed in a fair order (``login_queue``), and failed logins make later ones of that name or address wait
+(``login_delays``). A right token waits for nothing.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from itertools import count
 
 from courser.api.replies import LoggedIn
 from courser.broker.login_delays import LoginDelays
+from courser.broker.login_queue import Asker, network_of
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
@@ -24,6 +26,10 @@ _log = logging.getLogger(__name__)
 
 PASSWORD_SIZE_MIN, PASSWORD_SIZE_MAX = 3, 100
 """Bytes of a password, as every SDK checks them."""
+
+_REFUSAL_DELAY = 1_000_000
+"""Microseconds after which a client is told that too many log in at once. It must not come back sooner, and it must not
+learn from the time whether its login was looked at after all, as a known user's is."""
 
 Sleep = Callable[[float], Awaitable[None]]
 """Wait for so many seconds."""
@@ -48,6 +54,7 @@ class Authentication:
         self._sessions = sessions
         self._groups = groups
         self._passwords = passwords
+        self._clock = clock
         self._delays = LoginDelays(clock)
         self._sleep = sleep
         self._numbers = count(1)
@@ -61,7 +68,7 @@ class Authentication:
 
         Raises:
             CommandRejected: 43 or 44 for a name or password of a bad size, 42 if they do not fit, 47 for the right
-                password of an inactive user. The session stays as it was.
+                password of an inactive user, 20010 if too many log in at once. The session stays as it was.
         """
         if token is not None:
             # Looked at first: it costs nothing, and a miss is no failed login, since a password was meant.
@@ -73,9 +80,10 @@ class Authentication:
                 return self._admit(session, owner, found.name)
         check_user_name(name)
         check_password(password)
-        user = await self._verify(name, password, session.address)
+        user = await self._verify(session, name, password)
         reply = self._admit(session, user, None)
-        await self._renew_hash(user, password)
+        self._delays.known.note(name, network_of(session.address))
+        await self._renew_hash(session, user, password)
         return reply
 
     async def login_with_token(self, session: Session, token: str) -> LoggedIn:
@@ -84,10 +92,11 @@ class Authentication:
         Raises:
             CommandRejected: 53 for an unknown token, 54 for an expired one, 47 for an inactive user.
         """
-        await self._wait(None, session.address)
         try:
             user, found = self.tokens.find(token)
         except CommandRejected:
+            # Tokens cannot be guessed, so the right one need not wait. Who tries is slowed down all the same.
+            await self._wait(None, session)
             self._delays.failed(None, session.address)
             raise
         return self._admit(session, user, found.name)
@@ -119,10 +128,15 @@ class Authentication:
 
     # --- passwords ---
 
-    async def hash_password(self, password: str) -> str:
-        """What the catalog keeps of a new password. Raises ``CommandRejected`` (44) for a size that cannot log in."""
+    async def hash_password(self, session: Session, password: str) -> str:
+        """What the catalog keeps of a new password, for somebody who is logged in.
+
+        Raises:
+            CommandRejected: 44 for a size that cannot log in, 20010 if too many wait already.
+        """
         check_password(password)
-        return await self._passwords.hash(password)
+        user = None if session.user_id is None else self._catalog.state.users.get(session.user_id)
+        return await self._passwords.hash(self._asker(session, "" if user is None else user.name), password)
 
     async def change_password(self, session: Session, user_id: int, current: str, new: str) -> None:
         """Replace a password. Other sessions that logged in with the old one end.
@@ -132,9 +146,9 @@ class Authentication:
         """
         check_password(current)
         check_password(new)
-        user = await self._verify(self._user(user_id).name, current, session.address)
+        user = await self._verify(session, self._user(user_id).name, current)
         verified = user.password_hash
-        password_hash = await self._passwords.hash(new)
+        password_hash = await self.hash_password(session, new)
         async with self._changes:
             if self._user(user_id).password_hash != verified:
                 raise _invalid_credentials()
@@ -144,37 +158,60 @@ class Authentication:
             if other is not session and other.token_name is None:
                 self._sessions.end(other, error)
 
-    async def _verify(self, name: str, password: str, address: str) -> User:
-        """The user whose name and password these are. Raises ``CommandRejected`` (42)."""
-        await self._wait(name, address)
+    async def _verify(self, session: Session, name: str, password: str) -> User:
+        """The user whose name and password these are. Raises ``CommandRejected`` (42, 20010)."""
+        await self._wait(name, session)
         user = self._find(name)
         password_hash = None if user is None else user.password_hash
-        is_right = await self._passwords.is_right(name, password, password_hash)
+        asked_at = self._clock.monotonic()
+        try:
+            is_right = await self._passwords.is_right(self._asker(session, name), password, password_hash)
+        except CommandRejected:
+            await self._sleep_for(asked_at + _REFUSAL_DELAY - self._clock.monotonic())
+            self._note_failure(session, name)
+            raise
         # Meanwhile the user may be gone, or have another password.
         user = self._find(name)
         if not is_right or user is None or user.password_hash != password_hash:
-            self._delays.failed(name, address)
+            self._note_failure(session, name)
             raise _invalid_credentials()
-        self._delays.succeeded(name)
+        self._delays.succeeded(name, session.address)
+        session.failed_login_count = 0
         return user
 
-    async def _renew_hash(self, user: User, password: str) -> None:
+    def _asker(self, session: Session, name: str) -> Asker:
+        network = network_of(session.address)
+        return Asker(
+            address=network,
+            name=name,
+            try_count=session.failed_login_count,
+            is_known=self._delays.known.has(name, network),
+            is_there=lambda: session.ended is None,
+        )
+
+    def _note_failure(self, session: Session, name: str) -> None:
+        session.failed_login_count += 1
+        self._delays.failed(name, session.address)
+
+    async def _renew_hash(self, session: Session, user: User, password: str) -> None:
         """Hash the password anew if today's parameters are stronger. A disk that refuses it keeps nobody out."""
         verified = user.password_hash
         if not self._passwords.is_outdated(verified):
             return
         try:
-            password_hash = await self._passwords.hash(password)
+            password_hash = await self.hash_password(session, password)
             async with self._changes:
                 if user.password_hash == verified and user.user_id in self._catalog.state.users:
                     await self._catalog.submit(c.ChangePassword(user.user_id, password_hash))
         except CourserError as error:
             _log.warning("password hash not renewed user=%d reason=%s", user.user_id, error)
 
-    async def _wait(self, name: str | None, address: str) -> None:
-        owed = self._delays.owed(name, address)
-        if owed:
-            await self._sleep(owed / 1_000_000)
+    async def _wait(self, name: str | None, session: Session) -> None:
+        await self._sleep_for(self._delays.owed(name, session.address))
+
+    async def _sleep_for(self, microseconds: int) -> None:
+        if microseconds > 0:
+            await self._sleep(microseconds / 1_000_000)
 
     def _find(self, name: str) -> User | None:
         state = self._catalog.state

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,9 +23,10 @@ from courser.broker.disk_pool import DiskPool
 from courser.broker.group_offsets import forget_unknown_groups
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.password_pool import PasswordPool
+from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
 from courser.broker.publishing import Publishing
+from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.routes import Routes
@@ -80,10 +81,13 @@ class Broker:
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
+        self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.routes = Routes(self.catalog, self.access)
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
-        passwords = PasswordPool(Passwords(), pool)
+        # Not the threads of the disk: strangers decide how much is hashed.
+        self._password_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="password")
+        passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
         self.sends = Sends(pool, delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
@@ -197,6 +201,7 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
+            self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 
 

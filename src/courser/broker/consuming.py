@@ -6,7 +6,9 @@ counted; Courser's own get an error that names the offsets, because they must no
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
@@ -33,6 +35,10 @@ _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKin
 
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
+ROW_COUNT_MAX = 200_000
+"""Partitions that are waited for, of all waits for arrivals together: some 50 MiB."""
+ROW_COUNT_OF_USER_MAX = 50_000
+"""The same of one user, so that nobody uses it up: 50 connections that each wait for a thousand partitions."""
 _KNOWN_COUNT_MAX = 1000
 """Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
@@ -101,6 +107,10 @@ class Polls:
         """Keys of single consumers that were here before: each polls many times."""
         self._group_ids: dict[tuple[int, int, Identifier], int] = {}
         """Groups by name, which the catalog finds only by looking at all of a topic. Hints: they may be old."""
+        self._row_count = 0
+        """Partitions that are waited for ..."""
+        self._row_counts: Counter[int | None] = Counter()
+        """... and by which users."""
         self.counters = PollCounters()
 
     # --- which partition ---
@@ -265,7 +275,11 @@ class Polls:
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
                 return _nothing(partition)
-            if partition.log.visible_end == seen_end and not await _wait_for_any(session, [partition], remaining):
+            # Or for what is wanted, if that is further away: other messages need not wake it.
+            awaited = max(seen_end, start_of_poll(partition, key, poll) or 0)
+            if partition.log.visible_end == seen_end and not await _wait_for_any(
+                session, [(partition, awaited)], remaining
+            ):
                 check_access()
                 return _nothing(partition)
             if partition.is_deleted:
@@ -275,19 +289,42 @@ class Polls:
         """Wait until one of several partitions has something to read, or the member's partitions are others.
 
         Raises:
-            CommandRejected: no such partition (3007), or no member of the group (5006).
+            CommandRejected: no such partition (3007), no member of the group (5006), or too many waits (20010).
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
-        places = [(topic.partition(partition_id), offset) for partition_id, offset in command.positions]
+        # One row for each partition, whatever was asked: the first message that is wanted there ends the wait.
+        wanted: dict[int, int] = {}
+        for partition_id, offset in command.positions:
+            wanted[partition_id] = min(offset, wanted.get(partition_id, offset))
+        places = [(topic.partition(partition_id), offset) for partition_id, offset in wanted.items()]
         is_hurried = False
-        while True:
-            generation = self._generation(session, topic, command.consumer)
-            ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
-            remaining = deadline - loop.time()
-            if ready or generation != command.generation or remaining <= 0 or is_hurried:
-                return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
-            is_hurried = not await _wait_for_any(session, [place for place, _ in places], remaining)
+        with self._counted(session.user_id, len(command.positions)):
+            while True:
+                generation = self._generation(session, topic, command.consumer)
+                ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
+                remaining = deadline - loop.time()
+                if ready or generation != command.generation or remaining <= 0 or is_hurried:
+                    return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
+                is_hurried = not await _wait_for_any(session, places, remaining)
+
+    @contextmanager
+    def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
+        """While a wait for so many partitions lasts."""
+        if self._row_count + count > ROW_COUNT_MAX or self._row_counts[user_id] + count > ROW_COUNT_OF_USER_MAX:
+            reason = (
+                f"{self._row_counts[user_id]} partitions are waited for by this user already, {self._row_count} by all"
+            )
+            raise CommandRejected(ErrorCode.SERVER_BUSY, f"{reason}: wait for fewer, or try again later")
+        self._row_count += count
+        self._row_counts[user_id] += count
+        try:
+            yield
+        finally:
+            self._row_count -= count
+            self._row_counts[user_id] -= count
+            if not self._row_counts[user_id]:
+                del self._row_counts[user_id]
 
     def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
         if consumer.kind is not _GROUP:
@@ -322,16 +359,15 @@ def _nothing(partition: Partition) -> Polled:
     return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
 
 
-async def _wait_for_any(session: Session, partitions: list[Partition], seconds: float) -> bool:
-    """Wait until there may be more to read in one of them.
+async def _wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
+    """Wait until there may be a message at an offset of one of several partitions.
 
     Returns False if the time is over, or if the client asks for something else meanwhile. Raises ``CommandRejected`` if
     the connection goes.
     """
     session.waiting = woken = asyncio.get_running_loop().create_future()
-    arrivals = [partition.next_arrival() for partition in partitions]
-    for arrival in arrivals:
-        arrival.add_done_callback(lambda _: None if woken.done() else woken.set_result(True))
+    for partition, offset in places:
+        partition.wait_for(woken, offset)
     try:
         await asyncio.wait((woken,), timeout=seconds)
         if woken.cancelled():
@@ -340,8 +376,8 @@ async def _wait_for_any(session: Session, partitions: list[Partition], seconds: 
     finally:
         session.waiting = None
         woken.cancel()
-        for arrival in arrivals:
-            arrival.cancel()
+        for partition, _ in places:
+            partition.stop_waiting(woken)
 
 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:

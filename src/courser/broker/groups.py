@@ -20,6 +20,12 @@ PartitionCount: TypeAlias = Callable[[int, int], int]
 """How many partitions a topic has, by stream and topic id."""
 
 
+MEMBER_COUNT_MAX = 1000
+"""Members of a group: every one that comes or goes is news for all others."""
+MEMBERSHIP_COUNT_MAX = 1000
+"""Groups that one connection is a member of."""
+
+
 class _Member:
     """One connection in one group."""
 
@@ -65,14 +71,18 @@ class ConsumerGroups:
     # --- membership ---
 
     def join(self, session: Session, key: GroupKey) -> None:
-        """Become a member. Joining twice changes nothing."""
+        """Become a member. Joining twice changes nothing. Raises ``CommandRejected`` (20031) if there are too many."""
         stream_id, topic_id, group_id = key
+        if key in session.groups:
+            return
+        if len(session.groups) >= MEMBERSHIP_COUNT_MAX:
+            raise _too_many(f"a connection is a member of at most {MEMBERSHIP_COUNT_MAX} consumer groups")
+        if self.member_count(key) >= MEMBER_COUNT_MAX:
+            raise _too_many(f"a consumer group has at most {MEMBER_COUNT_MAX} members")
         groups = self._topics.setdefault((stream_id, topic_id), {})
         group = groups.get(group_id)
         if group is None:
             group = groups[group_id] = _Group(self._partition_count(stream_id, topic_id))
-        if session in group.members:
-            return
         group.members[session] = _Member(_smallest_free(member.member_id for member in group.members.values()))
         session.groups.add(key)
         group.rebalance()
@@ -209,6 +219,10 @@ def _owned(partitions: range, partition_id: int) -> int:
 def _nothing_owned() -> CommandRejected:
     reason = "the consumer group has more members than partitions: none is left for this one"
     return CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+
+
+def _too_many(reason: str) -> CommandRejected:
+    return CommandRejected(ErrorCode.TOO_MANY_MEMBERS, reason)
 
 
 def _not_a_member(session: Session, key: GroupKey) -> CommandRejected:

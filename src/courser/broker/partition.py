@@ -41,6 +41,8 @@ with the kernel; a start after a kill has to read what was sent meanwhile, and n
 _CLOSING_COUNT_MAX = 64
 """Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
 
+_NEVER = 2**64
+"""Beyond every offset."""
 _WRITTEN, _SYNCED = Durability.WRITTEN, Durability.SYNCED
 Found = TypeVar("Found")
 
@@ -70,8 +72,10 @@ class Partition:
         """While a purge or a change of settings is under way: sends and stores wait for it."""
         self._verification = verification
         self._verifying = asyncio.Lock()
-        self._arrivals: set[asyncio.Future[None]] = set()
-        """Who waits for messages."""
+        self._waiting: dict[asyncio.Future[bool], int] = {}
+        """Who waits for messages, and for which offset."""
+        self._is_announcing = False
+        """Whether those who wait are about to be told."""
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait for something before they are written."""
         self._reading_count = 0
@@ -162,8 +166,8 @@ class Partition:
 
     def _note_written(self, log: PartitionLog) -> None:
         """Tell those who wait for messages, and see whether anything has become due."""
-        if self._arrivals:
-            self._announce()
+        if self._waiting:
+            self._announce_soon()
         if log.marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
 
@@ -280,8 +284,8 @@ class Partition:
         for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
             if not waiter.done():
                 waiter.set_result(None)
-        if self._arrivals:
-            self._announce()
+        if self._waiting:
+            self._announce_soon()
 
     # --- polls ---
 
@@ -325,18 +329,30 @@ class Partition:
             if self._reads_done is not None and not self._reading_count:
                 self._reads_done.set_result(None)
 
-    def next_arrival(self) -> asyncio.Future[None]:
-        """Done when there may be more to read, or when there never will be: look again then. May be cancelled."""
-        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._arrivals.add(arrival)
-        arrival.add_done_callback(self._arrivals.discard)
-        return arrival
+    def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
+        """Have a future set to True once there is a message at an offset, or once there never will be: look then."""
+        self._waiting[woken] = offset
+
+    def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
+        """Whatever it waited for: it does so no more. May be repeated."""
+        self._waiting.pop(woken, None)
+
+    def _announce_soon(self) -> None:
+        """Tell those who wait, in the next turn of the loop: once for all sends of this one, and after their work."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            asyncio.get_running_loop().call_soon(self._announce)
 
     def _announce(self) -> None:
-        arrivals, self._arrivals = self._arrivals, set()
-        for arrival in arrivals:
-            if not arrival.done():
-                arrival.set_result(None)
+        self._is_announcing = False
+        end_offset = self.log.visible_end
+        if self.is_deleted or self.log.failure is not None:
+            end_offset = _NEVER
+        # Those who wait for later offsets stay asleep: a wake-up costs a hundred times what this look does.
+        for woken in [woken for woken, offset in self._waiting.items() if offset < end_offset]:
+            del self._waiting[woken]
+            if not woken.done():
+                woken.set_result(True)
 
     # --- stored offsets ---
 

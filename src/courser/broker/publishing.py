@@ -18,6 +18,7 @@ from courser.api.replies import Published
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.quotas import check_new_sink
 from courser.broker.redo import Redo
 from courser.broker.staging import Staging
 from courser.catalog import commands as c
@@ -122,6 +123,7 @@ class Publishing:
         self, user_id: int, command: PublishStaged, parts: list[PartIdentity], targets: list[Target], nonce: bytes
     ) -> c.BeginPublish:
         """The entry, made when its turn has come: from then on offsets and targets are what it says."""
+        check_new_sink(self._catalog.state, user_id, command.sink)
         published = []
         batch_counts = dict.fromkeys(targets, 0)
         for identity in parts:

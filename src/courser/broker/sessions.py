@@ -18,6 +18,7 @@ class Session:
         "client_id",
         "connected_at",
         "ended",
+        "failed_login_count",
         "groups",
         "last_seen",
         "on_end",
@@ -44,6 +45,8 @@ class Session:
         """The token that was used to log in, if it was one."""
         self.session_number = 0
         """Of the last login: grows with every login at this server."""
+        self.failed_login_count = 0
+        """Logins that were refused since the last that was not: later ones come behind those of other connections."""
         self.groups: set[tuple[int, int, int]] = set()
         """Stream, topic and group ids of its memberships."""
         self.ended: CourserError | None = None

@@ -49,6 +49,8 @@ class BrokerSettings:
     heartbeat_enabled: bool = True
     heartbeat_interval: int = 30 * _SECOND
     """Microseconds: a group member silent for 1.2 times as long is dropped from its groups."""
+    group_count_max: int = 1000
+    """Consumer groups of one topic: everybody who may read it can make some, and each change writes all of them."""
     token_count_max: int = 100
     """Personal access tokens of one user."""
     token_cleaner_enabled: bool = True

@@ -47,8 +47,12 @@ Result = TypeVar("Result")
 
 UNFINISHED_COUNT_MAX = 1000
 """Parts that are being written at a time: each holds a file open."""
+UNFINISHED_COUNT_OF_USER_MAX = UNFINISHED_COUNT_MAX * 3 // 4
+"""The same of one user: a quarter is always left to the others."""
 PART_COUNT_MAX = 100_000
 """Staged parts altogether: each is a file in one directory, and a start looks at all of them."""
+PART_COUNT_OF_USER_MAX = PART_COUNT_MAX * 3 // 4
+"""The same of one user."""
 _BATCH_HEADROOM = RECORD_SIZE + 512
 """Bytes that a chunk takes besides its messages."""
 
@@ -280,6 +284,13 @@ class Staging:
             raise CommandRejected(ErrorCode.STAGING_FULL, f"there are {PART_COUNT_MAX} staged parts already")
         if sum(part.writer is not None for part in self._parts.values()) >= UNFINISHED_COUNT_MAX:
             reason = f"{UNFINISHED_COUNT_MAX} parts are being staged already: try again later"
+            raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+        own = [part.writer is not None for part in self._parts.values() if part.identity.user_id == identity.user_id]
+        if len(own) >= PART_COUNT_OF_USER_MAX or sum(own) >= UNFINISHED_COUNT_OF_USER_MAX:
+            reason = (
+                f"this user has {len(own)} staged parts, {sum(own)} of them unfinished: "
+                f"{PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX} are allowed"
+            )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path, now = self._path_of(identity), self._clock.now()
         part = StagedPart(identity, path, PartContents(0), now)

@@ -30,7 +30,12 @@ async def create_consumer_group(broker: Broker, session: Session, command: c.Cre
     """Nobody is a member yet."""
     stream_id, topic = _find_topic(broker, session, command.stream, command.topic)
     change = changes.CreateGroup(stream_id, topic.topic_id, command.name, command.group_id)
-    group = await broker.catalog.submit(change)
+
+    def make() -> changes.CreateGroup:
+        broker.quotas.check_new_group(stream_id, topic.topic_id)
+        return change
+
+    group = await broker.catalog.submit_made(make)
     assert isinstance(group, ConsumerGroup), "creating a group makes one"
     return _details(broker, topic, group, (stream_id, topic.topic_id, group.group_id))
 

@@ -35,7 +35,12 @@ async def create_stream(broker: Broker, session: Session, command: c.CreateStrea
     """Its directory is there, and safe, before the answer."""
     broker.access.require(session, Action.CREATE_STREAM)
     change = changes.CreateStream(command.name, uuid.uuid4().bytes, command.stream_id)
-    stream = await broker.catalog.submit(change)
+
+    def make() -> changes.CreateStream:
+        broker.quotas.check_new_stream()
+        return change
+
+    stream = await broker.catalog.submit_made(make)
     assert isinstance(stream, Stream), "creating a stream makes one"
     return stream_info(stream, broker.partitions)
 

@@ -41,7 +41,12 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
     change = changes.CreateTopic(
         stream.stream_id, command.name, uuid.uuid4().bytes, command.partition_count, options, command.topic_id
     )
-    topic = await broker.catalog.submit(change)
+
+    def make() -> changes.CreateTopic:
+        broker.quotas.check_new_topic(stream.stream_id)
+        return change
+
+    topic = await broker.catalog.submit_made(make)
     assert isinstance(topic, Topic), "creating a topic makes one"
     return topic_details(stream, topic, broker.partitions, broker.settings.topic_defaults, is_new=True)
 
@@ -79,7 +84,12 @@ async def create_partitions(broker: Broker, session: Session, command: c.CreateP
     """Behind the last one."""
     _check_count(command.count)
     stream, topic = _find(broker, session, command.stream, command.topic, Action.MANAGE_TOPIC)
-    await broker.catalog.submit(changes.CreatePartitions(stream.stream_id, topic.topic_id, command.count))
+
+    def make() -> changes.CreatePartitions:
+        broker.quotas.check_new_partitions(stream.stream_id, topic.topic_id, command.count)
+        return changes.CreatePartitions(stream.stream_id, topic.topic_id, command.count)
+
+    await broker.catalog.submit_made(make)
 
 
 async def delete_partitions(broker: Broker, session: Session, command: c.DeletePartitions) -> None:

@@ -35,7 +35,7 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
     broker.access.require(session, Action.MANAGE_USERS)
     if command.name in broker.catalog.state.user_by_name:
         raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
-    password_hash = await broker.authentication.hash_password(command.password)
+    password_hash = await broker.authentication.hash_password(session, command.password)
     # The permission may have been taken away meanwhile.
     broker.access.require(session, Action.MANAGE_USERS)
     change = changes.CreateUser(command.name, password_hash, command.is_active, command.permissions)

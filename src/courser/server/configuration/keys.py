@@ -199,6 +199,12 @@ POLL_SIZE_MAX = Key(
 
 # --- users and groups ---------------------------------------------------------------------------------
 
+GROUP_COUNT_MAX = Key(
+    path="consumer_group.max_groups_per_topic",
+    kind=kinds.integer(1, 10_000),
+    default=_BROKER.group_count_max,
+    description="consumer groups of one topic; everybody who may read the topic can make some",
+)
 TOKEN_COUNT_MAX = Key(
     path="personal_access_token.max_tokens_per_user",
     kind=kinds.integer(1, TOKENS_OF_A_USER_MAX),

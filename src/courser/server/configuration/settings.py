@@ -114,6 +114,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         cleaner_interval=configuration[keys.CLEANER_INTERVAL],
         heartbeat_enabled=configuration[keys.HEARTBEAT_ENABLED],
         heartbeat_interval=configuration[keys.HEARTBEAT_INTERVAL],
+        group_count_max=configuration[keys.GROUP_COUNT_MAX],
         token_count_max=configuration[keys.TOKEN_COUNT_MAX],
         token_cleaner_enabled=configuration[keys.TOKEN_CLEANER_ENABLED],
         token_cleaner_interval=configuration[keys.TOKEN_CLEANER_INTERVAL],

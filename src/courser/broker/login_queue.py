@@ -1,0 +1,273 @@
+"""Whose password is hashed next: fair by address and by user name, bounded, and pure.
+
+A hash takes tens of milliseconds and strangers decide how many are wanted, so the order matters. Every login stands in
+two rings at once. One deals turns to addresses, and within an address to names; the other deals them to names, and
+within a name to addresses. The two are served in turn. A flood from some addresses cannot hold up the others, and a
+flood under some names, even from one address, cannot hold up other users.
+
+Connections whose earlier logins failed come behind those that try for the first or second time: they get two turns in
+eight. Nothing here depends on whether a user exists.
+
+The bound (``docs/security.md``): let a login of a first try be the only one with its address and name. While it waits,
+let there be at most A addresses and U names among first tries, N names at its own address, and M addresses under its
+own name. It is taken within 3 * min(A * N, U * M) turns.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Generic, TypeAlias, TypeVar
+
+WAITING_COUNT_MAX = 500
+"""Logins that wait, of all addresses. At 25 ms each this is 12 s; clients give up after 30 s."""
+ADDRESS_COUNT_MAX = 128
+"""Logins of one address that wait: some 3 s, also for users behind a proxy that share it with an attacker."""
+PAIR_COUNT_MAX = 16
+"""Logins with one name from one address that wait. Equal passwords count once, so only wrong ones get this far."""
+BAND_COUNT = 3
+"""Bands of connections: no failed login yet, one, more."""
+_PATTERN = (0, 0, 0, 1, 0, 0, 0, 2)
+"""The band that each turn belongs to. If nobody waits in it, the turn goes to the lowest band in which somebody does.
+There are never two turns of other bands between two of the first: the factor 3 of the bound follows from it."""
+_NETWORK_BITS = 64
+"""Of an IPv6 address: a host gets at least a network of this size, and could use another address for each login."""
+
+
+def network_of(address: str) -> str:
+    """The part of a client's ``ip:port`` that counts as one address: the IPv4 address, or the IPv6 network."""
+    host = address.rpartition(":")[0] or address
+    try:
+        found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.IPv6Network((int(found), _NETWORK_BITS), strict=False))
+    return str(found)
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who wants a password to be looked at."""
+
+    address: str
+    """What ``network_of`` makes of the client's address."""
+    name: str
+    """The user name that was given, whether or not there is such a user."""
+    try_count: int = 0
+    """Logins that have failed on this connection."""
+    is_known: bool = False
+    """Whether this name has logged in from this address before, or is logged in."""
+    is_there: Callable[[], bool] = field(default=_always, repr=False)
+    """Whether the client still waits."""
+
+
+Work = TypeVar("Work")
+
+
+@dataclass(eq=False, slots=True)
+class Place(Generic[Work]):
+    """A place in the queue."""
+
+    address: str
+    name: str
+    band: int
+    work: Work
+
+
+_Inner: TypeAlias = dict[str, dict[Place[Work], None]]
+
+
+class _Ring(Generic[Work]):
+    """Turns by an outer key, within it by an inner key, within that first come, first served. All steps are O(1)."""
+
+    def __init__(self) -> None:
+        self._outer: dict[str, _Inner[Work]] = {}
+
+    def __len__(self) -> int:
+        return len(self._outer)
+
+    def add(self, outer: str, inner: str, place: Place[Work]) -> None:
+        self._outer.setdefault(outer, {}).setdefault(inner, {})[place] = None
+
+    def discard(self, outer: str, inner: str, place: Place[Work]) -> None:
+        places = self._outer[outer][inner]
+        del places[place]
+        if not places:
+            del self._outer[outer][inner]
+            if not self._outer[outer]:
+                del self._outer[outer]
+
+    def next(self) -> Place[Work]:
+        """Whose turn it is. Its keys go to the end of their rings; the place itself stays until it is discarded."""
+        outer = next(iter(self._outer))
+        inners = self._outer[outer] = self._outer.pop(outer)
+        inner = next(iter(inners))
+        places = inners[inner] = inners.pop(inner)
+        return next(iter(places))
+
+    def newest(self, outer: str, inner: str | None = None) -> Place[Work] | None:
+        """The last that came, under both keys; without an inner key, of the last inner key."""
+        inners = self._outer.get(outer)
+        if inners is None:
+            return None
+        places = inners.get(inner) if inner is not None else next(reversed(inners.values()))
+        return next(reversed(places)) if places else None
+
+
+class _Tally:
+    """How many places each key has, and which has most. All steps are O(1): a count changes by one at a time."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._keys: dict[int, dict[str, None]] = {}
+        self._largest = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __getitem__(self, key: str) -> int:
+        return self._counts.get(key, 0)
+
+    def largest(self) -> tuple[str, int]:
+        """A key that has most, and how many it has. There has to be one."""
+        return next(iter(self._keys[self._largest])), self._largest
+
+    def change(self, key: str, by: int) -> None:
+        """One more, or one less."""
+        old = self._counts.pop(key, 0)
+        new = old + by
+        if old:
+            del self._keys[old][key]
+        if new:
+            self._counts[key] = new
+            self._keys.setdefault(new, {})[key] = None
+        if old and not self._keys[old]:
+            del self._keys[old]
+            if self._largest == old:
+                self._largest = new
+        self._largest = max(self._largest, new)
+
+
+class _Band(Generic[Work]):
+    """Logins of connections with equally many failures."""
+
+    def __init__(self) -> None:
+        self.by_address: _Ring[Work] = _Ring()
+        self.by_name: _Ring[Work] = _Ring()
+        self._is_turn_of_address = False
+
+    def __len__(self) -> int:
+        return len(self.by_address)
+
+    def add(self, place: Place[Work]) -> None:
+        self.by_address.add(place.address, place.name, place)
+        self.by_name.add(place.name, place.address, place)
+
+    def discard(self, place: Place[Work]) -> None:
+        self.by_address.discard(place.address, place.name, place)
+        self.by_name.discard(place.name, place.address, place)
+
+    def take(self) -> Place[Work]:
+        self._is_turn_of_address = not self._is_turn_of_address
+        place = (self.by_address if self._is_turn_of_address else self.by_name).next()
+        self.discard(place)
+        return place
+
+
+class LoginQueue(Generic[Work]):
+    """Logins that wait for their turn. Every step takes the same short time, however many wait."""
+
+    def __init__(self) -> None:
+        self._bands: list[_Band[Work]] = [_Band() for _ in range(BAND_COUNT)]
+        self._pattern = cycle(_PATTERN)
+        self._places: set[Place[Work]] = set()
+        self._addresses = _Tally()
+        self._names = _Tally()
+        self._names_at: dict[str, _Tally] = {}
+        """By address."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, place: Place[Work]) -> bool:
+        return place in self._places
+
+    def add(self, place: Place[Work]) -> Place[Work] | None:
+        """Have a login wait. Returns who had to make room for it: the login itself if there is no room."""
+        loser = self._loser(place)
+        if loser is not place:
+            if loser is not None:
+                self.discard(loser)
+            self._bands[place.band].add(place)
+            self._places.add(place)
+            self._count(place, 1)
+        return loser
+
+    def discard(self, place: Place[Work]) -> None:
+        """Take a login out, if it is in."""
+        if place in self._places:
+            self._bands[place.band].discard(place)
+            self._forget(place)
+
+    def take(self) -> Place[Work] | None:
+        """Whose turn it is; None if nobody waits."""
+        if not self._places:
+            return None
+        band = self._bands[next(self._pattern)]
+        if not band:
+            band = next(band for band in self._bands if band)
+        place = band.take()
+        self._forget(place)
+        return place
+
+    def _forget(self, place: Place[Work]) -> None:
+        self._places.discard(place)
+        self._count(place, -1)
+
+    def _count(self, place: Place[Work], by: int) -> None:
+        self._addresses.change(place.address, by)
+        self._names.change(place.name, by)
+        names = self._names_at.setdefault(place.address, _Tally())
+        names.change(place.name, by)
+        if not names:
+            del self._names_at[place.address]
+
+    # --- who makes room ---
+
+    def _loser(self, place: Place[Work]) -> Place[Work] | None:
+        """Who goes if there are too many: a later try first, then the newest of whoever has more than a fair share."""
+        names = self._names_at.get(place.address)
+        if names is not None and names[place.name] >= PAIR_COUNT_MAX:
+            return self._newest(place.address, place.name, later_than=place.band) or place
+        if names is not None and self._addresses[place.address] >= ADDRESS_COUNT_MAX:
+            later = self._newest(place.address, later_than=place.band)
+            name, count = names.largest()
+            if later is None and count > names[place.name] + 1:
+                later = self._newest(place.address, name)
+            return later or place
+        if len(self._places) >= WAITING_COUNT_MAX:
+            return self._loser_of_all(place)
+        return None
+
+    def _loser_of_all(self, place: Place[Work]) -> Place[Work]:
+        address, count = self._addresses.largest()
+        if count > self._addresses[place.address] + 1:
+            return self._newest(address, self._names_at[address].largest()[0]) or place
+        name, count = self._names.largest()
+        if count > self._names[place.name] + 1:
+            found = (band.by_name.newest(name) for band in reversed(self._bands))
+            return next((other for other in found if other is not None), place)
+        later = next((band for band in reversed(self._bands[place.band + 1 :]) if band), None)
+        return place if later is None else later.by_address.next()
+
+    def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> Place[Work] | None:
+        """The newest of the last band in which there is one."""
+        found = (band.by_address.newest(address, name) for band in reversed(self._bands[later_than + 1 :]))
+        return next((place for place in found if place is not None), None)
