@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from courser.api.replies import Polled
-from courser.client.messages import KEY_HEADER
 from courser.client.polling import messages_of
 from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers
 from courser.spark.decoding import ROW_COUNT_MAX, Decoder
 from courser.spark.errors import ReadFailed

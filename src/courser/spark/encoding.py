@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import xxhash
 from numpy.typing import NDArray
 
-from courser.client.messages import KEY_HEADER
 from courser.records import layout
 from courser.records.batch import Batch, batch_of
 from courser.records.frame_walk import fill_checksums
 from courser.records.frame_walk_pure import FRAME_FIELDS
+from courser.records.message_keys import KEY_HEADER, hash_of_key
 from courser.records.user_headers import FIELD_SIZE_MAX, USER_HEADERS_SIZE_MAX, HeaderKind
 from courser.spark.errors import RowRefused
 
@@ -151,7 +150,7 @@ def key_partitions(keys: Array, count: int) -> NDArray[np.int64]:
     """The partition of each key: the one that any client's keyed send goes to. -1 where there is no key."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
-    hashes = np.fromiter(map(xxhash.xxh32_intdigest, distinct), np.int64, len(distinct)) % count
+    hashes = np.fromiter(map(hash_of_key, distinct), np.int64, len(distinct)) % count
     numbers = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     partitions: NDArray[np.int64] = np.append(hashes, -1)[numbers]
     return partitions

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from numpy.typing import NDArray
 
 from courser.client.arrow import gather
-from courser.client.messages import KEY_HEADER
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import FIELD_SIZE_MAX, HeaderKind
 
 Positions = NDArray[np.int64]
