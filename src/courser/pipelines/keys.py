@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from courser.model import setting_kinds as kinds
 from courser.model.quantities import SECOND
-from courser.server.configuration import kinds
-from courser.server.configuration.kinds import Kind, quoted
+from courser.model.setting_kinds import Kind, quoted
 
 MODES = ("continuous", "once")
 DECODERS = ("raw", "json", "text", "csv", "avro")
