@@ -31,6 +31,11 @@ _MESSAGE_SIZE = 64
 _MESSAGES_POSITION = _HEAD.size + _POLL_PREFIX.size
 
 
+def _frame(code: int, payload: bytes) -> bytes:
+    """A whole request."""
+    return _HEAD.pack(4 + len(payload), code) + payload
+
+
 @dataclass(slots=True)
 class ClassicSend(SendRequest):
     """A send with the places where its messages say when they were made."""
@@ -108,7 +113,7 @@ class ClassicWire:
         target = topic_of(place) + where + _U32.pack(sample.count)
         index, messages, starts = sample.classic()
         head = _U32.pack(len(target)) + target + index
-        frame = bytearray(_HEAD.pack(4 + len(head) + len(messages), _SEND) + head + messages)
+        frame = bytearray(_frame(_SEND, head + messages))
         first = len(frame) - len(messages) + CLASSIC_ORIGIN_POSITION
         times = np.array(starts, np.int64)[:, np.newaxis] + np.arange(first, first + _U64.size)
         return ClassicSend(frame, sample.count, sample.payload_size, times)
@@ -130,7 +135,7 @@ class ClassicWire:
         consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
         partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
-        return PollRequest(bytearray(_HEAD.pack(4 + len(body), _POLL) + body))
+        return PollRequest(bytearray(_frame(_POLL, body)))
 
     def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
         """As in ``Wire``."""
@@ -156,7 +161,7 @@ class ClassicWire:
     # --- frames ---
 
     def _call(self, code: int, payload: bytes) -> bytes:
-        self._line.send(_HEAD.pack(4 + len(payload), code) + payload)
+        self._line.send(_frame(code, payload))
         size = self._receive()
         return bytes(self._line.buffer[_HEAD.size : size])
 
