@@ -136,7 +136,7 @@ def test_what_cannot_be_sent_is_said_before_anything_is(
         run(spark, server, topic, [one, other], books)
     with pytest.raises(BackfillRefused, match="there is no file"):
         run(spark, server, topic, [tmp_path / "nothing.csv"], books)
-    with pytest.raises(BackfillRefused, match='no column "custmer": the closest is "customer"'):
+    with pytest.raises(BackfillRefused, match='no column "custmer"; did you mean "customer"'):
         run(spark, server, topic, [one], books, mapped=Mapped(key="custmer"))
     orders(0, 11).write_parquet(one)
     with pytest.raises(BookRefused, match="is changed since the job began"):

@@ -94,7 +94,7 @@ FAILURES = [
     ("export shop/{topic} {tmp} -u 127.0.0.1:1 --user iggy --password iggy", 3, "127.0.0.1:1"),
     ("export shop/{topic} {tmp} --user iggy --password wrong", 4, "login refused"),
     ("replay shop/{topic} shop/{topic}", 2, "into itself"),
-    ("replay shop/{topic} shop/nowhere", 5, "there is no topic shop/nowhere"),
+    ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist"),
     ("compact shop/{topic}", 2, "either --into or --folder"),
     ("compact shop/{topic} --into shop/{topic}", 2, "holds 200 messages"),
     ("backfill shop/{topic} {tmp}/missing.csv", 5, "there is no file"),

@@ -15,7 +15,7 @@ from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, 
 from courser.jobs.merge import merge
 from courser.lake.locks import FolderInUse, TurnIsOver, check_turn, only_writer
 from courser.spark.errors import DataLost
-from courser.spark.planning import Range
+from courser.spark.sources import Range
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb
 from tests.servers import RunningServer

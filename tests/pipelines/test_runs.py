@@ -247,7 +247,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(scene: Scene) -> None:
     (status,) = scene.run(path)
     assert status.state == "failed"
     assert status.error is not None
-    assert "deleted and created again" in status.error
+    assert "deleted and recreated" in status.error
     definition = load_definition(path)
     reset(definition, "earliest")
     assert [status.state for status in scene.run(path)] == ["finished"]

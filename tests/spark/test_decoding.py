@@ -144,7 +144,7 @@ def test_an_offset_of_more_than_63_bits_is_refused() -> None:
 def test_lengths_that_contradict_each_other_are_refused() -> None:
     records = bytearray(stored([[message(0), message(1)]]))
     records[256 + 36] ^= 0xFF
-    with pytest.raises(ReadFailed, match="offset 100 cannot be read"):
+    with pytest.raises(ReadFailed, match="could not decode the batch at offset 100"):
         decoded(memoryview(records))
 
 

@@ -180,7 +180,7 @@ def test_a_key_among_the_headers_is_not_added_twice() -> None:
     ("columns", "message"),
     [
         ({"value": [None]}, 'column "value" is null in row 0'),
-        ({"value": ["x"], "id": [b"short"]}, "an id has 16"),
+        ({"value": ["x"], "id": [b"short"]}, "an id must have 16"),
         ({"value": ["x"], "headers": [[("", b"x")]]}, "a key has 0 bytes"),
         ({"value": ["x"], "headers": [[("a", b"x" * 256)]]}, "a value has 256 bytes"),
         ({"value": ["x"], "key": ["k" * 256]}, "at most 255"),

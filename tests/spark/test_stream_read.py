@@ -171,7 +171,7 @@ def test_a_topic_that_was_created_again_is_another_topic(
     client.delete_topic(STREAM, "again")
     make_topic(client, "again")
     send(client, "again", 0, numbered(20))
-    with pytest.raises(StreamingQueryException, match="deleted and created again"):
+    with pytest.raises(StreamingQueryException, match="deleted and recreated"):
         run(spark, server, "again", tmp_path, Sink())
 
 
@@ -184,7 +184,7 @@ def test_a_query_that_starts_at_a_time_reads_from_there(
     time = client.poll_batches(STREAM, "timed", 0, consumer=0).views[-1].timestamp
     sink = Sink()
     query = started(spark, server, "timed", tmp_path, sink, startingTimestamp=time, startingOffsets="earliest")
-    with pytest.raises(StreamingQueryException, match="both say where to begin"):
+    with pytest.raises(StreamingQueryException, match="conflict; set only one"):
         query.awaitTermination(PATIENCE)
     frame = spark.readStream.format("courser").options(**options_of(server, "timed", startingTimestamp=time)).load()
     writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", str(tmp_path / "other"))

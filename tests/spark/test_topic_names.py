@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.spark.topic_names import parse_topics, topic_text
+from courser.spark.option_kinds import parse_topics, topic_text
 
 
 @pytest.mark.parametrize(

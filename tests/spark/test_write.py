@@ -192,17 +192,17 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, server: RunningSer
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ("cast(id as string) as vlue", {}, 'column "vlue" is none that a message has: the closest is "value"'),
+        ("cast(id as string) as vlue", {}, 'messages have no column "vlue"; did you mean "value"'),
         ("cast(id as string) as value, id as offset", {}, "the server numbers messages itself"),
         ("cast(id as string) as key", {}, 'a write needs a column "payload"'),
-        ("id as value", {}, 'column "value" has type bigint, not binary or string'),
+        ("id as value", {}, 'column "value" must be binary or string, not bigint'),
         ("cast(id as string) as value", {"partitioning": "key"}, 'there is no column "key"'),
-        ("cast(id as string) as value", {"delivry": "x"}, 'the closest is "delivery"'),
+        ("cast(id as string) as value", {"delivry": "x"}, 'did you mean "delivery"'),
         ("cast(id as string) as value", {"startingOffsets": "earliest"}, "not for write"),
-        ("cast(id as string) as value", {"topic": "nowhere"}, "there is no topic shop/nowhere: make it, or set"),
+        ("cast(id as string) as value", {"topic": "nowhere"}, "topic shop/nowhere does not exist; create it, or set"),
         ("cast(id as string) as value, 9 as partition", {}, 'column "partition" names partition 9'),
         ("cast(null as string) as value", {}, 'column "value" is null in row 0'),
-        ("'x' as value, rpad('k',256,'k') as key", {}, "a key has at most 255"),
+        ("'x' as value, rpad('k',256,'k') as key", {}, "the maximum is 255"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )

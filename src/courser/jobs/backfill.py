@@ -18,7 +18,7 @@ from courser.api.replies import SinkInfo
 from courser.errors import CourserError
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
 from courser.lake.locks import only_writer
-from courser.spark.connections import connection_to, patiently
+from courser.spark.connections import connection_to, with_retries
 from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
@@ -109,7 +109,7 @@ def backfill(
     with only_writer(path.with_suffix(".d")):
         book = open_book(path, subject)
         client = connection_to(server).sync
-        _note_published(book, job, lambda sink: patiently(lambda: client.get_sink(sink), values["retries"]))
+        _note_published(book, job, lambda sink: with_retries(lambda: client.get_sink(sink), values["retries"]))
         first = book.done_count
         book.add_steps(_steps(_unknown(found, book), step_size))
         message_count = 0

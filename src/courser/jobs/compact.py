@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from courser.errors import CourserError, NotFound
-from courser.jobs.ranges import open_topic
+from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.whole_files import make_folders, sync_folder
-from courser.spark.connections import connection_to, patiently
+from courser.spark.connections import connection_to, with_retries
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
 _ORDER = ("timestamp", "partition", "offset")
@@ -136,7 +136,7 @@ def _check_topic(options: Mapping[str, str]) -> str:
     stream, topic = required(values, "stream"), required_topic(values)
     client = connection_to(target_of(values)).sync
     try:
-        bounds = patiently(lambda: client.get_partition_bounds(stream, topic), values["retries"])
+        bounds = with_retries(lambda: client.get_partition_bounds(stream, topic), values["retries"])
     except NotFound:
         # The writer makes it, or says that it is not there.
         return f"{stream}/{topic}"

@@ -21,12 +21,12 @@ from courser.jobs.export_manifest import (
     load_manifest,
     save_manifest,
 )
-from courser.jobs.ranges import SourceTopic, open_topic
+from courser.jobs.source_topic import SourceTopic, open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.locks import only_writer
 from courser.lake.naming import folder_path
 from courser.lake.whole_files import remove_partial_files
-from courser.spark.planning import Range
+from courser.spark.sources import Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def _work(folder: Path, turn: str, manifest: Manifest, topic: SourceTopic, compr
     return [
         RangeWork(
             part=part,
-            spans=topic.spans_of(part),
+            ranges=topic.sources_of(part),
             options=topic.options,
             folder=folder,
             turn=turn,

@@ -9,14 +9,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from courser.jobs.export_manifest import BOOKS, mark_finished
-from courser.jobs.ranges import pieces_of
+from courser.jobs.source_topic import fetch_ranges
 from courser.lake.locks import check_turn
 from courser.lake.naming import range_file_name
 from courser.lake.parquet_files import ParquetFolder, ParquetOptions
 from courser.spark.decoding import Decoder
-from courser.spark.places import Span
-from courser.spark.planning import Range
 from courser.spark.read_options import ReadOptions
+from courser.spark.sources import Range
 
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "none": ("partition",),
@@ -47,7 +46,8 @@ class RangeWork:
     """A range for a task."""
 
     part: Range
-    spans: tuple[Span, ...]
+    ranges: tuple[Range, ...]
+    """The same, split by the sources that hold its messages."""
     options: ReadOptions
     folder: Path
     """Of the topic."""
@@ -91,8 +91,8 @@ def export_range(work: RangeWork) -> RangeWritten:
         folder_columns=work.folders,
         options=ParquetOptions(compression=work.compression, metadata=metadata),
     ) as folder:
-        for span, piece in pieces_of(work.spans, options):
-            for batch in decoder.decode(piece.records, span.start, span.end):
+        for wanted, fetched in fetch_ranges(work.ranges, options):
+            for batch in decoder.decode(fetched.records, wanted.start, wanted.end):
                 folder.add(_with_times(batch, made))
         check_turn(work.folder / BOOKS, work.turn)
         files = folder.finish()

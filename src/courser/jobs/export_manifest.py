@@ -11,7 +11,7 @@ from pathlib import Path
 
 from courser.errors import CourserError
 from courser.lake.whole_files import write_whole
-from courser.spark.planning import Range
+from courser.spark.sources import Range
 
 BOOKS = "_courser"
 """The folder beside the data that readers pass over, because of the underscore."""

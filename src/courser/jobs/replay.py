@@ -15,21 +15,19 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from courser.jobs.job_book import JobBook, book_path, open_book
-from courser.jobs.ranges import SourceTopic, open_topic, pieces_of
 from courser.jobs.replay_batches import BatchJoiner
+from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.locks import only_writer
-from courser.spark.connections import Connection, connection_to, patiently
+from courser.spark.connections import Connection, connection_to, with_retries
 from courser.spark.delivery import StagedDelivery
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
-from courser.spark.places import Span
-from courser.spark.planning import Range
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
-from courser.spark.topic_lookup import TopicLookup
+from courser.spark.sources import Range
 from courser.spark.write_options import WriteOptions
-from courser.spark.writer import JOB_KEPT
+from courser.spark.writer import JOB_KEPT, TopicLookup
 
 STEP_SIZE = 512 * 1024 * 1024
 """Bytes that are staged at a time, about: well below what a server keeps staged, and little to do again."""
@@ -56,7 +54,7 @@ class _Work:
     """A range for a task."""
 
     part: int
-    spans: tuple[Span, ...]
+    ranges: tuple[Range, ...]
     start: int
     end: int
     read: ReadOptions
@@ -109,7 +107,7 @@ def replay(
         book = open_book(path, _subject(topic, write))
         sink = f"replay {job}"
         client = connection_to(write.target).sync
-        book.note_published(patiently(lambda: client.get_sink(sink), write.retries))
+        book.note_published(with_retries(lambda: client.get_sink(sink), write.retries))
         resumed_count = len(book.steps) - book.done_count
         book.add_steps(_steps(topic, topic.ranges(_ends(book)), step_size))
         counted = [
@@ -191,17 +189,17 @@ def _publish_step(
     parts = sorted((Range(*part) for part in book.steps[number]), key=lambda part: (part.partition, part.start))
     work = [
         _Work(
-            place, topic.spans_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)
+            index, topic.sources_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)
         )
-        for place, part in enumerate(parts)
+        for index, part in enumerate(parts)
     ]
     client = connection_to(write.target).sync
     # What an earlier attempt at this step left would count against the server's limit.
-    patiently(lambda: client.discard_staged(sink, number), write.retries)
+    with_retries(lambda: client.discard_staged(sink, number), write.retries)
     staged = run_in_tasks(spark, _stage_range, work, weight=lambda item: item.size)
     chosen = {part.part: part.attempt for part in staged if part.chunk_count}
     # An answer that was lost makes this a repetition, which the server takes for what it is.
-    patiently(lambda: client.publish_staged(sink, number, chosen, keep=JOB_KEPT), write.retries)
+    with_retries(lambda: client.publish_staged(sink, number, chosen, keep=JOB_KEPT), write.retries)
     book.done_count = number + 1
     book.save()
     return sum(part.message_count for part in staged), sum(part.size for part in staged)
@@ -211,7 +209,7 @@ def _publish_step(
 
 
 def _stage_range(work: _Work) -> _Staged:
-    connection: Connection = patiently(lambda: connection_to(work.write.target), work.write.retries)
+    connection: Connection = with_retries(lambda: connection_to(work.write.target), work.write.retries)
     context = TaskContext.get()
     # Another one for every try of the task, also of tries that run at the same time.
     attempt = secrets.randbits(32) << 32 | (context.taskAttemptId() & 0xFFFFFFFF if context is not None else 0)
@@ -219,10 +217,10 @@ def _stage_range(work: _Work) -> _Staged:
     assert work.write.stream is not None
     assert work.write.topic is not None
     message_count = size = 0
-    for span, piece in pieces_of(work.spans, work.read):
-        destination = Destination(work.write.stream, work.write.topic, span.partition)
-        joiner = BatchJoiner(span.start, span.end)
-        for batch in (*joiner.add(piece.records), *joiner.rest()):
+    for wanted, fetched in fetch_ranges(work.ranges, work.read):
+        destination = Destination(work.write.stream, work.write.topic, wanted.partition)
+        joiner = BatchJoiner(wanted.start, wanted.end)
+        for batch in (*joiner.add(fetched.records), *joiner.rest()):
             delivery.send(destination, batch)
             message_count += batch.count
             size += batch.size

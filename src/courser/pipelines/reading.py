@@ -9,7 +9,7 @@ from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import TargetRefused
 from courser.pipelines.definition import Definition, FileSource, ServerWish, Start, TopicSource
-from courser.spark.topic_names import topic_text
+from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

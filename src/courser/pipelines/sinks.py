@@ -18,7 +18,7 @@ from courser.pipelines.publishing import clear, publish, staging_root
 from courser.pipelines.reading import FORMAT, connection_options
 from courser.pipelines.staging import REPORT_SCHEMA, StagedFile, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
-from courser.spark.topic_names import topic_text
+from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
