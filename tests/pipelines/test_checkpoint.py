@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ClientFailure
-from courser.lake import whole_files
+from courser.lake import atomic_files
 from courser.pipelines.checking import refuse_endless_groups
 from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint
 from courser.pipelines.definition import Definition, Start, Transform
@@ -167,7 +167,7 @@ def test_a_new_generation_is_durable_before_it_is_the_one_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(whole_files, "sync_folder", synced.append)
+    monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
     fresh = begin_generation(tmp_path, Start("latest"))
     # The folder's name, what is in it, and then the word that it is in use.
     assert synced == [tmp_path, fresh.folder, tmp_path]

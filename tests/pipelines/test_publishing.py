@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
-from courser.lake.naming import range_file_name
+from courser.lake.file_names import range_file_name
 from courser.pipelines import publishing, replacing
 from courser.pipelines.publishing import publish, staging_root
 from courser.pipelines.staging import StagedFile, StageRows
@@ -108,7 +108,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
         return call
 
-    for name in ("write_whole", "_remove", "make_folders", "sync_folder", "_forget_older"):
+    for name in ("write_atomically", "_remove", "make_folders", "sync_folder", "_forget_older"):
         monkeypatch.setattr(publishing, name, counting(getattr(publishing, name)))
     yield counter
 

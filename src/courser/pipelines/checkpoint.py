@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.lake.whole_files import write_whole
+from courser.lake.atomic_files import write_atomically
 from courser.pipelines.definition import Definition, FileSource, Start
 
 _STATEFUL = re.compile(
@@ -93,7 +93,7 @@ class Checkpoint:
         if not self.is_fresh and (changes := list(_changes(old, new))):
             raise ResetNeeded(definition, changes)
         if write:
-            write_whole(path, json.dumps(new, indent=1, sort_keys=True).encode())
+            write_atomically(path, json.dumps(new, indent=1, sort_keys=True).encode())
 
     def last_offsets(self) -> str | None:
         """Where the last finished batch ends, as the source wrote it; None if there is none."""
@@ -125,8 +125,8 @@ def begin_generation(path: Path, start: Start) -> Checkpoint:
     """Make the next generation, which begins at ``start``, the one in use. The lock must be held."""
     numbers = [int(found[1]) for entry in _entries(path) if (found := re.fullmatch(r"generation-(\d+)", entry))]
     fresh = Checkpoint(path, max([open_checkpoint(path).generation, *numbers]) + 1)
-    write_whole(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
-    write_whole(path / "current", f"{fresh.generation}\n".encode())
+    write_atomically(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
+    write_atomically(path / "current", f"{fresh.generation}\n".encode())
     return fresh
 
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.lake.naming import PARQUET_SUFFIX
-from courser.lake.whole_files import write_whole
+from courser.lake.atomic_files import write_atomically
+from courser.lake.file_names import PARQUET_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,4 @@ def check_origin(lake: Path, wanted: Origin) -> bool:
 def claim(lake: Path, wanted: Origin) -> None:
     """Leave a note that the lake is this topic's. Raises ``LakeTaken``."""
     if not check_origin(lake, wanted):
-        write_whole(note_path(lake), json.dumps(asdict(wanted)).encode())
+        write_atomically(note_path(lake), json.dumps(asdict(wanted)).encode())

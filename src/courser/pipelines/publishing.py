@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.lake.naming import range_file_name
-from courser.lake.whole_files import make_folders, sync_folder, write_whole
+from courser.lake.atomic_files import make_folders, sync_folder, write_atomically
+from courser.lake.file_names import range_file_name
 from courser.pipelines.replacing import cut, hulls_of, is_within, older_files
 from courser.pipelines.staging import StagedFile
 
@@ -80,7 +80,7 @@ def publish(
                 earlier.add(name)
             else:
                 cuts.append((old, hulls[part]))
-    write_whole(path, json.dumps(sorted({*moves, *earlier})).encode())
+    write_atomically(path, json.dumps(sorted({*moves, *earlier})).encode())
     for name in sorted(earlier - moves.keys()):
         _remove(lake / name)
     for old, hull in cuts:
@@ -89,7 +89,7 @@ def publish(
         make_folders((lake / name).parent)
         place.replace(lake / name)
         sync_folder((lake / name).parent)
-    write_whole(path, json.dumps(sorted(moves)).encode())
+    write_atomically(path, json.dumps(sorted(moves)).encode())
     _forget_older(lists, batch)
     return Published(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
 

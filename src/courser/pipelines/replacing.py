@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from courser.errors import ClientFailure
-from courser.lake.naming import range_of_name, value_of_folder
-from courser.lake.whole_files import WholeFile, sync_folder
+from courser.lake.atomic_files import AtomicFile, sync_folder
+from courser.lake.file_names import range_of_name, value_of_folder
 from courser.pipelines.staging import StagedFile
 
 Hulls = Mapping[int, tuple[int, int]]
@@ -66,7 +66,7 @@ def cut(path: Path, hull: tuple[int, int], offset_column: str) -> None:
         # A power cut must not bring it back beside the rows that take its place.
         sync_folder(path.parent)
         return
-    whole = WholeFile(path)
+    whole = AtomicFile(path)
     try:
         pq.write_table(kept, whole.partial, compression="none" if compression == "UNCOMPRESSED" else compression)
         whole.publish()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.lake.naming import folder_name, folder_path, range_file_name, range_of_name, value_of_folder
+from courser.lake.file_names import folder_name, folder_path, range_file_name, range_of_name, value_of_folder
 
 
 def test_a_file_is_called_after_its_first_and_last_offset() -> None:
