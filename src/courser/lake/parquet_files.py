@@ -55,8 +55,8 @@ class TooManyFolders(ValueError):
     def __str__(self) -> str:
         names = ", ".join(self.columns)
         return (
-            f"the rows alternate between more than {OPEN_FILES_MAX} folders by {names}; use coarser columns, or sort the "
-            "rows by them"
+            f"the rows alternate between more than {OPEN_FILES_MAX} folders by {names}; use coarser columns, or sort "
+            "the rows by them"
         )
 
 

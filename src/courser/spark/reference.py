@@ -24,7 +24,7 @@ def with_reference(document: str) -> str:
     """The document with the current reference after the mark. Raises ``ValueError`` if there is no mark."""
     head, mark, _ = document.partition(MARK)
     if not mark:
-        raise ValueError(f"there is no line {MARK}")
+        raise ValueError(f"the document has no line {MARK}")
     return f"{head}{mark}\n\n{options_markdown()}"
 
 
