@@ -20,7 +20,7 @@ def test_other_files_are_nobodys_range(name: str) -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(5, 4), (-1, 3)])
 def test_a_range_without_offsets_is_refused(first: int, last: int) -> None:
-    with pytest.raises(ValueError, match="no offsets"):
+    with pytest.raises(ValueError, match="invalid range of offsets"):
         range_file_name(first, last)
 
 

@@ -118,7 +118,7 @@ def test_too_many_folders_back_and_forth_are_refused_and_leave_nothing(tmp_path:
 
 
 def test_a_folder_column_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no column hour; they have offset, timestamp"):
+    with pytest.raises(ValueError, match="no column hour; their columns are offset, timestamp"):
         ParquetFolder(tmp_path, NAME, SCHEMA, folder_columns=["hour"])
 
 

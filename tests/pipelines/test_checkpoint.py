@@ -59,7 +59,7 @@ def begun(definition: Definition) -> Checkpoint:
         ({"path": "lake2"}, "the sink was"),
         ({"sql": GROUPED.replace("count", "sum")}, "the SQL, which groups rows, was"),
         ({"delay": "2 minutes"}, "the watermark was"),
-        ({"partitions": 3}, 'spark.sql.shuffle.partitions, by which the groups are kept was "2" and is "3"'),
+        ({"partitions": 3}, 'spark.sql.shuffle.partitions, which partitions the state was "2" and is "3"'),
     ],
 )
 def test_what_needs_a_reset(tmp_path: Path, changes: dict[str, object], told: str) -> None:

@@ -135,10 +135,10 @@ def test_files_as_a_source() -> None:
         (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path cannot be used with type = "console"'),
         (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path must be a local or mounted folder"),
         (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark must be a column and a delay"),
-        (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "have a meaning with transform.sql only"),
+        (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "require transform.sql"),
         (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql must be one SQL query"),
         (("[sink]", '[spark]\nmaster = "x"\n[sink]'), 'names begin with "spark.", not "master"'),
-        (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "courser pipeline run --master says where it runs"),
+        (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "use courser pipeline run --master"),
         (("[sink]", '[server]\nurl = "a:1"\ncontext = "b"\n[sink]'), "mutually exclusive"),
         (("[sink]", '[server]\ntoken_file = "a"\nusername = "b"\n[sink]'), "excludes server.username"),
     ],
@@ -187,7 +187,7 @@ def test_what_cannot_run_together() -> None:
     second = parse(LEAST.replace('"p"', '"q"') + '[spark]\n"spark.driver.memory" = "1g"')
     third = parse(LEAST.replace('"p"', '"r"') + '[spark]\n"spark.driver.memory" = "2g"')
     check_together([first, second])
-    with pytest.raises(ConfigurationRefused, match=r"spark.driver.memory is 1g in .* and 2g in"):
+    with pytest.raises(ConfigurationRefused, match=r"spark.driver.memory is 1g in .* but 2g in"):
         check_together([second, third])
     with pytest.raises(ConfigurationRefused, match="the same name, p"):
         check_together([first, parse(LEAST)])
