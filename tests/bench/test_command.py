@@ -119,7 +119,7 @@ FAILURES = [
     ("send --reuse", 2, "--name", "--help"),
     ("send --set a=b", 2, "--server", "--help"),
     ("send --server --url 127.0.0.1:1", 2, "leave out --url", "--help"),
-    ("send --server --set system.nothing=1", 1, "does not start", "courser serve"),
+    ("send --server --set system.nothing=1", 1, "did not start", "courser serve"),
     ("send --messages 5 --seconds 5", 2, "give one of them", "--help"),
     ("send --messages 5 --bytes 5", 2, "exclude each other", "--help"),
     ("send --message-size 5..1", 2, "smaller bound first", "--help"),

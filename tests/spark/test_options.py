@@ -97,7 +97,7 @@ def test_stream_and_topic_are_required(missing: str) -> None:
         ({"endingTimestamp": '{"others": 5}'}, 'names topic "others", which is not read; topics: "orders"'),
         ({"endingOffsets": '{"orders": "earliest"}'}, "nothing would be read"),
         ({"url": "iggy://a:b@c:1", "address": "c:1"}, "both name the server"),
-        ({"username": "spark"}, "COURSER_PASSWORD in the environment"),
+        ({"username": "spark"}, "COURSER_PASSWORD in the driver"),
         ({"tokenFile": "/not/there"}, "could not read /not/there"),
         ({"url": "http://somewhere"}, "speaks TCP only"),
     ],

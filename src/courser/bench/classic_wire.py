@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from courser.bench.line import Line
 from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
-from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
+from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
@@ -77,37 +77,37 @@ class ClassicWire:
         """As in ``Wire``."""
         self._call(_DELETE_STREAM, name_of(name))
 
-    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+    def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         """As in ``Wire``."""
         if is_synced:
-            reason = "the wire of 0.8 has no way to ask for a durability"
+            reason = "the 0.8 protocol cannot set a durability"
             raise InvalidRequest(ErrorCode.UNSUPPORTED_OPTION_KEY, reason)
         settings = struct.pack("<IBQQB", partition_count, 1, 0, 0, 0)
         self._call(_CREATE_TOPIC, name_of(place.stream) + settings + text8(place.topic))
 
-    def topic_figures(self, place: Place) -> tuple[int, int]:
+    def topic_figures(self, place: TopicName) -> tuple[int, int]:
         """As in ``Wire``."""
         reply = self._call(_GET_TOPIC, topic_of(place))
         if not reply:
             raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
         return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 42)[0]
 
-    def create_group(self, place: Place, name: str) -> None:
+    def create_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_CREATE_GROUP, topic_of(place) + text8(name))
 
-    def join_group(self, place: Place, name: str) -> None:
+    def join_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
 
-    def assigned(self, place: Place, name: str) -> list[int] | None:
+    def assigned(self, place: TopicName, name: str) -> list[int] | None:
         """As in ``Wire``: the server chooses."""
         del place, name
         return None
 
     # --- messages ---
 
-    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -129,7 +129,7 @@ class ClassicWire:
         self._receive()
 
     def make_poll(
-        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+        self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """As in ``Wire``."""
         consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
