@@ -93,9 +93,9 @@ def test_how_often_messages_are_read(plan: Plan, counts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        (Plan(mode=Mode.PINNED_PRODUCER), "give one of them"),
-        (Plan(mode=Mode.PINNED_PRODUCER, messages=1, seconds=1), "give one of them"),
-        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, rate=1, message_rate=1), "not in both"),
+        (Plan(mode=Mode.PINNED_PRODUCER), "either a number of messages or a duration"),
+        (Plan(mode=Mode.PINNED_PRODUCER, messages=1, seconds=1), "either a number of messages or a duration"),
+        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, rate=1, message_rate=1), "not both"),
         (
             Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Range(10**6, 10**6)),
             "exceed the maximum size of a request",

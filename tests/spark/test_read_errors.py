@@ -124,7 +124,7 @@ def test_an_offset_beyond_the_head_is_data_loss_and_never_an_endless_wait(
     send(client, "beyond", 0, numbered(3))
     for option in ("startingOffsets", "endingOffsets"):
         options = options_of(server, "beyond", **{option: '{"beyond": {"0": 10}}'})
-        with pytest.raises(DataLost, match="offset 10 is wanted, but 3 is the next that will be written"):
+        with pytest.raises(DataLost, match="offset 10 is needed, but the next offset to be written is 3"):
             source_rows(options)
         rows = source_rows(options | {"failOnDataLoss": "false"})
         assert len(rows) == (0 if option == "startingOffsets" else 3)
@@ -171,9 +171,9 @@ def test_a_partition_that_is_gone_is_data_loss(server: RunningServer, client: Sy
 def test_a_checkpoint_of_another_topic_or_version_is_refused(server: RunningServer, client: SyncClient) -> None:
     make_topic(client, "mine")
     start = stream_of(server, "mine").initialOffset()
-    with pytest.raises(ReadFailed, match="the checkpoint is about topic 00112233"):
+    with pytest.raises(ReadFailed, match="the checkpoint is for topic 00112233"):
         stream_of(server, "mine").latestOffset(start | {"topic_id": "00112233"}, LIMIT)
-    with pytest.raises(ReadFailed, match="offsets of version 3, but this release knows versions 1 and 2"):
+    with pytest.raises(ReadFailed, match="offsets of version 3, but this release reads versions 1 and 2"):
         stream_of(server, "mine").latestOffset(start | {"v": 3}, LIMIT)
     with pytest.raises(ReadFailed, match="offsets of version None"):
         stream_of(server, "mine").latestOffset({"offset": 3}, LIMIT)
@@ -198,7 +198,7 @@ def test_a_topic_that_is_created_again_between_planning_and_reading_is_noticed(
     reader = source.reader(source.schema())
     (task,) = reader.partitions()
     client.delete_topic(STREAM, "swapped")
-    with pytest.raises(ReadFailed, match="deleted while it was read"):
+    with pytest.raises(ReadFailed, match="deleted while being read"):
         rows_of(reader, task)
     make_topic(client, "swapped")
     send(client, "swapped", 0, numbered(3))
@@ -245,7 +245,7 @@ def read_all(*sources: Any, fails: bool = True) -> list[int]:
 
 
 def test_a_task_that_reads_fewer_rows_than_planned_fails() -> None:
-    with pytest.raises(ReadFailed, match="offsets 10 to 99 were planned, but only those below 60 came: 40 are missing"):
+    with pytest.raises(ReadFailed, match="offsets 10 to 99 were planned, but only offsets below 60 were received: 40"):
         read_all(Given(30, 60))
 
 

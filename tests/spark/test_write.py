@@ -193,8 +193,8 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, server: RunningSer
     ("columns", "options", "message"),
     [
         ("cast(id as string) as vlue", {}, 'messages have no column "vlue"; did you mean "value"'),
-        ("cast(id as string) as value, id as offset", {}, "the server numbers messages itself"),
-        ("cast(id as string) as key", {}, 'a write needs a column "payload"'),
+        ("cast(id as string) as value, id as offset", {}, "the server assigns offsets"),
+        ("cast(id as string) as key", {}, 'a write needs exactly one column "payload"'),
         ("id as value", {}, 'column "value" must be binary or string, not bigint'),
         ("cast(id as string) as value", {"partitioning": "key"}, 'there is no column "key"'),
         ("cast(id as string) as value", {"delivry": "x"}, 'did you mean "delivery"'),
