@@ -100,7 +100,7 @@ def test_how_often_messages_are_read(plan: Plan, counts: list[int]) -> None:
             Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Range(10**6, 10**6)),
             "exceed the maximum size of a request",
         ),
-        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, is_synced=True, wire=WireName.CLASSIC), "wire of 0.9"),
+        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, is_synced=True, wire=WireName.CLASSIC), "use the 0.9 protocol"),
         (Plan(mode=Mode.BALANCED_CONSUMER, seconds=1, consumers=3, partitions=2), "3 consumers cannot share 2"),
         (Plan(mode=Mode.BALANCED_CONSUMER_GROUP, seconds=1, consumers=1, groups=2), "without a member"),
         (Plan(mode=Mode.END_TO_END_PRODUCING_CONSUMER, seconds=1, producers=2), "a partition each"),
