@@ -126,7 +126,7 @@ FAILURES = [
     ("send --seconds soon", 2, "a duration such as", "--help"),
     ("send --seconds=-1", 2, "expected a time", "--help"),
     ("send --wire 0.7", 2, "0.9", "--help"),
-    ("send --wire 0.8 --durability persisted", 2, "wire of 0.9", "--help"),
+    ("send --wire 0.8 --durability persisted", 2, "use the 0.9 protocol", "--help"),
     ("send --messages 1 --save /nowhere/at/all", 1, "cannot be written", "--save"),
     ("bcg --consumers 9 --partitions 8", 2, "9 consumers cannot share 8 partitions", "--help"),
     ("compare missing.json missing.json", 1, "missing.json", "check the name"),
