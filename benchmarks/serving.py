@@ -23,10 +23,10 @@ from courser.bench.classic_wire import ClassicWire
 from courser.bench.private_server import private_server
 from courser.bench.samples import Sample, make_sample
 from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, Place
+from courser.bench.wires import OFFSET, TopicName
 from courser.client.targets import Target as ServerTarget
 
-PLACE = Place("bench", "topic")
+PLACE = TopicName("bench", "topic")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CONNECTION_COUNT = 64
 _SINGLE_FACTOR = 3

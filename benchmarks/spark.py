@@ -21,7 +21,7 @@ from benchmarks.spark_writes import write_rows
 from courser.bench.private_server import PrivateServer, private_server
 from courser.bench.samples import make_sample
 from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import Place
+from courser.bench.wires import TopicName
 from courser.client.sync import connect_sync
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _fill(server: PrivateServer, name: str, shape: Shape, size: int, message_cou
     """One partition for each task."""
     source = random.Random(7)
     samples = [make_sample(shape.payload_sizes(message_count, source), source, ORIGIN) for _ in range(DISTINCT_COUNT)]
-    place = Place(STREAM, name)
+    place = TopicName(STREAM, name)
     turns = max(size // sum(sample.stored_size for sample in samples) // TASK_COUNT, 1)
     with closing(VsrWire(server.target)) as wire:
         wire.create_topic(place, TASK_COUNT)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from threading import Event
 
 from courser.bench.samples import Sample
-from courser.bench.wires import FIRST, NEXT, OFFSET, Place, Polled, PollRequest, SendRequest
+from courser.bench.wires import FIRST, NEXT, OFFSET, Polled, PollRequest, SendRequest, TopicName
 
 
 class FakeWire:
@@ -29,7 +29,7 @@ class FakeWire:
         self._targets: dict[int, tuple[int | None, str | None]] = {}
         self._stamps: dict[int, int] = {}
 
-    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
         request = SendRequest(bytearray(1), sample.count, sample.payload_size)
         self._targets[id(request)] = (partition_id, None)
         return request
@@ -48,7 +48,7 @@ class FakeWire:
         self._count(request.message_count)
 
     def make_poll(
-        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+        self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         request = PollRequest(bytearray(1))
         self._targets[id(request)] = (partition_id, group)
@@ -75,10 +75,10 @@ class FakeWire:
     def payload_size(self, polled: Polled) -> int:
         return self.payload_size_of_one * polled.message_count
 
-    def join_group(self, place: Place, name: str) -> None:
+    def join_group(self, place: TopicName, name: str) -> None:
         self.joined.append(name)
 
-    def assigned(self, place: Place, name: str) -> list[int] | None:
+    def assigned(self, place: TopicName, name: str) -> list[int] | None:
         return list(self.partitions)
 
     def create_stream(self, name: str) -> None:
@@ -87,13 +87,13 @@ class FakeWire:
     def delete_stream(self, name: str) -> None:
         raise AssertionError("actors remove nothing")
 
-    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+    def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         raise AssertionError("actors make nothing")
 
-    def topic_figures(self, place: Place) -> tuple[int, int]:
+    def topic_figures(self, place: TopicName) -> tuple[int, int]:
         raise AssertionError("actors do not ask")
 
-    def create_group(self, place: Place, name: str) -> None:
+    def create_group(self, place: TopicName, name: str) -> None:
         raise AssertionError("actors make nothing")
 
     def close(self) -> None:

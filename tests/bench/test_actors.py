@@ -8,11 +8,11 @@ from courser.bench.channel import Phase, Report
 from courser.bench.latencies import merge
 from courser.bench.plan import Mode, Plan, Role, tasks_of
 from courser.bench.ranges import Range
-from courser.bench.wires import Place
+from courser.bench.wires import TopicName
 from tests.bench.fake_wire import FakeWire
 
 SECOND = 1_000_000_000
-PLACE = Place("stream", "topic")
+PLACE = TopicName("stream", "topic")
 
 
 def actor_of(plan: Plan, wire: FakeWire, role: Role = Role.PRODUCER) -> Actor:

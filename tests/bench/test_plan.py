@@ -93,21 +93,24 @@ def test_how_often_messages_are_read(plan: Plan, counts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        (Plan(mode=Mode.PINNED_PRODUCER), "give one of them"),
-        (Plan(mode=Mode.PINNED_PRODUCER, messages=1, seconds=1), "give one of them"),
-        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, rate=1, message_rate=1), "not in both"),
-        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Range(10**6, 10**6)), "more than a request may have"),
-        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, is_synced=True, wire=WireName.CLASSIC), "wire of 0.9"),
+        (Plan(mode=Mode.PINNED_PRODUCER), "either a number of messages or a duration"),
+        (Plan(mode=Mode.PINNED_PRODUCER, messages=1, seconds=1), "either a number of messages or a duration"),
+        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, rate=1, message_rate=1), "not both"),
+        (
+            Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Range(10**6, 10**6)),
+            "exceed the maximum size of a request",
+        ),
+        (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, is_synced=True, wire=WireName.CLASSIC), "use the 0.9 protocol"),
         (Plan(mode=Mode.BALANCED_CONSUMER, seconds=1, consumers=3, partitions=2), "3 consumers cannot share 2"),
         (Plan(mode=Mode.BALANCED_CONSUMER_GROUP, seconds=1, consumers=1, groups=2), "without a member"),
         (Plan(mode=Mode.END_TO_END_PRODUCING_CONSUMER, seconds=1, producers=2), "a partition each"),
         (
             Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, seconds=1, consumers=2, streams=2),
-            "nobody sends where consumer 1 reads",
+            "no producer sends to where consumer 1 reads",
         ),
         (
             Plan(mode=Mode.BALANCED_PRODUCER_AND_CONSUMER, seconds=1, consumers=2, streams=2),
-            "nobody sends where consumer 1 reads",
+            "no producer sends to where consumer 1 reads",
         ),
     ],
 )

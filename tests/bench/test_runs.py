@@ -19,7 +19,7 @@ from courser.bench.plan import Mode, Plan, WireName
 from courser.bench.private_server import ServerFailed, private_server
 from courser.bench.ranges import Range
 from courser.bench.watching import Outcome, State, Stillness
-from courser.bench.wires import Place
+from courser.bench.wires import TopicName
 from courser.client.client import connect
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, AuthenticationFailed, ConnectionFailed, NotFound
@@ -137,7 +137,7 @@ def test_streams_can_stay_and_be_used_again(target: Target) -> None:
     plan = small(Mode.PINNED_PRODUCER, messages=100)
     run(plan, target, Arrangement(name, keeps=True))
     with closing(open_wire(WireName.VSR, target)) as wire:
-        assert wire.topic_figures(Place(f"{name}-0", "topic-0")) == (1, 100)
+        assert wire.topic_figures(TopicName(f"{name}-0", "topic-0")) == (1, 100)
         with pytest.raises(AlreadyExists):
             run(plan, target, Arrangement(name, keeps=True))
         group = small(Mode.BALANCED_CONSUMER_GROUP, seconds=200.0)
@@ -145,7 +145,7 @@ def test_streams_can_stay_and_be_used_again(target: Target) -> None:
         assert received(run(group, target, Arrangement(name, reuses=True))) == 100
         # Done when all is read, and what was there before is still there.
         assert time.monotonic() - begin < 200
-        assert wire.topic_figures(Place(f"{name}-0", "topic-0")) == (1, 100)
+        assert wire.topic_figures(TopicName(f"{name}-0", "topic-0")) == (1, 100)
         wire.delete_stream(f"{name}-0")
 
 
@@ -183,7 +183,7 @@ def test_a_server_that_goes_away_ends_the_run(tmp_path_factory: pytest.TempPathF
 
 def test_a_worker_that_breaks_down_is_reported(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("courser.bench.crew._COMMAND", ("/bin/sh", "-c", "cat > /dev/null & echo oh no >&2; exit 3"))
-    with pytest.raises(WorkerFailed, match="a worker ended with code 3: oh no"):
+    with pytest.raises(WorkerFailed, match="a worker exited with status 3: oh no"):
         run(small(Mode.PINNED_PRODUCER, messages=1), target)
     assert stream_names(target) == []
 

@@ -14,7 +14,7 @@ import pytest
 from courser.bench.opening import open_wire
 from courser.bench.plan import WireName
 from courser.bench.samples import make_sample
-from courser.bench.wires import FIRST, NEXT, OFFSET, Place, Wire
+from courser.bench.wires import FIRST, NEXT, OFFSET, TopicName, Wire
 from courser.client.client import connect
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, AuthenticationFailed, ConnectionFailed, InvalidRequest, NotFound
@@ -30,15 +30,15 @@ def wire(request: pytest.FixtureRequest, target: Target) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def place(wire: Wire) -> Iterator[Place]:
-    place = Place(f"wire-{secrets.token_hex(4)}", "topic")
+def place(wire: Wire) -> Iterator[TopicName]:
+    place = TopicName(f"wire-{secrets.token_hex(4)}", "topic")
     wire.create_stream(place.stream)
     wire.create_topic(place, 2)
     yield place
     wire.delete_stream(place.stream)
 
 
-def test_what_is_sent_is_polled(wire: Wire, place: Place) -> None:
+def test_what_is_sent_is_polled(wire: Wire, place: TopicName) -> None:
     sample = make_sample([10, 200, 3000], random.Random(1))
     request = wire.make_send(place, 1, sample)
     for _ in range(3):
@@ -55,7 +55,7 @@ def test_what_is_sent_is_polled(wire: Wire, place: Place) -> None:
     assert wire.topic_figures(place) == (2, 9)
 
 
-def test_the_server_balances(wire: Wire, place: Place) -> None:
+def test_the_server_balances(wire: Wire, place: TopicName) -> None:
     request = wire.make_send(place, None, make_sample([10], random.Random(1)))
     for _ in range(4):
         wire.send(request)
@@ -63,7 +63,7 @@ def test_the_server_balances(wire: Wire, place: Place) -> None:
     assert counts == [2, 2]
 
 
-def test_a_stamped_send_tells_when_it_was_made(wire: Wire, place: Place) -> None:
+def test_a_stamped_send_tells_when_it_was_made(wire: Wire, place: TopicName) -> None:
     request = wire.make_send(place, 0, make_sample([10, 20, 30], random.Random(1)))
     now = time.time_ns() // 1000
     for time_made in (now, now + 5):
@@ -78,7 +78,7 @@ def test_a_stamped_send_tells_when_it_was_made(wire: Wire, place: Place) -> None
     ]
 
 
-def test_replies_larger_than_the_buffer_are_taken(wire: Wire, place: Place) -> None:
+def test_replies_larger_than_the_buffer_are_taken(wire: Wire, place: TopicName) -> None:
     sample = make_sample([1_500_000], random.Random(1))
     request = wire.make_send(place, 0, sample)
     wire.send(request)
@@ -87,7 +87,7 @@ def test_replies_larger_than_the_buffer_are_taken(wire: Wire, place: Place) -> N
     assert wire.payload_size(polled) == 2 * sample.payload_size
 
 
-def test_members_of_a_group_go_on_where_they_were(wire: Wire, place: Place) -> None:
+def test_members_of_a_group_go_on_where_they_were(wire: Wire, place: TopicName) -> None:
     request = wire.make_send(place, None, make_sample([10] * 5, random.Random(1)))
     wire.send(request)
     wire.send(request)
@@ -100,13 +100,13 @@ def test_members_of_a_group_go_on_where_they_were(wire: Wire, place: Place) -> N
     assert sorted(counts) == [0, 0, 2, 2, 3, 3]
 
 
-def test_what_the_server_refuses(wire: Wire, place: Place) -> None:
+def test_what_the_server_refuses(wire: Wire, place: TopicName) -> None:
     with pytest.raises(AlreadyExists):
         wire.create_stream(place.stream)
     with pytest.raises(NotFound):
-        wire.topic_figures(Place(place.stream, "nothing"))
+        wire.topic_figures(TopicName(place.stream, "nothing"))
     with pytest.raises(NotFound):
-        wire.send(wire.make_send(Place("nothing", "at all"), 0, make_sample([1], random.Random(1))))
+        wire.send(wire.make_send(TopicName("nothing", "at all"), 0, make_sample([1], random.Random(1))))
     with pytest.raises(NotFound):
         wire.poll(wire.make_poll(place, 9), FIRST, 0, 1)
     # The connection is as good as before.
@@ -114,13 +114,13 @@ def test_what_the_server_refuses(wire: Wire, place: Place) -> None:
 
 
 def test_durable_topics_are_for_the_wire_of_0_9(target: Target) -> None:
-    place = Place(f"wire-{secrets.token_hex(4)}", "topic")
+    place = TopicName(f"wire-{secrets.token_hex(4)}", "topic")
     with closing(open_wire(WireName.VSR, target)) as wire, closing(open_wire(WireName.CLASSIC, target)) as classic:
         wire.create_stream(place.stream)
         wire.create_topic(place, 1, is_synced=True)
         wire.send(wire.make_send(place, 0, make_sample([10], random.Random(1))))
         with pytest.raises(InvalidRequest, match="durability"):
-            classic.create_topic(Place(place.stream, "other"), 1, is_synced=True)
+            classic.create_topic(TopicName(place.stream, "other"), 1, is_synced=True)
         wire.delete_stream(place.stream)
 
 
@@ -143,7 +143,7 @@ def test_a_server_that_is_silent_is_not_waited_for(name: WireName, target: Targe
         server.freeze()
         try:
             with pytest.raises(ConnectionFailed, match=r"no answer within 2\.5 seconds"):
-                wire.topic_figures(Place("any", "topic"))
+                wire.topic_figures(TopicName("any", "topic"))
         finally:
             server.thaw()
 
@@ -181,7 +181,7 @@ def tls_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @WIRES
 def test_tls(name: WireName, tls_target: Target) -> None:
-    place = Place(f"tls-{name.name.lower()}", "topic")
+    place = TopicName(f"tls-{name.name.lower()}", "topic")
     with closing(open_wire(name, tls_target)) as wire:
         wire.create_stream(place.stream)
         wire.create_topic(place, 1)

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.broker.message_keys import _FEW, KEY_HEADER, extend_many, with_key
+from courser.broker.message_keys import _FEW, extend_many, with_key
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch, encode_batch, parse_batch
 from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_SIZE_MAX
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import USER_HEADERS_SIZE_MAX, UserHeader, build_user_headers, iterate_user_headers
 
 OTHER = UserHeader.of_text("colour", "blue")

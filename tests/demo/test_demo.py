@@ -98,7 +98,7 @@ def test_an_interrupt_ends_it_without_a_trace_or_a_rest(tmp_path: Path, monkeypa
     with start("demo", "--orders", 500) as process:
         assert process.stderr is not None
         said: list[str] = []
-        while "adds up" not in (line := process.stderr.readline()):
+        while "summing up" not in (line := process.stderr.readline()):
             assert line, f"it ended: {said}"
             said.append(line)
         process.send_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker import producing
-from courser.broker.message_keys import KEY_HEADER, with_key
+from courser.broker.message_keys import with_key
 from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
@@ -20,6 +20,7 @@ from courser.model.durability import Durability
 from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.read_result import ReadBuffer, ReadResult
 from tests.handlers.messaging import (

@@ -128,7 +128,7 @@ def test_a_torn_end_is_a_note_before_a_stop_and_damage_after_a_clean_one(spark: 
 
 
 def test_a_directory_without_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NothingToAudit, match="no partition lies below"):
+    with pytest.raises(NothingToAudit, match="no partitions found below"):
         audit(spark, tmp_path)
 
 

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 from pyspark.sql import SparkSession
 
-from courser.jobs.backfill import BackfillRefused, BackfillReport, Mapped, backfill
+from courser.jobs.backfill import BackfillRefused, BackfillReport, ColumnMapping, backfill
 from courser.jobs.job_book import BookRefused, JobBook
 from tests.jobs.topics import all_messages, connected, options_of
 from tests.servers import RunningServer
@@ -56,7 +56,7 @@ def test_rows_of_parquet_become_json_in_the_partition_of_their_key(
     spark: SparkSession, server: RunningServer, topic: str, tmp_path: Path
 ) -> None:
     orders(0, 100).write_parquet(tmp_path / "a.parquet")
-    mapped = Mapped(key="customer", origin_timestamp="at", order="number")
+    mapped = ColumnMapping(key="customer", origin_timestamp="at", order="number")
     report = run(spark, server, topic, [tmp_path / "a.parquet"], tmp_path / "books", mapped=mapped)
     assert (report.file_count, report.message_count, report.step_count) == (1, 100, 1)
     assert numbers_in(server, topic) == list(range(100))
@@ -82,7 +82,7 @@ def test_csv_and_json_lines_are_read_and_one_column_can_be_the_message(
     run(spark, server, topic, [tmp_path / "a.csv"], tmp_path / "books", schema=schema)
     assert numbers_in(server, topic) == list(range(10))
     other = f"{topic} customers"
-    run(spark, server, other, [tmp_path / "b.jsonl"], tmp_path / "books", mapped=Mapped(payload="customer"))
+    run(spark, server, other, [tmp_path / "b.jsonl"], tmp_path / "books", mapped=ColumnMapping(payload="customer"))
     with connected(server) as client:
         found = sorted(one.text() for part in range(PARTITIONS) for one in all_messages(client, other, part))
     assert found == sorted(f"customer-{number % 7}" for number in range(10, 20))
@@ -132,12 +132,12 @@ def test_what_cannot_be_sent_is_said_before_anything_is(
     orders(0, 10).write_parquet(one)
     orders(0, 10).write_csv(other)
     books = tmp_path / "books"
-    with pytest.raises(BackfillRefused, match="one kind at a time"):
+    with pytest.raises(BackfillRefused, match="one format at a time"):
         run(spark, server, topic, [one, other], books)
-    with pytest.raises(BackfillRefused, match="there is no file"):
+    with pytest.raises(BackfillRefused, match="does not exist"):
         run(spark, server, topic, [tmp_path / "nothing.csv"], books)
-    with pytest.raises(BackfillRefused, match='no column "custmer": the closest is "customer"'):
-        run(spark, server, topic, [one], books, mapped=Mapped(key="custmer"))
+    with pytest.raises(BackfillRefused, match='no column "custmer"; did you mean "customer"'):
+        run(spark, server, topic, [one], books, mapped=ColumnMapping(key="custmer"))
     orders(0, 11).write_parquet(one)
     with pytest.raises(BookRefused, match="is changed since the job began"):
         run(spark, server, topic, [one], books)

@@ -94,13 +94,13 @@ FAILURES = [
     ("export shop/{topic} {tmp} -u 127.0.0.1:1 --user iggy --password iggy", 3, "127.0.0.1:1"),
     ("export shop/{topic} {tmp} --user iggy --password wrong", 4, "login refused"),
     ("replay shop/{topic} shop/{topic}", 2, "into itself"),
-    ("replay shop/{topic} shop/nowhere", 5, "there is no topic shop/nowhere"),
+    ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist"),
     ("compact shop/{topic}", 2, "either --into or --folder"),
     ("compact shop/{topic} --into shop/{topic}", 2, "holds 200 messages"),
-    ("backfill shop/{topic} {tmp}/missing.csv", 5, "there is no file"),
-    ("merge {tmp}/missing", 5, "there is no folder"),
-    ("audit {tmp}", 5, "no partition lies below"),
-    ("usage {tmp}", 5, "no data directory"),
+    ("backfill shop/{topic} {tmp}/missing.csv", 5, "does not exist"),
+    ("merge {tmp}/missing", 5, "does not exist"),
+    ("audit {tmp}", 5, "no partitions found below"),
+    ("usage {tmp}", 5, "not a readable data directory"),
     ("usage {data} --topic shop/nothing", 5, "has no topic shop/nothing"),
 ]
 

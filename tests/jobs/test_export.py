@@ -13,9 +13,9 @@ from courser.jobs.export import export
 from courser.jobs.export_files import RangeWork, export_range
 from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, mark_finished, save_manifest
 from courser.jobs.merge import merge
-from courser.lake.locks import FolderInUse, TurnIsOver, check_turn, only_writer
+from courser.lake.locks import FolderInUse, WriterReplaced, check_token, only_writer
 from courser.spark.errors import DataLost
-from courser.spark.planning import Range
+from courser.spark.sources import Range
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb
 from tests.servers import RunningServer
@@ -139,7 +139,7 @@ def test_two_exports_into_one_folder_exclude_each_other(
     spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
 ) -> None:
     folder = export(spark, options_of(server, orders), tmp_path).folder
-    with only_writer(folder / BOOKS), pytest.raises(FolderInUse, match="another run is at work"):
+    with only_writer(folder / BOOKS), pytest.raises(FolderInUse, match="another run is writing"):
         export(spark, options_of(server, orders), tmp_path)
 
 
@@ -167,16 +167,16 @@ def test_a_task_that_outlives_its_export_brings_no_row_twice(
         with pytest.raises(Killed):
             export(spark, options, tmp_path)
 
-    def overtaken(folder: Path, turn: str) -> None:
+    def overtaken(folder: Path, token: str) -> None:
         if not is_before_the_look:
-            check_turn(folder, turn)
+            check_token(folder, token)
         export(spark, options, tmp_path)
         merge(spark, tmp_path)
         if is_before_the_look:
-            check_turn(folder, turn)
+            check_token(folder, token)
 
-    monkeypatch.setattr("courser.jobs.export_files.check_turn", overtaken)
-    with pytest.raises(TurnIsOver if is_before_the_look else FileNotFoundError):
+    monkeypatch.setattr("courser.jobs.export_files.check_token", overtaken)
+    with pytest.raises(WriterReplaced if is_before_the_look else FileNotFoundError):
         export_range(sent[0])
     assert rows_of(tmp_path) == expected(COUNT)
     assert not list(tmp_path.rglob("*.partial"))
@@ -194,7 +194,7 @@ def test_what_does_not_go_together_is_refused(
     with connected(server) as client:
         client.delete_topic("shop", orders)
         make_topic(client, orders)
-    with pytest.raises(ManifestRefused, match="deleted and created again"):
+    with pytest.raises(ManifestRefused, match="deleted and recreated"):
         export(spark, options, tmp_path)
 
 

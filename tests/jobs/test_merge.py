@@ -12,10 +12,10 @@ from courser.jobs import merge as merge_module
 from courser.jobs.export import export
 from courser.jobs.export_manifest import BOOKS, ManifestRefused
 from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
-from courser.lake.locks import TurnIsOver, only_writer
-from courser.lake.naming import range_file_name
+from courser.lake.atomic_files import AtomicFile
+from courser.lake.file_names import range_file_name
+from courser.lake.locks import WriterReplaced, only_writer
 from courser.lake.parquet_files import write_parquet
-from courser.lake.whole_files import WholeFile
 from tests.jobs.topics import connected, fill_topic, make_topic, options_of
 from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
 from tests.servers import RunningServer
@@ -105,9 +105,9 @@ def test_files_that_overlap_or_are_named_otherwise_are_left_alone(spark: SparkSe
 
 def planned(lake: Path) -> list[merge_module._Work]:
     """What a merge gives to its tasks, to be done in this process, where it can be stopped and overtaken."""
-    with only_writer(lake / BOOKS) as turn:
+    with only_writer(lake / BOOKS) as token:
         runs = merge_module._plan(lake, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE)
-        return [merge_module._Work(lake, turn, run, "zstd") for run in runs]
+        return [merge_module._Work(lake, token, run, "zstd") for run in runs]
 
 
 class Killed(Exception):
@@ -122,8 +122,8 @@ def killed_before(step: str) -> Callable[..., object]:
 
 
 STEPS = {
-    "before the new file is whole": (WholeFile, "publish"),
-    "before the note": (merge_module, "write_whole"),
+    "before the new file is whole": (AtomicFile, "publish"),
+    "before the note": (merge_module, "write_atomically"),
     "before the new name": (merge_module, "_finish_note"),
     "before the old files go": (Path, "unlink"),
 }
@@ -154,7 +154,7 @@ def test_a_merge_that_was_killed_is_finished_by_the_next(
 
 @pytest.mark.parametrize(
     ("moment", "outcome"),
-    [("check_turn", TurnIsOver), ("write_whole", FileNotFoundError), ("_finish_note", FileNotFoundError)],
+    [("check_token", WriterReplaced), ("write_atomically", FileNotFoundError), ("_finish_note", FileNotFoundError)],
 )
 def test_a_task_that_outlives_its_merge_neither_loses_nor_doubles_a_row(
     spark: SparkSession,

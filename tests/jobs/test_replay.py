@@ -134,10 +134,10 @@ def test_a_name_that_stands_for_another_job_is_refused(
 ) -> None:
     run(spark, server, source, tmp_path)
     other = options_of(server, f"{source} elsewhere", createTopic="2")
-    with pytest.raises(BookRefused, match="a job of this name is about target"):
+    with pytest.raises(BookRefused, match="a job of this name already exists for target"):
         replay(spark, options_of(server, source), other, job=source, books=tmp_path)
     # Without its book nobody knows what the server has published already.
-    with pytest.raises(BookRefused, match="the server knows of 1 steps of the job, and 0 are written down"):
+    with pytest.raises(BookRefused, match="the server has published 1 steps, but only 0 are in the book"):
         run(spark, server, source, tmp_path / "lost")
 
 

@@ -103,5 +103,5 @@ def test_names_that_nothing_has_are_refused(spark: SparkSession, tmp_path: Path)
     partition = full_partition(tmp_path / "data")
     with pytest.raises(NoSuchTopic, match="has no topic shop/order"):
         usage(spark, partition.data_directory, stream="shop", topic="order")
-    with pytest.raises(NotADataDirectory, match="there is no metadata"):
+    with pytest.raises(NotADataDirectory, match="it contains no metadata"):
         usage(spark, tmp_path)

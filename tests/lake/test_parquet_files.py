@@ -10,7 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from courser.lake.naming import range_file_name
+from courser.lake.atomic_files import remove_partial_files, write_atomically
+from courser.lake.file_names import range_file_name
 from courser.lake.parquet_files import (
     OPEN_FILES_MAX,
     ParquetFolder,
@@ -18,7 +19,6 @@ from courser.lake.parquet_files import (
     TooManyFolders,
     write_parquet,
 )
-from courser.lake.whole_files import remove_partial_files, write_whole
 from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
 
 NAME = range_file_name(0, 119)
@@ -112,13 +112,13 @@ def test_rows_in_the_order_of_their_folders_have_any_number_of_them(tmp_path: Pa
 
 def test_too_many_folders_back_and_forth_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     many = batch_of(0, OPEN_FILES_MAX + 1, step=timedelta(days=1))
-    with pytest.raises(TooManyFolders, match=f"more than {OPEN_FILES_MAX} folders at once, back and forth"):
+    with pytest.raises(TooManyFolders, match=f"more than {OPEN_FILES_MAX} folders"):
         write(tmp_path, many, many)
     assert files_below(tmp_path) == set()
 
 
 def test_a_folder_column_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no column hour; they have offset, timestamp"):
+    with pytest.raises(ValueError, match="no column hour; their columns are offset, timestamp"):
         ParquetFolder(tmp_path, NAME, SCHEMA, folder_columns=["hour"])
 
 
@@ -129,7 +129,7 @@ def test_missing_values_have_a_folder_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_small_file_is_replaced_whole(tmp_path: Path) -> None:
-    write_whole(tmp_path / "new" / "manifest.json", b"one")
-    write_whole(tmp_path / "new" / "manifest.json", b"two")
+    write_atomically(tmp_path / "new" / "manifest.json", b"one")
+    write_atomically(tmp_path / "new" / "manifest.json", b"two")
     assert files_below(tmp_path) == {"new/manifest.json"}
     assert (tmp_path / "new" / "manifest.json").read_bytes() == b"two"

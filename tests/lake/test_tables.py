@@ -83,5 +83,5 @@ def test_iceberg_repeats_a_commit_that_another_writer_got_ahead_of(
 
 
 def test_an_iceberg_table_needs_a_namespace(catalog: Catalog) -> None:
-    with pytest.raises(ValueError, match=r"call it default\.orders"):
+    with pytest.raises(ValueError, match=r"use default\.orders"):
         iceberg.append(catalog, "orders", [], SCHEMA, application="job", batch=0)

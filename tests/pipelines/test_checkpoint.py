@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ClientFailure
-from courser.lake import whole_files
+from courser.lake import atomic_files
 from courser.pipelines.checking import refuse_endless_groups
 from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint
 from courser.pipelines.definition import Definition, Start, Transform
@@ -59,7 +59,7 @@ def begun(definition: Definition) -> Checkpoint:
         ({"path": "lake2"}, "the sink was"),
         ({"sql": GROUPED.replace("count", "sum")}, "the SQL, which groups rows, was"),
         ({"delay": "2 minutes"}, "the watermark was"),
-        ({"partitions": 3}, 'spark.sql.shuffle.partitions, by which the groups are kept was "2" and is "3"'),
+        ({"partitions": 3}, 'spark.sql.shuffle.partitions, which partitions the state was "2" and is "3"'),
     ],
 )
 def test_what_needs_a_reset(tmp_path: Path, changes: dict[str, object], told: str) -> None:
@@ -103,13 +103,13 @@ def test_a_reset_begins_a_generation_and_keeps_the_old_one(tmp_path: Path) -> No
     assert new.start(Start("latest")) == Start("earliest", "2026-11-01T00:00:00+00:00")
     assert old.start(Start("latest")) == Start("latest")
     assert report.warning is not None
-    assert "written a second time" in report.warning
+    assert "will be written again" in report.warning
     assert reset(definition, "earliest").generation == 3
 
 
 def test_current_is_where_the_last_finished_batch_ended(tmp_path: Path) -> None:
     definition = define(tmp_path)
-    with pytest.raises(ClientFailure, match="no finished batch to go on from"):
+    with pytest.raises(ClientFailure, match="no finished batch to continue from"):
         reset(definition, "current")
     begun(definition)
     assert reset(definition, "current").warning is None
@@ -126,9 +126,9 @@ def test_nothing_is_reset_while_it_runs(tmp_path: Path) -> None:
 
 def test_nonsense_in_place_of_a_generation(tmp_path: Path) -> None:
     (tmp_path / "current").write_text("two")
-    with pytest.raises(ClientFailure, match="holds 'two'"):
+    with pytest.raises(ClientFailure, match="not 'two'"):
         open_checkpoint(tmp_path)
-    with pytest.raises(ClientFailure, match="--to takes"):
+    with pytest.raises(ClientFailure, match="--to must be"):
         reset(define(tmp_path), "earlist")
 
 
@@ -158,7 +158,7 @@ def test_queries_that_remember(sql: str | None, expected: bool) -> None:
 def test_groups_that_are_never_finished_are_refused(sql: str, is_refused: bool, tmp_path: Path) -> None:
     definition = define(tmp_path)
     endless = replace(definition, transform=Transform(sql))
-    with pytest.raises(TransformRefused, match="no group is ever finished") if is_refused else nullcontext():
+    with pytest.raises(TransformRefused, match="no group ever closes") if is_refused else nullcontext():
         refuse_endless_groups(endless)
     refuse_endless_groups(replace(endless, transform=Transform(sql, ("at", "1 minute"))))
 
@@ -167,7 +167,7 @@ def test_a_new_generation_is_durable_before_it_is_the_one_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(whole_files, "sync_folder", synced.append)
+    monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
     fresh = begin_generation(tmp_path, Start("latest"))
     # The folder's name, what is in it, and then the word that it is in use.
     assert synced == [tmp_path, fresh.folder, tmp_path]

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ConfigurationRefused
-from courser.pipelines.definition import Definition, FileSource, Start, TopicPlace, TopicSource
+from courser.pipelines.definition import Definition, FileSource, Start, TopicName, TopicSource, completed, parse_start
 from courser.pipelines.definition_file import load_definition, parse_definition
 from courser.pipelines.running import check_together, default_master
-from courser.pipelines.starting import completed, parse_start
 
 WHOLE = """
 [pipeline]
@@ -79,15 +78,15 @@ def test_everything_that_can_be_said() -> None:
     assert (found.supervision.restarts, found.supervision.delay) == (3, 100_000)
     assert found.server.password_file == Path("/somewhere/pipelines/secret.txt")
     assert found.source == TopicSource(
-        TopicPlace("shop", "orders"),
+        TopicName("shop", "orders"),
         Start('{"0": 10, "1": 20}'),
         consumer="orders_to_lake",
         max_messages_per_trigger=1000,
         max_bytes_per_trigger=2**20,
     )
-    assert found.decoding.quarantine_topic == TopicPlace("shop", "bad")
+    assert found.decoding.quarantine_topic == TopicName("shop", "bad")
     assert found.transform.watermark == ("at", "10 minutes")
-    assert (found.sink.place, found.sink.key, found.sink.create_partitions) == (TopicPlace("shop", "counts"), "id", 4)
+    assert (found.sink.place, found.sink.key, found.sink.create_partitions) == (TopicName("shop", "counts"), "id", 4)
     assert found.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
 
 
@@ -111,37 +110,37 @@ def test_files_as_a_source() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("[source]", "[sorce]"), "there is no table [sorce]: did you mean source?"),
-        (('topic = "t"', 'topik = "t"'), "there is no key source.topik: did you mean source.topic?"),
+        (("[source]", "[sorce]"), "unknown table [sorce]; did you mean source?"),
+        (('topic = "t"', 'topik = "t"'), "unknown key source.topik; did you mean source.topic?"),
         (('name = "p"', ""), "pipeline.name is missing"),
-        (('name = "p"', 'name = "../p"'), "pipeline.name takes up to 64 letters"),
-        (('name = "p"', 'name = "p"\nmode = "onse"'), 'pipeline.mode takes "continuous" or "once", not "onse"'),
-        (('name = "p"', 'name = "p"\ntrigger = 10'), "pipeline.trigger takes a duration"),
-        (('topic = "t"', ""), 'source.topic is missing: type = "topic" needs it'),
+        (('name = "p"', 'name = "../p"'), "pipeline.name must be up to 64 letters"),
+        (('name = "p"', 'name = "p"\nmode = "onse"'), 'pipeline.mode must be "continuous" or "once", not "onse"'),
+        (('name = "p"', 'name = "p"\ntrigger = 10'), "pipeline.trigger must be a duration"),
+        (('topic = "t"', ""), 'source.topic is missing: type = "topic" requires it'),
         (('topic = "t"', 'topic = "t"\nstarting = "earlist"'), "did you mean earliest?"),
         (('topic = "t"', 'topic = "t"\nstarting = "2026-11-01T00:00:00"'), "needs a time zone"),
-        (('topic = "t"', 'topic = "t"\nstarting = \'{"0": "x"}\''), "takes offsets by partition such as"),
+        (('topic = "t"', 'topic = "t"\nstarting = \'{"0": "x"}\''), "must be offsets by partition such as"),
         (('topic = "t"', 'topic = "t"\ndecode = "json"'), 'source.schema is missing: decode = "json"'),
-        (('topic = "t"', 'topic = "t"\nschema = "a INT"'), 'source.schema has no meaning with decode = "raw"'),
-        (('topic = "t"', 'topic = "t"\ndecode = "avro"'), 'source.avro_schema and decode = "avro" belong together'),
-        (('topic = "t"', 'topic = "t"\non_bad_row = "quarantine"'), "needs source.quarantine_topic or"),
-        (('topic = "t"', 'topic = "t"\nquarantine_path = "x"'), 'needs source.on_bad_row = "quarantine"'),
+        (('topic = "t"', 'topic = "t"\nschema = "a INT"'), 'source.schema cannot be used with decode = "raw"'),
+        (('topic = "t"', 'topic = "t"\ndecode = "avro"'), 'source.avro_schema and decode = "avro" require each other'),
+        (('topic = "t"', 'topic = "t"\non_bad_row = "quarantine"'), "requires either source.quarantine_topic or"),
+        (('topic = "t"', 'topic = "t"\nquarantine_path = "x"'), 'requires source.on_bad_row = "quarantine"'),
         (
             ('topic = "t"', 'topic = "t"\ndecode = "text"\non_bad_row = "quarantine"\nquarantine_path = "hdfs://a/b"'),
-            "source.quarantine_path is a folder of this machine",
+            "source.quarantine_path must be a local or mounted folder",
         ),
-        (('topic = "t"', 'topic = "t"\npath = "x"'), 'source.path has no meaning with type = "topic"'),
-        (('type = "console"', 'type = "parket"'), 'sink.type takes "parquet", "delta"'),
-        (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" needs it'),
-        (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path has no meaning with type = "console"'),
-        (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path is a folder of this machine"),
-        (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark takes a column and a delay"),
-        (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "have a meaning with transform.sql only"),
-        (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql takes one SQL query"),
+        (('topic = "t"', 'topic = "t"\npath = "x"'), 'source.path cannot be used with type = "topic"'),
+        (('type = "console"', 'type = "parket"'), 'sink.type must be "parquet", "delta"'),
+        (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" requires it'),
+        (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path cannot be used with type = "console"'),
+        (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path must be a local or mounted folder"),
+        (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark must be a column and a delay"),
+        (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "require transform.sql"),
+        (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql must be one SQL query"),
         (("[sink]", '[spark]\nmaster = "x"\n[sink]'), 'names begin with "spark.", not "master"'),
-        (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "courser pipeline run --master says where it runs"),
-        (("[sink]", '[server]\nurl = "a:1"\ncontext = "b"\n[sink]'), "exclude each other"),
-        (("[sink]", '[server]\ntoken_file = "a"\nusername = "b"\n[sink]'), "stands in place of"),
+        (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "use courser pipeline run --master"),
+        (("[sink]", '[server]\nurl = "a:1"\ncontext = "b"\n[sink]'), "mutually exclusive"),
+        (("[sink]", '[server]\ntoken_file = "a"\nusername = "b"\n[sink]'), "excludes server.username"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(change: tuple[str, str], told: str) -> None:
@@ -157,18 +156,18 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_modes_that_a_lake_does_not_take() -> None:
     text = LEAST.replace('type = "console"', 'type = "parquet"\npath = "x"')
     text += '[transform]\nsql = "SELECT 1"\noutput_mode = "update"'
-    assert 'output_mode = "update" cannot be written to a sink of type parquet' in problems(text)
+    assert 'output_mode = "update" is not supported by sinks of type parquet' in problems(text)
 
 
 def test_a_file_that_is_no_pipeline(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
-    with pytest.raises(ConfigurationRefused, match="cannot be read: No such file"):
+    with pytest.raises(ConfigurationRefused, match=r"could not read .*: No such file"):
         load_definition(path)
     path.write_text("name = ")
-    with pytest.raises(ConfigurationRefused, match="not TOML"):
+    with pytest.raises(ConfigurationRefused, match="invalid TOML"):
         load_definition(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(ConfigurationRefused, match="cannot be read"):
+    with pytest.raises(ConfigurationRefused, match="could not read"):
         load_definition(path)
 
 
@@ -188,9 +187,9 @@ def test_what_cannot_run_together() -> None:
     second = parse(LEAST.replace('"p"', '"q"') + '[spark]\n"spark.driver.memory" = "1g"')
     third = parse(LEAST.replace('"p"', '"r"') + '[spark]\n"spark.driver.memory" = "2g"')
     check_together([first, second])
-    with pytest.raises(ConfigurationRefused, match=r"spark.driver.memory is 1g in .* and 2g in"):
+    with pytest.raises(ConfigurationRefused, match=r"spark.driver.memory is 1g in .* but 2g in"):
         check_together([second, third])
-    with pytest.raises(ConfigurationRefused, match="both called p"):
+    with pytest.raises(ConfigurationRefused, match="the same name, p"):
         check_together([first, parse(LEAST)])
 
 

@@ -20,7 +20,7 @@ EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.toml"))
 def test_the_reference_is_current() -> None:
     text = (ROOT / DOCUMENT).read_text("utf-8")
     assert text == with_reference(text), f"run: python -m courser.pipelines.keys {DOCUMENT}"
-    with pytest.raises(ValueError, match="there is no line"):
+    with pytest.raises(ValueError, match="has no line"):
         with_reference("# Pipelines")
 
 

@@ -63,7 +63,7 @@ def check(scene: Scene, copy: str, orders: range) -> None:
 def test_killed_in_the_middle_of_publishing_a_batch(scene: Scene) -> None:
     files = define(scene, "orders", "copy")
     # Two files a batch: the second batch has one in the lake, and the other one not.
-    runner = start(scene, dying("courser.pipelines.publishing.sync_folder", 3), *files, "--once")
+    runner = start(scene, dying("courser.pipelines.lake_publishing.sync_folder", 3), *files, "--once")
     assert end_of(scene, runner) == -signal.SIGKILL
     assert len(list(scene.folder.glob("lake/**/*.parquet"))) == 3
     assert 1 in batches(scene, "lake", "offsets") - batches(scene, "lake", "commits")
@@ -81,7 +81,7 @@ def test_killed_again_and_again(scene: Scene) -> None:
     kill_when(scene, within, lambda: bool(batches(scene, "copy", "offsets") - batches(scene, "copy", "commits")))
     scene.send_orders("orders-slow", MORE)
     # Everything of a batch is published, but Spark does not know.
-    unknown = dying("courser.pipelines.publishing._forget_older", 1)
+    unknown = dying("courser.pipelines.lake_publishing._forget_older", 1)
     assert end_of(scene, start(scene, unknown, *files)) == -signal.SIGKILL
     assert end_of(scene, start(scene, COURSER, *files, "--once")) == 0
     check(scene, "copy-slow", range(MORE.stop))

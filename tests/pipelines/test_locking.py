@@ -77,7 +77,7 @@ def test_java_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     end(hold(path, java.pid))
     monkeypatch.setattr(locking, "ORPHAN_PATIENCE", 0.0)
     try:
-        with pytest.raises(ClientFailure, match=f"Java process {java.pid} .* does not end: end it"):
+        with pytest.raises(ClientFailure, match=f"Java process {java.pid} .* does not exit; end it"):
             Lock(path, this_process("mine"), lambda seconds: None).acquire()
     finally:
         end(java)

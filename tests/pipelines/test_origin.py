@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.lake.naming import range_file_name
+from courser.lake.file_names import range_file_name
 from courser.pipelines.checking import check_without_spark
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.origin import LakeTaken, Origin, check_origin, claim, note_path

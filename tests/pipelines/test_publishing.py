@@ -10,10 +10,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
-from courser.lake.naming import range_file_name
-from courser.pipelines import publishing, replacing
-from courser.pipelines.publishing import publish, staging_root
-from courser.pipelines.staging import StagedFile, StageRows
+from courser.lake.file_names import range_file_name
+from courser.pipelines import lake_publishing
+from courser.pipelines.lake_publishing import publish, staging_root
+from courser.pipelines.staged_rows import StagedParquet, StageRows
 
 QUERY = "3b5d"
 
@@ -28,9 +28,9 @@ def lists(tmp_path: Path) -> Path:
     return tmp_path / "published"
 
 
-def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
+def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedParquet]:
     """Each piece is what one task reads."""
-    staged: list[StagedFile] = []
+    staged: list[StagedParquet] = []
     for offsets in pieces:
         order = StageRows(
             root=str(staging_root(lake, "p") / "0"),
@@ -45,7 +45,7 @@ def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
             "day": ["d1" if offset % 2 else "d2" for offset in offsets],
         }
         for report in order(iter([pa.RecordBatch.from_pydict(columns)])):
-            staged += [StagedFile(**row) for row in report.to_pylist()]
+            staged += [StagedParquet(**row) for row in report.to_pylist()]
     return staged
 
 
@@ -85,7 +85,7 @@ def test_rows_without_offsets_are_named_after_query_and_batch(lake: Path, lists:
     for _ in range(2):
         order = StageRows(root=str(staging_root(lake, "p")))
         report = next(order(iter([pa.RecordBatch.from_pydict({"_partition": [3], "_offset": [0]})])))
-        publish(lake, [StagedFile(**row) for row in report.to_pylist()], QUERY, 7, lists)
+        publish(lake, [StagedParquet(**row) for row in report.to_pylist()], QUERY, 7, lists)
     assert [path.name for path in lake.iterdir()] == [f"{QUERY}-00000000000000000007-00000.parquet"]
     assert seen(lake) == once(range(1))
 
@@ -108,8 +108,8 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
         return call
 
-    for name in ("write_whole", "_remove", "make_folders", "sync_folder", "_forget_older"):
-        monkeypatch.setattr(publishing, name, counting(getattr(publishing, name)))
+    for name in ("write_atomically", "_remove", "make_folders", "sync_folder", "_forget_older"):
+        monkeypatch.setattr(lake_publishing, name, counting(getattr(lake_publishing, name)))
     yield counter
 
 
@@ -138,7 +138,7 @@ def test_what_failed_tasks_leave_is_never_seen(lake: Path, lists: Path) -> None:
     stage(lake, range(1000))
     publish(lake, stage(lake, range(10)), QUERY, 0, lists)
     assert seen(lake) == once(range(10))
-    publishing.clear(staging_root(lake, "p"))
+    lake_publishing.clear(staging_root(lake, "p"))
     assert not list(lake.parent.rglob("rows.parquet"))
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_cut_to_nothing_does_not_come_back_after_a_power_cut(
     # Its name says more than it holds, as after an earlier cut.
     wide = old.rename(old.with_name(range_file_name(0, 9)))
     synced: list[Path] = []
-    monkeypatch.setattr(replacing, "sync_folder", synced.append)
-    replacing.cut(wide, (4, 5), "_offset")
+    monkeypatch.setattr(lake_publishing, "sync_folder", synced.append)
+    lake_publishing.cut(wide, (4, 5), "_offset")
     assert not wide.exists()
     assert synced == [wide.parent]

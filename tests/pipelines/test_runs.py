@@ -194,7 +194,7 @@ def test_a_bad_row_stops_a_run_and_names_itself(scene: Scene) -> None:
     (status,) = scene.run(path)
     assert (status.state, status.restarts) == ("failed", 0), "another attempt would meet it again"
     assert status.error is not None
-    assert "partition 0, offset 1: the payload is not JSON of the schema" in status.error
+    assert "partition 0, offset 1: the payload is not JSON that matches the schema" in status.error
     assert "\n" not in status.error
     assert "Traceback" in StateFolder(scene.home, "strict").log_path.read_text()
     assert not list(scene.folder.glob("lake/**/*.parquet")), "nothing of the batch is visible"
@@ -203,11 +203,11 @@ def test_a_bad_row_stops_a_run_and_names_itself(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (('topic = "orders2"', 'topic = "order2"'), 'there is no topic "shop/order2": did you mean "shop/orders2"?'),
+        (('topic = "orders2"', 'topic = "order2"'), 'topic "shop/order2" does not exist; did you mean "shop/orders2"?'),
         (("iggy:iggy@", "iggy:wrong@"), "wrong password"),
         (("id BIGINT", "id BIGNIT"), "BIGNIT"),
         (("SELECT id", "SELECT di"), "`di`"),
-        (('partition_by = ["id"]', 'partition_by = ["colour"]'), "sink.partition_by names the column colour"),
+        (('partition_by = ["id"]', 'partition_by = ["colour"]'), "sink.partition_by names the unknown column colour"),
     ],
 )
 def test_mistakes_that_only_server_and_spark_know(scene: Scene, change: tuple[str, str], told: str) -> None:
@@ -247,7 +247,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(scene: Scene) -> None:
     (status,) = scene.run(path)
     assert status.state == "failed"
     assert status.error is not None
-    assert "deleted and created again" in status.error
+    assert "deleted and recreated" in status.error
     definition = load_definition(path)
     reset(definition, "earliest")
     assert [status.state for status in scene.run(path)] == ["finished"]

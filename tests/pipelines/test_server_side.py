@@ -54,5 +54,5 @@ def test_whoever_may_poll_and_send_may_run_a_pipeline(target: Target) -> None:
 
 
 def test_a_missing_topic_is_named_without_a_list_of_the_others(target: Target) -> None:
-    with pytest.raises(TopicMissing, match=r'sink.topic: there is no topic "shop/two"$'):
+    with pytest.raises(TopicMissing, match=r'sink.topic: topic "shop/two" does not exist$'):
         check_topics(define("two"), target)

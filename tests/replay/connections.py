@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass
 
 from tests.replay.captures import Wire
+from tests.wire.classic_client import REPLY_HEAD_SIZE, frame, reply_head
 
 PATIENCE = 120.0
 """Seconds that a reply may take before the test gives up: a thousand partitions on a busy disk take a while."""
@@ -14,7 +15,7 @@ SILENCE = 0.3
 VSR_HEADER_SIZE = 256
 _PING_NUMBER = 1 << 62
 """The request number of our own pings: the replies to them can be told by it."""
-_CLASSIC_PING = struct.pack("<II", 4, 1)
+_CLASSIC_PING = frame(1)
 
 _REGISTER, _DELETE_SEGMENTS, _DELETE_SEGMENTS_REPLY = 1, 138, 68
 _RESULT_FRAMED = frozenset({_REGISTER, *range(64, 69), *range(128, 138), *range(139, 150), 161, 162})
@@ -147,8 +148,7 @@ class Connection:
     async def _receive(self) -> Answer:
         try:
             if self.wire is Wire.CLASSIC:
-                head = await self._read(8)
-                status, size = struct.unpack("<II", head)
+                status, size = reply_head(await self._read(REPLY_HEAD_SIZE))
                 body = await self._read(size)
                 return Answer("status" if status else "ok", status, body)
             header = await self._read(VSR_HEADER_SIZE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tests.replay.captures import Exchange, Wire, section
 from tests.replay.connections import Connection
 from tests.replay.server import ReplayServer
+from tests.wire.classic_client import frame as classic_frame
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,6 @@ class Preparation:
     exchange: Exchange
     connection: Connection
     connections: dict[str, Connection]
-
-
-def classic_frame(code: int, payload: bytes) -> bytes:
-    """A whole request."""
-    return struct.pack("<II", 4 + len(payload), code) + payload
 
 
 def vsr_frame(operation: int, body: bytes, *, client: bytes, number: int = 0, session: int = 0) -> bytes:

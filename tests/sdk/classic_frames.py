@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.wire.classic_client import REPLY_HEAD_SIZE, frame, reply_head
+
 LOGIN, POLL, SEND = 38, 100, 101
 TEXT_KIND = 2
 
@@ -124,8 +126,8 @@ class ClassicConnection:
         return index + self._layout.counts_from_one
 
     def _call(self, code: int, payload: bytes) -> bytes:
-        self._socket.sendall(struct.pack("<II", 4 + len(payload), code) + payload)
-        status, size = struct.unpack("<II", self._read(8))
+        self._socket.sendall(frame(code, payload))
+        status, size = reply_head(self._read(REPLY_HEAD_SIZE))
         assert status == 0, f"command {code} was answered with {status}"
         return self._read(size)
 

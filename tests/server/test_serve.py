@@ -26,9 +26,10 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.session import how_it_stopped, read_session
 from tests.servers import PATIENCE, RunningServer
 from tests.torture.process import until
+from tests.wire.classic_client import frame
 
 COURSER = Path(sys.executable).parent / "courser"
-CLASSIC_PING = bytes.fromhex("0400000001000000")
+CLASSIC_PING = frame(1)
 CLASSIC_GOODBYE = bytes.fromhex("0800000000000000")
 """Status 8, disconnected, and no payload."""
 
@@ -68,7 +69,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
 def classic_login(name: str, password: str) -> bytes:
     words = b"".join(bytes([len(word)]) + word for word in (name.encode(), password.encode()))
     payload = words + bytes(4) + bytes(4)
-    return (len(payload) + 4).to_bytes(4, "little") + (38).to_bytes(4, "little") + payload
+    return frame(38, payload)
 
 
 def can_log_in(server: RunningServer, name: str, password: str) -> bool:

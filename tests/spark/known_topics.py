@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from courser.spark.topics import Bounds, Segment, TopicFacts
+from courser.spark.topic_metadata import Bounds, SegmentInfo, TopicFacts
 
 UUID = bytes(range(16))
 
@@ -32,7 +32,7 @@ class KnownTopic:
         self.waits.append(seconds)
         return self.has_arrivals
 
-    def segments(self, partition: int) -> list[Segment]:
+    def segments(self, partition: int) -> list[SegmentInfo]:
         return []
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:

@@ -8,47 +8,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
-from courser.spark.admission import Limits, admit, reconcile
-from courser.spark.offsets import NAMELESS, TopicProgress, parse_progress, progress_json
+from courser.spark.admission import BatchLimits, admit, reconcile
+from courser.spark.offsets import NAMELESS, TopicOffsets, offsets_json, parse_offsets
 from courser.spark.options import Use
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import default_schema
 from courser.spark.stream_reader import HEADS_AGE_MAX, IDLE_WAIT, StreamReader
-from courser.spark.topics import Bounds, TopicFacts
+from courser.spark.topic_metadata import Bounds, TopicFacts
 from tests.spark.known_topics import UUID, KnownTopic, facts
 
 
 def offsets(following: Mapping[int, int], lost: Mapping[int, int] | None = None) -> dict[str, Any]:
     """Of a query that reads one topic."""
-    return progress_json({"orders": TopicProgress(UUID, following, lost or {})})
+    return offsets_json({"orders": TopicOffsets(UUID, following, lost or {})})
 
 
-def admitted(starts: Mapping[int, int], found: TopicFacts, limits: Limits) -> Mapping[int, int]:
+def admitted(starts: Mapping[int, int], found: TopicFacts, limits: BatchLimits) -> Mapping[int, int]:
     topics = {"orders": found}
-    return admit({"orders": TopicProgress(UUID, starts)}, topics, topics, limits)["orders"].next
+    return admit({"orders": TopicOffsets(UUID, starts)}, topics, topics, limits)["orders"].next
 
 
 def test_without_limits_everything_is_taken() -> None:
-    assert admitted({0: 5, 1: 0}, facts(100, 7), Limits()) == {0: 100, 1: 7}
+    assert admitted({0: 5, 1: 0}, facts(100, 7), BatchLimits()) == {0: 100, 1: 7}
 
 
 def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
-    assert admitted({0: 0, 1: 0, 2: 50}, facts(300, 100, 50), Limits(count=40)) == {0: 30, 1: 10, 2: 50}
-    assert admitted({0: 0, 1: 0}, facts(300, 100, size=100), Limits(size=4000)) == {0: 30, 1: 10}
+    assert admitted({0: 0, 1: 0, 2: 50}, facts(300, 100, 50), BatchLimits(count=40)) == {0: 30, 1: 10, 2: 50}
+    assert admitted({0: 0, 1: 0}, facts(300, 100, size=100), BatchLimits(size=4000)) == {0: 30, 1: 10}
 
 
 def test_the_smaller_of_two_limits_holds() -> None:
-    assert admitted({0: 0}, facts(1000, size=100), Limits(count=500, size=1000)) == {0: 10}
-    assert admitted({0: 0}, facts(1000, size=100), Limits(count=5, size=1000)) == {0: 5}
+    assert admitted({0: 0}, facts(1000, size=100), BatchLimits(count=500, size=1000)) == {0: 10}
+    assert admitted({0: 0}, facts(1000, size=100), BatchLimits(count=5, size=1000)) == {0: 5}
 
 
 def test_a_message_larger_than_the_limit_is_taken_all_the_same() -> None:
-    assert admitted({0: 0, 1: 9}, facts(10, 10, size=10**9), Limits(size=1)) == {0: 1, 1: 10}
+    assert admitted({0: 0, 1: 9}, facts(10, 10, size=10**9), BatchLimits(size=1)) == {0: 1, 1: 10}
 
 
 def test_every_partition_that_has_something_gets_a_message_if_the_limit_allows_it() -> None:
     many = dict.fromkeys(range(10), 0)
-    assert admitted(many, facts(10, 9, *[1] * 8), Limits(count=10)) == dict.fromkeys(many, 1)
+    assert admitted(many, facts(10, 9, *[1] * 8), BatchLimits(count=10)) == dict.fromkeys(many, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 60))
@@ -57,7 +57,7 @@ def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
 ) -> None:
     found = facts(*(start + waiting for start, waiting in partitions))
     starts = {number: start for number, (start, _) in enumerate(partitions)}
-    ends = admitted(starts, found, Limits(count=limit))
+    ends = admitted(starts, found, BatchLimits(count=limit))
     taken = sum(ends.values()) - sum(starts.values())
     waiting = sum(count for _, count in partitions)
     assert taken <= min(limit, waiting)
@@ -66,7 +66,7 @@ def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
 
 
 def test_losses_are_counted_and_add_up() -> None:
-    progress = TopicProgress(UUID, {0: 10, 1: 90}, {0: 5})
+    progress = TopicOffsets(UUID, {0: 10, 1: 90}, {0: 5})
     found = TopicFacts(UUID, {0: Bounds(30, 50, 1, 1), 1: Bounds(0, 80, 1, 1), 2: Bounds(4, 9, 1, 1)})
     reconciled = reconcile(progress, found, "shop/orders")
     assert reconciled.progress.next == {0: 30, 1: 80, 2: 4}
@@ -79,7 +79,7 @@ def test_offsets_are_the_same_text_whatever_order_they_came_in() -> None:
     other = offsets({9: 2, 10: 1}, {3: 1})
     assert str(one) == str(other)
     assert list(one["p"]) == ["9", "10"]
-    assert parse_progress(one, "t") == {NAMELESS: TopicProgress(UUID, {9: 2, 10: 1}, {3: 1})}
+    assert parse_offsets(one, "t") == {NAMELESS: TopicOffsets(UUID, {9: 2, 10: 1}, {3: 1})}
     assert "lost" not in offsets({0: 1})
 
 

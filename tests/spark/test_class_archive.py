@@ -56,7 +56,7 @@ def test_what_cannot_be_made_leaves_nothing_and_is_no_error(tmp_path: Path, monk
     said: list[str] = []
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     assert not make_archive(environment, said.append)
-    assert said == ["making the starts of Spark quicker, once"]
+    assert said == ["preparing Spark for faster starts (only needed once)"]
     assert list((tmp_path / "courser").iterdir()) == []
 
 

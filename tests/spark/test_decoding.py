@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from courser.api.replies import Polled
-from courser.client.messages import KEY_HEADER
 from courser.client.polling import messages_of
 from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers
 from courser.spark.decoding import ROW_COUNT_MAX, Decoder
 from courser.spark.errors import ReadFailed
@@ -152,7 +152,7 @@ def test_an_offset_of_more_than_63_bits_is_refused() -> None:
 def test_lengths_that_contradict_each_other_are_refused() -> None:
     records = bytearray(stored([[message(0), message(1)]]))
     records[256 + 36] ^= 0xFF
-    with pytest.raises(ReadFailed, match="offset 100 cannot be read"):
+    with pytest.raises(ReadFailed, match="could not decode the batch at offset 100"):
         decoded(memoryview(records))
 
 

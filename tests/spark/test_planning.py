@@ -5,22 +5,23 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.spark.planning import Part, Range, plan_tasks
+from courser.spark.planning import TopicRead, plan_tasks
+from courser.spark.sources import Range
 from tests.spark.known_topics import facts
 
 
-def part_of(topic: str, *counts: int, size: int = 100) -> Part:
+def part_of(topic: str, *counts: int, size: int = 100) -> TopicRead:
     """All messages of a topic whose partitions have so many."""
     ranges = [Range(partition, 0, count) for partition, count in enumerate(counts)]
-    return Part(topic, ranges, facts(*counts, size=size), lambda part: [(part, ())])
+    return TopicRead(topic, ranges, facts(*counts, size=size), lambda wanted: [wanted])
 
 
 def planned(
-    parts: Sequence[Part], *, size_max: int = 10**9, min_count: int | None = None
+    parts: Sequence[TopicRead], *, size_max: int = 10**9, min_count: int | None = None
 ) -> list[tuple[str, int, int]]:
     """Topic, partition and count of messages of each task."""
     return [
-        (task.topic, task.spans[0].partition, sum(span.count for span in task.spans))
+        (task.topic, task.ranges[0].partition, sum(part.count for part in task.ranges))
         for task in plan_tasks(parts, size_max=size_max, min_count=min_count)
     ]
 

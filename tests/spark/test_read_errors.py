@@ -11,11 +11,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from courser.client.sync import SyncClient
 from courser.errors import AuthenticationFailed, ConnectionFailed, ErrorCode, OffsetsUnavailable
-from courser.spark.connections import patiently
+from courser.spark.connections import with_retries
 from courser.spark.data_source import CourserSource
 from courser.spark.errors import DataLost, ReadFailed
 from courser.spark.options import OptionRefused
-from courser.spark.places import LossRule, NotHere, Piece, Span, read_span
+from courser.spark.sources import Fetched, LossRule, Range, SourceUnavailable, read_range
 from courser.spark.stream_reader import StreamReader
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, rows_of, send, source_rows
@@ -44,12 +44,12 @@ LIMIT = ReadMaxBytes(2**28)
 
 
 def test_a_topic_that_does_not_exist_fails_at_once(server: RunningServer, client: SyncClient) -> None:
-    with pytest.raises(ReadFailed, match="there is no shop/nothing"):
+    with pytest.raises(ReadFailed, match="shop/nothing does not exist"):
         source_rows(options_of(server, "nothing"))
     make_topic(client, "something")
-    with pytest.raises(ReadFailed, match="there is no shop/nothing"):
+    with pytest.raises(ReadFailed, match="shop/nothing does not exist"):
         source_rows(options_of(server, "something,nothing"))
-    with pytest.raises(ReadFailed, match="there is no shop/nothing"):
+    with pytest.raises(ReadFailed, match="shop/nothing does not exist"):
         stream_of(server, "nothing").initialOffset()
 
 
@@ -66,7 +66,7 @@ def test_a_server_that_is_away_is_tried_again_with_growing_pauses_and_then_given
         raise ConnectionFailed("127.0.0.1:1", "nobody is there")
 
     with pytest.raises(ConnectionFailed, match="nobody is there"):
-        patiently(fail, 5, pauses.append)
+        with_retries(fail, 5, pauses.append)
     assert len(pauses) == 5
     assert sum(pauses[3:]) > sum(pauses[:2])
     assert max(pauses) <= 5.0
@@ -81,7 +81,7 @@ def test_a_server_that_comes_back_is_not_missed() -> None:
             raise ConnectionFailed("127.0.0.1:1", "not yet")
         return answers[1]()
 
-    assert patiently(work, 1, lambda _: None) == 7
+    assert with_retries(work, 1, lambda _: None) == 7
 
 
 def test_a_server_that_goes_away_in_mid_stream_ends_the_task_and_a_restart_does_not(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_offset_beyond_the_head_is_data_loss_and_never_an_endless_wait(
     send(client, "beyond", 0, numbered(3))
     for option in ("startingOffsets", "endingOffsets"):
         options = options_of(server, "beyond", **{option: '{"beyond": {"0": 10}}'})
-        with pytest.raises(DataLost, match="offset 10 is wanted, but 3 is the next that will be written"):
+        with pytest.raises(DataLost, match="offset 10 is needed, but the next offset to be written is 3"):
             source_rows(options)
         rows = source_rows(options | {"failOnDataLoss": "false"})
         assert len(rows) == (0 if option == "startingOffsets" else 3)
@@ -134,7 +134,7 @@ def test_a_stream_whose_topic_was_cut_back_is_data_loss(server: RunningServer, c
     make_topic(client, "cut-back")
     send(client, "cut-back", 0, numbered(3))
     start = stream_of(server, "cut-back").initialOffset() | {"p": {"0": 8}}
-    with pytest.raises(DataLost, match="5 messages that were there are gone"):
+    with pytest.raises(DataLost, match="the topic was truncated, and 5 messages are gone"):
         stream_of(server, "cut-back").latestOffset(start, LIMIT)
     end = stream_of(server, "cut-back", failOnDataLoss="false").latestOffset(start, LIMIT)
     assert (end["p"], end["lost"]) == ({"0": 3}, {"0": 5})
@@ -160,24 +160,24 @@ def test_a_partition_that_is_gone_is_data_loss(server: RunningServer, client: Sy
     send(client, "shrinks", 1, numbered(3))
     start = stream_of(server, "shrinks").initialOffset()
     client.delete_partitions(STREAM, "shrinks", 1)
-    with pytest.raises(DataLost, match="partition 1 does not exist any more, and offset 0 of it is wanted"):
+    with pytest.raises(DataLost, match="partition 1 no longer exists, but offset 0 of it is needed"):
         stream_of(server, "shrinks").latestOffset(start, LIMIT)
     end = stream_of(server, "shrinks", failOnDataLoss="false").latestOffset(start, LIMIT)
     assert end["p"] == {"0": 0}
-    with pytest.raises(DataLost, match="partition 1 does not exist"):
+    with pytest.raises(DataLost, match="partition 1 no longer exists"):
         source_rows(options_of(server, "shrinks", startingOffsets='{"shrinks": {"1": 0}}'))
 
 
 def test_a_checkpoint_of_another_topic_or_version_is_refused(server: RunningServer, client: SyncClient) -> None:
     make_topic(client, "mine")
     start = stream_of(server, "mine").initialOffset()
-    with pytest.raises(ReadFailed, match="the checkpoint is about topic 00112233"):
+    with pytest.raises(ReadFailed, match="the checkpoint is for topic 00112233"):
         stream_of(server, "mine").latestOffset(start | {"topic_id": "00112233"}, LIMIT)
-    with pytest.raises(ReadFailed, match="offsets of version 3, but this release knows versions 1 and 2"):
+    with pytest.raises(ReadFailed, match="offsets of version 3, but this release reads versions 1 and 2"):
         stream_of(server, "mine").latestOffset(start | {"v": 3}, LIMIT)
     with pytest.raises(ReadFailed, match="offsets of version None"):
         stream_of(server, "mine").latestOffset({"offset": 3}, LIMIT)
-    with pytest.raises(ReadFailed, match="cannot be understood"):
+    with pytest.raises(ReadFailed, match="could not parse the offsets"):
         stream_of(server, "mine").latestOffset({"v": 1, "topic_id": "00", "p": {"zero": 1}}, LIMIT)
 
 
@@ -198,18 +198,18 @@ def test_a_topic_that_is_created_again_between_planning_and_reading_is_noticed(
     reader = source.reader(source.schema())
     (task,) = reader.partitions()
     client.delete_topic(STREAM, "swapped")
-    with pytest.raises(ReadFailed, match="deleted while it was read"):
+    with pytest.raises(ReadFailed, match="deleted while being read"):
         rows_of(reader, task)
     make_topic(client, "swapped")
     send(client, "swapped", 0, numbered(3))
-    with pytest.raises(ReadFailed, match="deleted and created again while it was read"):
+    with pytest.raises(ReadFailed, match="deleted and recreated while being read"):
         rows_of(reader, task)
 
 
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("offset STRING", 'column "offset" has type bigint, not string'),
+        ("offset STRING", 'column "offset" is bigint, not string'),
         ("value BINARY", 'there is no column "value"'),
     ],
 )
@@ -227,33 +227,33 @@ class Given:
     def __init__(self, *steps: int | Exception) -> None:
         self._steps = list(steps)
 
-    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
         while self._steps:
             step = self._steps.pop(0)
             if isinstance(step, Exception):
                 raise step
-            yield Piece(memoryview(b""), step)
+            yield Fetched(memoryview(b""), step)
 
 
 def gone(first: int, end: int) -> OffsetsUnavailable:
     return OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=first, end_offset=end, reason="deleted")
 
 
-def read_all(*places: Any, fails: bool = True) -> list[int]:
-    span = Span(4, 10, 100, tuple(places))
-    return [piece.next_offset for piece in read_span(span, LossRule("shop/orders", fails=fails))]
+def read_all(*sources: Any, fails: bool = True) -> list[int]:
+    wanted = Range(4, 10, 100, tuple(sources))
+    return [fetched.next_offset for fetched in read_range(wanted, LossRule("shop/orders", fails=fails))]
 
 
 def test_a_task_that_reads_fewer_rows_than_planned_fails() -> None:
-    with pytest.raises(ReadFailed, match="offsets 10 to 99 were planned, but only those below 60 came: 40 are missing"):
+    with pytest.raises(ReadFailed, match="offsets 10 to 99 were planned, but only offsets below 60 were received: 40"):
         read_all(Given(30, 60))
 
 
 def test_a_place_that_is_not_there_gives_way_to_the_next_one() -> None:
-    assert read_all(Given(NotHere("no such file")), Given(50, 100)) == [50, 100]
-    assert read_all(Given(30, NotHere("it went away")), Given(100)) == [30, 100]
-    with pytest.raises(ReadFailed, match="offsets 30 to 99 cannot be read: it went away"):
-        read_all(Given(30, NotHere("it went away")))
+    assert read_all(Given(SourceUnavailable("no such file")), Given(50, 100)) == [50, 100]
+    assert read_all(Given(30, SourceUnavailable("it went away")), Given(100)) == [30, 100]
+    with pytest.raises(ReadFailed, match="could not read offsets 30 to 99: it went away"):
+        read_all(Given(30, SourceUnavailable("it went away")))
 
 
 def test_what_is_gone_inside_a_range_is_skipped_only_if_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from courser.client.sync import SyncClient
 from courser.errors import ConnectionFailed
-from courser.spark.batch_reader import ReadTask
 from courser.spark.data_source import CourserSource
 from courser.spark.errors import DataLost, ReadFailed
 from courser.spark.options import OptionRefused
-from courser.spark.segment_place import SegmentPlace
+from courser.spark.planning import Task
+from courser.spark.segment_source import SegmentSource
 from tests.servers import PATIENCE, RunningServer
 from tests.spark.topics import (
     STREAM,
@@ -107,14 +107,14 @@ def test_auto_takes_closed_segments_from_files_and_the_rest_from_the_server(
     fill(client, "auto")
     source = CourserSource(local(server, "auto"))
     tasks = source.reader(source.schema()).partitions()
-    spans = [span for task in tasks if isinstance(task, ReadTask) for span in task.spans]
+    ranges = [part for task in tasks if isinstance(task, Task) for part in task.ranges]
     segments = client.get_segments(STREAM, "auto", 0).segments
-    from_files = [span for span in spans if isinstance(span.places[0], SegmentPlace)]
-    assert [(span.start, span.end) for span in from_files] == [
+    from_files = [part for part in ranges if isinstance(part.sources[0], SegmentSource)]
+    assert [(part.start, part.end) for part in from_files] == [
         (segment.first_offset, segment.next_offset) for segment in segments if segment.is_sealed
     ]
-    assert spans[-1].end == TOTAL
-    assert len(spans[-1].places) == 1
+    assert ranges[-1].end == TOTAL
+    assert len(ranges[-1].sources) == 1
 
 
 def test_a_stream_that_catches_up_takes_closed_segments_from_files_too(
@@ -126,8 +126,8 @@ def test_a_stream_that_catches_up_takes_closed_segments_from_files_too(
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     tasks = reader.partitions(start, end)
-    places = [span.places[0] for task in tasks if isinstance(task, ReadTask) for span in task.spans]
-    assert any(isinstance(place, SegmentPlace) for place in places)
+    sources = [part.sources[0] for task in tasks if isinstance(task, Task) for part in task.ranges]
+    assert any(isinstance(source, SegmentSource) for source in sources)
     assert [row["offset"] for task in tasks for row in rows_of(reader, task)] == list(range(700))
 
 
@@ -231,7 +231,7 @@ def test_damage_is_an_error_that_names_segment_position_and_offset(
     flip(path, position)
     with pytest.raises(ReadFailed) as caught:
         source_rows(local(server, topic))
-    assert f"{path} is damaged at byte 0, where offset {int(path.stem)} is expected" in str(caught.value)
+    assert f"{path} is damaged at byte 0 (expected offset {int(path.stem)})" in str(caught.value)
     rows = source_rows(local(server, topic, onCorrupt="skip"))
     assert [row["offset"] for row in rows] == [
         *range(int(path.stem)),
@@ -256,7 +256,7 @@ def test_damaged_bytes_can_be_kept(tmp_path: Path, server: RunningServer, client
 
 @pytest.mark.parametrize("given", [{"onCorrupt": "quarantine"}, {"quarantinePath": "/nowhere"}], ids=["path", "rule"])
 def test_a_quarantine_needs_its_folder(server: RunningServer, given: dict[str, str]) -> None:
-    with pytest.raises(OptionRefused, match="belong together"):
+    with pytest.raises(OptionRefused, match="require each other"):
         source_rows(local(server, "any", **given))
 
 
@@ -284,7 +284,7 @@ def test_an_index_that_is_damaged_is_not_needed(server: RunningServer, client: S
 
 
 def test_a_topic_that_is_not_in_the_files_is_named(server: RunningServer) -> None:
-    with pytest.raises(ReadFailed, match="there is no shop/nothing in this data directory"):
+    with pytest.raises(ReadFailed, match="topic shop/nothing does not exist in this data directory"):
         source_rows(offline(server, "nothing"))
 
 

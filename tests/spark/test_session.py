@@ -45,6 +45,6 @@ spark_session("broken", "local[1]", options, log=Path("{tmp_path}/java.log"))
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("courser.spark.session.JavaFailed: Spark does not start: ")
+    assert last.startswith("courser.spark.session.JavaFailed: could not start Spark: ")
     assert "Conflicting collector" in last or "Multiple garbage collectors" in last
     assert str(tmp_path / "java.log") in last

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.spark.topic_names import parse_topics, topic_text
+from courser.spark.option_kinds import parse_topics, topic_text
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_names_have_commas_between_them_and_a_backslash_keeps_what_belongs_to_a_
 
 @pytest.mark.parametrize("text", ["", " ", "orders,", ",orders", "orders,,payments", "orders, orders"])
 def test_a_name_that_is_empty_or_comes_twice_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r'each of them once; a comma inside a name is written "\\,"'):
+    with pytest.raises(ValueError, match=r'distinct names; write a comma inside a name as "\\,"'):
         parse_topics(text)
 
 

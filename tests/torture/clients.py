@@ -22,7 +22,7 @@ from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.classic import Dialect
 from courser.wire import writing as w
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
-from tests.wire.classic_client import VERSIONS, Message, payload_of, request, send_payload
+from tests.wire.classic_client import REPLY_HEAD_SIZE, VERSIONS, Message, frame, payload_of, reply_head, request
 
 PATIENCE = 60.0
 """Seconds that an answer may take before the test gives up: this is how a hang is found."""
@@ -221,10 +221,10 @@ class ClassicClient(Client):
         return request(command, self._dialect, [Message(payload) for payload in messages])
 
     def request_with(self, kind: type[c.Command], body: bytes) -> bytes:
-        return struct.pack("<II", 4 + len(body), kind.row.code) + body
+        return frame(kind.row.code, body)
 
     def receive(self) -> Answer:
-        status, size = struct.unpack("<II", self.receive_exactly(8))
+        status, size = reply_head(self.receive_exactly(REPLY_HEAD_SIZE))
         assert not (status and size), "a failure has no payload"
         return Answer(status, self.receive_exactly(size))
 
@@ -322,12 +322,6 @@ def send_body(command: c.SendMessages, batch: bytes, count: int) -> bytes:
 
 def _target(stream: int | str, topic: int | str, partitioning: Partitioning) -> bytes:
     return w.identifier(stream) + w.identifier(topic) + w.partitioning(partitioning)
-
-
-def classic_send(command: c.SendMessages, messages: Sequence[Message], dialect: Dialect) -> bytes:
-    """A send of messages with all that the classic wire can carry."""
-    payload = send_payload(command, messages, dialect)
-    return struct.pack("<II", 4 + len(payload), 101) + payload
 
 
 WIRES: dict[str, type[Client]] = {"classic": ClassicClient, "vsr": VsrClient}

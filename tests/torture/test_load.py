@@ -27,7 +27,7 @@ from tests.torture.clients import WIRES, ClassicClient, Client, Crowd, VsrClient
 from tests.torture.conftest import Target
 from tests.torture.process import MIB, Process, until
 from tests.torture.witness import Witness
-from tests.wire.classic_client import Message
+from tests.wire.classic_client import Message, frame
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 MakeTarget = Callable[..., Target]
@@ -305,7 +305,7 @@ def dense_request(dialect: Dialect, size: int) -> bytes:
     target = w.identifier("s") + w.identifier("t") + w.partitioning(ToPartition(0), first_id)
     metadata = target + struct.pack("<I", len(ends))
     payload = struct.pack("<I", len(metadata)) + metadata + index.tobytes() + b"".join(encoded) * repeats
-    return struct.pack("<II", 4 + len(payload), 101) + payload
+    return frame(101, payload)
 
 
 @pytest.mark.parametrize("dialect", list(Dialect), ids=lambda dialect: dialect.value)

@@ -27,8 +27,20 @@ VERSIONS = {
 """What the Python and Rust clients call themselves."""
 
 
+_HEAD = struct.Struct("<II")
+"""Of a request: the size of what follows the size, and the code. Of a reply: the status and the size of its payload."""
+REPLY_HEAD_SIZE = _HEAD.size
+
+
 def frame(code: int, payload: bytes = b"") -> bytes:
-    return struct.pack("<II", 4 + len(payload), code) + payload
+    """A whole request."""
+    return _HEAD.pack(4 + len(payload), code) + payload
+
+
+def reply_head(data: bytes) -> tuple[int, int]:
+    """The status of a reply, and how many bytes of payload follow its head."""
+    status, size = _HEAD.unpack(data)
+    return status, size
 
 
 def first_id_of(dialect: Dialect) -> int:

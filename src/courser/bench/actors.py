@@ -15,7 +15,7 @@ from courser.bench.latencies import Recorder
 from courser.bench.pacing import Pace
 from courser.bench.plan import Plan, Role, Task
 from courser.bench.samples import cut_sample, make_pool
-from courser.bench.wires import FIRST, NEXT, OFFSET, Place, Polled, SendRequest, Wire
+from courser.bench.wires import FIRST, NEXT, OFFSET, Polled, SendRequest, TopicName, Wire
 from courser.errors import ErrorCode, ServerFailure
 
 _SECOND = 1_000_000_000
@@ -63,7 +63,7 @@ class Count:
 class Sending:
     """The half of an actor that sends."""
 
-    def __init__(self, wire: Wire, place: Place, task: Task, plan: Plan, *, stamps: bool) -> None:
+    def __init__(self, wire: Wire, place: TopicName, task: Task, plan: Plan, *, stamps: bool) -> None:
         self._wire = wire
         self._stamps = stamps
         source = random.Random(f"{plan.seed} {task.role.value} {task.number}")
@@ -120,7 +120,9 @@ def _tail_of(counts: list[int], quota: int) -> tuple[int, int] | None:
 class _Source:
     """Partitions that are polled in turn, and how far each has been read."""
 
-    def __init__(self, wire: Wire, place: Place, partition_ids: Sequence[int | None], group: str | None = None) -> None:
+    def __init__(
+        self, wire: Wire, place: TopicName, partition_ids: Sequence[int | None], group: str | None = None
+    ) -> None:
         self.is_grouped = group is not None
         self.polls = [
             wire.make_poll(place, partition_id, group=group, auto_commit=self.is_grouped)
@@ -134,7 +136,7 @@ class Reading:
     """The half of an actor that polls: partitions in turn, by offset or as a member of a group."""
 
     def __init__(
-        self, wire: Wire, place: Place, task: Task, plan: Plan, group: str | None, *, is_foreign: bool
+        self, wire: Wire, place: TopicName, task: Task, plan: Plan, group: str | None, *, is_foreign: bool
     ) -> None:
         self._wire = wire
         self._place = place
@@ -218,7 +220,7 @@ class Actor:
     """One task, at one connection, on one thread."""
 
     def __init__(
-        self, wire: Wire, task: Task, plan: Plan, place: Place, group: str | None, *, is_foreign: bool = False
+        self, wire: Wire, task: Task, plan: Plan, place: TopicName, group: str | None, *, is_foreign: bool = False
     ) -> None:
         self.task = task
         self._wire = wire

@@ -65,7 +65,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """Done with a step before the work."""
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class WorkerProgress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How far the actors of a worker are."""
 
     sent: list[int]
@@ -121,7 +121,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 ToWorker: TypeAlias = Job | Join | Settle | Phase | Stop | Finish
-ToConductor: TypeAlias = Ready | Progress | Done | Failed
+ToConductor: TypeAlias = Ready | WorkerProgress | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 to_worker_decoder = msgspec.msgpack.Decoder(ToWorker)

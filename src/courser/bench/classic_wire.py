@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from courser.bench.line import Line
 from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
-from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
+from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
@@ -29,6 +29,11 @@ _MESSAGE = struct.Struct("<Q16sQQQ")
 """checksum, id, offset, time, origin time"""
 _MESSAGE_SIZE = 64
 _MESSAGES_POSITION = _HEAD.size + _POLL_PREFIX.size
+
+
+def _frame(code: int, payload: bytes) -> bytes:
+    """A whole request."""
+    return _HEAD.pack(4 + len(payload), code) + payload
 
 
 @dataclass(slots=True)
@@ -72,43 +77,43 @@ class ClassicWire:
         """As in ``Wire``."""
         self._call(_DELETE_STREAM, name_of(name))
 
-    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+    def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         """As in ``Wire``."""
         if is_synced:
-            reason = "the wire of 0.8 has no way to ask for a durability"
+            reason = "the 0.8 protocol cannot set a durability"
             raise InvalidRequest(ErrorCode.UNSUPPORTED_OPTION_KEY, reason)
         settings = struct.pack("<IBQQB", partition_count, 1, 0, 0, 0)
         self._call(_CREATE_TOPIC, name_of(place.stream) + settings + text8(place.topic))
 
-    def topic_figures(self, place: Place) -> tuple[int, int]:
+    def topic_figures(self, place: TopicName) -> tuple[int, int]:
         """As in ``Wire``."""
         reply = self._call(_GET_TOPIC, topic_of(place))
         if not reply:
             raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
         return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 42)[0]
 
-    def create_group(self, place: Place, name: str) -> None:
+    def create_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_CREATE_GROUP, topic_of(place) + text8(name))
 
-    def join_group(self, place: Place, name: str) -> None:
+    def join_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
 
-    def assigned(self, place: Place, name: str) -> list[int] | None:
+    def assigned(self, place: TopicName, name: str) -> list[int] | None:
         """As in ``Wire``: the server chooses."""
         del place, name
         return None
 
     # --- messages ---
 
-    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
         index, messages, starts = sample.classic()
         head = _U32.pack(len(target)) + target + index
-        frame = bytearray(_HEAD.pack(4 + len(head) + len(messages), _SEND) + head + messages)
+        frame = bytearray(_frame(_SEND, head + messages))
         first = len(frame) - len(messages) + CLASSIC_ORIGIN_POSITION
         times = np.array(starts, np.int64)[:, np.newaxis] + np.arange(first, first + _U64.size)
         return ClassicSend(frame, sample.count, sample.payload_size, times)
@@ -124,13 +129,13 @@ class ClassicWire:
         self._receive()
 
     def make_poll(
-        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+        self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """As in ``Wire``."""
         consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
         partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
-        return PollRequest(bytearray(_HEAD.pack(4 + len(body), _POLL) + body))
+        return PollRequest(bytearray(_frame(_POLL, body)))
 
     def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
         """As in ``Wire``."""
@@ -156,7 +161,7 @@ class ClassicWire:
     # --- frames ---
 
     def _call(self, code: int, payload: bytes) -> bytes:
-        self._line.send(_HEAD.pack(4 + len(payload), code) + payload)
+        self._line.send(_frame(code, payload))
         size = self._receive()
         return bytes(self._line.buffer[_HEAD.size : size])
 

@@ -13,7 +13,7 @@ from courser.bench.opening import open_wire
 from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
 from courser.bench.samples import cut_sample, make_pool
 from courser.bench.watching import Goal, Outcome, State, Watch
-from courser.bench.wires import Place, Wire
+from courser.bench.wires import TopicName, Wire
 from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, NotFound, ServerFailure
 
@@ -99,8 +99,8 @@ class Conductor:
 
     # --- topics ---
 
-    def _places(self) -> list[Place]:
-        return [Place(stream, topic) for stream in self._streams for topic in self._topics]
+    def _places(self) -> list[TopicName]:
+        return [TopicName(stream, topic) for stream in self._streams for topic in self._topics]
 
     def _prepare(self, control: Wire) -> None:
         if self._arrangement.reuses:

@@ -15,11 +15,11 @@ from courser.bench.channel import (
     Failed,
     Finish,
     Job,
-    Progress,
     Ready,
     ToConductor,
     ToWorker,
     WorkerFailed,
+    WorkerProgress,
     error_of,
     put,
     take,
@@ -70,7 +70,7 @@ class _Member:
         self._errors.seek(0, 2)
         self._errors.seek(max(self._errors.tell() - _ERROR_SIZE_MAX, 0))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return WorkerFailed(f"a worker ended with code {code}" + (f": {lines[-1]}" if lines else ""))
+        return WorkerFailed(f"a worker exited with status {code}" + (f": {lines[-1]}" if lines else ""))
 
     def close(self) -> None:
         process = self._process
@@ -131,7 +131,7 @@ class Crew:
                 if not missing:
                     return
 
-    def events(self, timeout: float | None) -> Iterator[tuple[int, Ready | Progress | Done]]:
+    def events(self, timeout: float | None) -> Iterator[tuple[int, Ready | WorkerProgress | Done]]:
         """What they say, by the number of the worker. Ends if nobody says anything for so many seconds.
 
         Raises:

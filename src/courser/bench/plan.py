@@ -142,17 +142,17 @@ def check_plan(plan: Plan) -> None:
         PlanRefused: with what to change.
     """
     if (plan.messages is None) == (plan.seconds is None):
-        raise PlanRefused("a run ends after a number of messages or after a time: give one of them")
+        raise PlanRefused("a run needs either a number of messages or a duration")
     largest = plan.batch.maximum * (plan.message_size.maximum + _MESSAGE_OVERHEAD) + _FRAME_OVERHEAD
     if largest > FRAME_SIZE_MAX:
         raise PlanRefused(
-            f"{plan.batch.maximum} messages of {plan.message_size.maximum} bytes are more than a request may have "
+            f"{plan.batch.maximum} messages of {plan.message_size.maximum} bytes exceed the maximum size of a request "
             f"({FRAME_SIZE_MAX} bytes)"
         )
     if plan.rate is not None and plan.message_rate is not None:
-        raise PlanRefused("a rate is in bytes or in messages, not in both")
+        raise PlanRefused("a rate is either in bytes or in messages, not both")
     if plan.is_synced and plan.wire is WireName.CLASSIC:
-        raise PlanRefused("the wire of 0.8 has no way to ask for a durability: use the wire of 0.9")
+        raise PlanRefused("the 0.8 protocol cannot set a durability; use the 0.9 protocol")
     _check_places(plan)
 
 
@@ -161,7 +161,7 @@ def _check_places(plan: Plan) -> None:
     if mode is Mode.END_TO_END_PRODUCING_CONSUMER:
         if plan.producers > place_count * plan.partitions:
             raise PlanRefused(
-                f"{plan.producers} actors need a partition each, there are {place_count * plan.partitions}"
+                f"{plan.producers} actors need a partition each, but there are only {place_count * plan.partitions}"
             )
         return
     readers = plan.producers if mode.is_end_to_end else plan.consumers
@@ -176,8 +176,8 @@ def _check_places(plan: Plan) -> None:
         idle = [task for task in tasks_of(plan) if task.role is Role.CONSUMER and not _feeds(task) & fed]
         if idle:
             raise PlanRefused(
-                f"nobody sends where consumer {idle[0].number} reads: there are {place_count} topics of "
-                f"{plan.partitions} partitions for {plan.producers} producers"
+                f"no producer sends to where consumer {idle[0].number} reads: {plan.producers} producers do not cover "
+                f"{place_count} topics with {plan.partitions} partitions each"
             )
 
 

@@ -117,7 +117,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", data: Path, log: Path)
             break
         time.sleep(_STEP)
     said = log.read_text(errors="replace").strip().splitlines()
-    raise ServerFailed("the private server does not start" + (f": {_first_error(said)}" if said else ""))
+    raise ServerFailed("the private server did not start" + (f": {_first_error(said)}" if said else ""))
 
 
 def _first_error(lines: list[str]) -> str:

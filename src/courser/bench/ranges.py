@@ -41,5 +41,5 @@ def parse_range(text: str) -> Range:
     minimum = parse_byte_size(first)
     maximum = parse_byte_size(second) if dots else minimum
     if not 1 <= minimum <= maximum:
-        raise ValueError(f'at least 1, and the smaller bound first, as in "200..1800", not "{text[:60]}"')
+        raise ValueError(f'a range of at least 1 with the smaller bound first, such as "200..1800", not "{text[:60]}"')
     return Range(minimum, maximum)

@@ -171,7 +171,7 @@ def decode_result(data: bytes) -> Result:
     except msgspec.MsgspecError as error:
         raise UnreadableResult(str(error)) from error
     if result.format != FORMAT:
-        raise UnreadableResult(f'its format is "{result.format[:40]}", not "{FORMAT}"')
+        raise UnreadableResult(f'the format is "{result.format[:40]}", not "{FORMAT}"')
     return result
 
 

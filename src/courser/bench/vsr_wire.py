@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from courser.bench.line import Line
 from courser.bench.samples import Sample
-from courser.bench.wires import Place, Polled, PollRequest, SendRequest, name_of, text8, topic_of
+from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, RequestFailed
 from courser.records.batch import encode_batch
@@ -85,7 +85,7 @@ class VsrWire:
         """As in ``Wire``."""
         self._call(_DELETE_STREAM, name_of(name))
 
-    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+    def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         """As in ``Wire``."""
         options = b""
         if is_synced:
@@ -93,22 +93,22 @@ class VsrWire:
         body = name_of(place.stream) + _U32.pack(partition_count) + text8(place.topic) + options
         self._call(_CREATE_TOPIC, body)
 
-    def topic_figures(self, place: Place) -> tuple[int, int]:
+    def topic_figures(self, place: TopicName) -> tuple[int, int]:
         """As in ``Wire``."""
         reply = self._call(_READ, topic_of(place), _GET_TOPIC)
         if not reply:
             raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
         return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 41)[0]
 
-    def create_group(self, place: Place, name: str) -> None:
+    def create_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_CREATE_GROUP, topic_of(place) + text8(name))
 
-    def join_group(self, place: Place, name: str) -> None:
+    def join_group(self, place: TopicName, name: str) -> None:
         """As in ``Wire``."""
         self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
 
-    def assigned(self, place: Place, name: str) -> list[int] | None:
+    def assigned(self, place: TopicName, name: str) -> list[int] | None:
         """As in ``Wire``: a client of 0.9 names the partition that it polls."""
         reply = self._call(_READ, topic_of(place) + name_of(name), _SYNC_GROUP)
         count = _U32.unpack_from(reply, 8)[0] if reply else 0
@@ -116,7 +116,7 @@ class VsrWire:
 
     # --- messages ---
 
-    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -142,7 +142,7 @@ class VsrWire:
         self._receive()
 
     def make_poll(
-        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+        self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """As in ``Wire``."""
         consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)

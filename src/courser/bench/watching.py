@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from courser.bench.channel import Done, Progress, Report, Stop, WorkerFailed
+from courser.bench.channel import Done, Report, Stop, WorkerFailed, WorkerProgress
 from courser.bench.crew import Crew
 
 _SECOND = 1_000_000_000
@@ -101,7 +101,7 @@ class Watch:
         self._tasks = tasks
         self._reader_counts = reader_counts
         self._readable = readable
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, WorkerProgress] = {}
         self._done: dict[int, Done] = {}
 
     def follow(self, step: str, begin: int, goal: Goal, show: Callable[[State], None]) -> Outcome:
@@ -114,7 +114,7 @@ class Watch:
                 self._done[number] = message
                 if len(self._done) == len(self._tasks):
                     return Outcome(self._reports(), moments)
-            elif isinstance(message, Progress):
+            elif isinstance(message, WorkerProgress):
                 self._progress[number] = message
                 if not is_stopped and self._has_read_everything():
                     self._crew.tell(Stop())
@@ -129,7 +129,7 @@ class Watch:
             if stillness.seconds() > (goal.seconds or 0) + _PATIENCE:
                 break
         sent, received = last
-        raise WorkerFailed(f"nothing moves any more: {sent} messages sent, {received} received")
+        raise WorkerFailed(f"the run is stuck: {sent} messages sent, {received} received")
 
     def _has_read_everything(self) -> bool:
         if self._reader_counts is None or len(self._progress) < len(self._tasks):

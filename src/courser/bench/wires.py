@@ -13,7 +13,7 @@ OFFSET, FIRST, NEXT = 1, 3, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicName:
     """A topic."""
 
     stream: str
@@ -58,22 +58,22 @@ class Wire(Protocol):
     def delete_stream(self, name: str) -> None:
         """Remove a stream and all that is in it."""
 
-    def create_topic(self, place: Place, partition_count: int, *, is_synced: bool = False) -> None:
+    def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         """Make a topic. ``is_synced`` asks for acknowledgements after a sync."""
 
-    def topic_figures(self, place: Place) -> tuple[int, int]:
+    def topic_figures(self, place: TopicName) -> tuple[int, int]:
         """How many partitions and messages a topic has."""
 
-    def create_group(self, place: Place, name: str) -> None:
+    def create_group(self, place: TopicName, name: str) -> None:
         """Make a consumer group."""
 
-    def join_group(self, place: Place, name: str) -> None:
+    def join_group(self, place: TopicName, name: str) -> None:
         """Become a member."""
 
-    def assigned(self, place: Place, name: str) -> list[int] | None:
+    def assigned(self, place: TopicName, name: str) -> list[int] | None:
         """The partitions of this member; None if the server chooses one of them for each poll."""
 
-    def make_send(self, place: Place, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
         """A request for ``send``. Without a partition the server takes them in turn."""
 
     def stamp(self, request: SendRequest, microseconds: int) -> None:
@@ -83,7 +83,7 @@ class Wire(Protocol):
         """Send messages and wait for the acknowledgement."""
 
     def make_poll(
-        self, place: Place, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
+        self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """A request for ``poll``."""
 
@@ -108,6 +108,6 @@ def name_of(text: str) -> bytes:
     return b"\x02" + text8(text)
 
 
-def topic_of(place: Place) -> bytes:
+def topic_of(place: TopicName) -> bytes:
     """A topic by its names."""
     return name_of(place.stream) + name_of(place.topic)

@@ -15,17 +15,17 @@ from courser.bench.channel import (
     Job,
     Join,
     Phase,
-    Progress,
     Ready,
     Settle,
     Stop,
+    WorkerProgress,
     failed,
     put,
     take,
     to_worker_decoder,
 )
 from courser.bench.opening import open_wire
-from courser.bench.wires import Place
+from courser.bench.wires import TopicName
 from courser.client.targets import Target
 from courser.errors import CourserError
 
@@ -97,10 +97,10 @@ class Worker:
         self._say(self._progress())
         self._say(Done([actor.report() for actor in self._actors]))
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> WorkerProgress:
         senders = [actor.sending.count if actor.sending is not None else None for actor in self._actors]
         readers = [actor.reading.count for actor in self._actors if actor.reading is not None]
-        return Progress(
+        return WorkerProgress(
             # First, so that what is counted as sent was all of it if this says so.
             are_producing=any(actor.is_sending for actor in self._actors),
             sent=[0 if sent is None else sent.messages for sent in senders],
@@ -109,7 +109,7 @@ class Worker:
             received_size=sum(read.size for read in readers),
         )
 
-    def _say(self, message: Ready | Progress | Done | Failed) -> None:
+    def _say(self, message: Ready | WorkerProgress | Done | Failed) -> None:
         with self._lock:
             try:
                 put(self._answers, message)
@@ -122,7 +122,7 @@ def _hire(job: Job) -> list[Actor]:
     target = Target(**job.login.fields)  # type: ignore[arg-type]  # made from the fields of one
     actors = []
     for task in job.tasks:
-        place = Place(job.streams[task.stream], job.topics[task.topic])
+        place = TopicName(job.streams[task.stream], job.topics[task.topic])
         group = None if task.group is None else job.groups[task.group]
         wire = open_wire(job.plan.wire, target)
         actors.append(Actor(wire, task, job.plan, place, group, is_foreign=job.is_foreign))

@@ -1,7 +1,7 @@
-"""Message keys that reach the server are kept: as a user header of each message.
+"""Stores the key of a send as a user header of each of its messages.
 
-Iggy uses a key to choose the partition and forgets it. Jobs that group or compact by key need it later, so it is
-stored under a name of Courser's own. A block of headers that is not understood, since clients encrypt, stays as it is.
+Iggy uses a key to choose the partition and then forgets it. Jobs that group or compact by key need it later, so Courser
+stores it in a header of its own. A header block that cannot be parsed, because the client encrypted it, is left alone.
 """
 
 from typing import Any
@@ -14,18 +14,14 @@ from courser.records import layout
 from courser.records.batch import Batch, batch_of
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import fill_checksums
+from courser.records.message_keys import KEY_HEADER, key_header
 from courser.records.user_headers import (
     FIELD_SIZE_MAX,
     USER_HEADERS_SIZE_MAX,
-    HeaderKind,
-    UserHeader,
     build_user_headers,
     is_typed,
     iterate_user_headers,
 )
-
-KEY_HEADER = b"courser.key"
-"""The name of the header that holds the key; its value is raw bytes."""
 
 _LENGTHS = layout.FRAME_LENGTHS
 _FEW = 32
@@ -36,7 +32,7 @@ def with_key(batch: Batch, key: bytes) -> Batch:
     """The batch with its key in every message that has none yet. A batch that would become too large stays as it is."""
     if not 1 <= len(key) <= FIELD_SIZE_MAX:
         return batch
-    block = build_user_headers([UserHeader(KEY_HEADER, key, HeaderKind.STRING, HeaderKind.RAW)])
+    block = build_user_headers([key_header(key)])
     if batch.size + batch.count * len(block) > layout.BATCH_SIZE_MAX:
         return batch
     user_headers_length, payload_length = _LENGTHS.unpack_from(batch.body, layout.FRAME_LENGTHS_POSITION)

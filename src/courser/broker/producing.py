@@ -8,8 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-import xxhash
-
 from courser.api.commands import SendMessages
 from courser.api.replies import Sent
 from courser.broker.message_keys import with_key
@@ -19,6 +17,7 @@ from courser.broker.pending import Pending
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
+from courser.records.message_keys import partition_of_key
 
 _LIMIT_SHARE = 64
 """A topic at its limit is measured again after this share of it: the sum over all partitions is not for every send."""
@@ -142,7 +141,7 @@ def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:
     if not count:
         raise CommandRejected(ErrorCode.NO_PARTITIONS, "the topic has no partitions")
     if type(partitioning) is ByKey:
-        return xxhash.xxh32_intdigest(partitioning.key) % count
+        return partition_of_key(partitioning.key, count)
     turn = topic.turn % count
     topic.turn = turn + 1
     return turn

@@ -275,7 +275,7 @@ def backfill_command(
     """
     writing = write_options(topic, partitions)
     with running_spark("backfill", master) as spark:
-        from courser.jobs.backfill import Mapped, backfill  # noqa: PLC0415 -- needs Spark
+        from courser.jobs.backfill import ColumnMapping, backfill  # noqa: PLC0415 -- needs Spark
 
         report = backfill(
             spark,
@@ -283,7 +283,7 @@ def backfill_command(
             writing,
             job=job or "/".join(topic),
             books=books_of(books),
-            mapped=Mapped(key=key, payload=payload, origin_timestamp=origin_timestamp, order=order),
+            mapped=ColumnMapping(key=key, payload=payload, origin_timestamp=origin_timestamp, order=order),
             file_format=file_format,
             schema=schema,
             csv_header=not no_header,

@@ -26,7 +26,7 @@ from courser.errors import (
     NotFound,
     TargetRefused,
 )
-from courser.spark.topic_names import topic_text
+from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from numpy.typing import NDArray
 
 from courser.client.batch_view import BatchView
-from courser.client.messages import KEY_HEADER
 from courser.model.quantities import CALENDAR_END
 from courser.records import layout
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import is_typed, iterate_user_headers
 
 _OFFSET_MAX = 2**63 - 1

@@ -11,10 +11,8 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
 from courser.model.quantities import CALENDAR_END
+from courser.records.message_keys import KEY_HEADER, key_header
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
-
-KEY_HEADER = b"courser.key"
-"""The user header that holds a message's key: docs/formats/batch.md."""
 
 HeaderValue: TypeAlias = str | bytes | bool | int | float
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
@@ -141,7 +139,7 @@ def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
         return b""
     entries = [_entry_of(name, value) for name, value in (headers or {}).items()]
     if key is not None:
-        entries.append(UserHeader(KEY_HEADER, key, HeaderKind.STRING, HeaderKind.RAW))
+        entries.append(key_header(key))
     return build_user_headers(entries)
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-import xxhash
-
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
 from courser.client.delivery import Delivery, ProducerSettings, give_up
@@ -32,6 +30,7 @@ from courser.errors import ClientClosed, NotAllowed
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
+from courser.records.message_keys import partition_of_key
 
 __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
@@ -285,7 +284,7 @@ class Producer:
     def _target_of(self, key: bytes) -> Partitioning:
         if self._partition_count is None:
             return ByKey(key)
-        return ToPartition(xxhash.xxh32_intdigest(key) % self._partition_count)
+        return ToPartition(partition_of_key(key, self._partition_count))
 
     def _linger_over(self) -> None:
         self._timer = None

@@ -1,4 +1,4 @@
-"""What the demo runs on Spark: revenue by window into a topic, and all orders into a lake."""
+"""The Spark jobs of the demo: revenue by window to a topic, and all orders to a lake."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ ORDERS = "orders"
 REVENUE = "revenue"
 WINDOW = "10 minutes"
 WATERMARK = f"{int(LATE_MAX.total_seconds())} seconds"
-"""How long a window waits for orders that are late: as long as an order is late at most, so none is left out."""
+"""How long a window waits for late orders: the maximum lateness, so that none is dropped."""
 
 _TRIGGER_SHARE = 2
-"""The history is read in so many micro-batches: a query that runs all day would meet it in more."""
+"""Number of micro-batches in which the history is read, to show more than one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductSales:
-    """A line of what was asked of the lake."""
+    """Sales of one product."""
 
     product: str
     city: str
@@ -79,7 +79,7 @@ def export_orders(spark: "SparkSession", connection: Mapping[str, str], lake: Pa
 
 
 def best_sellers(spark: "SparkSession", folder: Path, count: int) -> list[ProductSales]:
-    """Asked of the files, without the server."""
+    """The best-selling products, from the files alone, without the server."""
     decoded(spark.read.parquet(str(folder))).createOrReplaceTempView("lake_orders")
     rows = spark.sql(
         "SELECT product, mode(city) AS city, count(*) AS orders, CAST(sum(total) AS STRING) AS revenue "

@@ -1,6 +1,6 @@
-"""Orders of a shop that does not exist: one evening of it, the same for the same seed.
+"""Generates the orders of one evening in a made-up shop, reproducible by seed.
 
-They come in nearly the order in which they were placed: a phone without a signal delivers its order minutes later.
+They arrive almost in the order in which they were placed: a phone without a signal sends its order minutes later.
 """
 
 import bisect
@@ -15,7 +15,7 @@ EVENING = datetime(2026, 1, 30, 18, 0, tzinfo=UTC)
 """When the first order is placed."""
 LENGTH = timedelta(hours=3)
 LATE_MAX = timedelta(minutes=4)
-"""How late an order arrives at most: what a watermark has to allow for."""
+"""The maximum lateness of an order, which a watermark must allow for."""
 
 ORDER_SCHEMA = (
     "order_id BIGINT, at TIMESTAMP, customer STRING, city STRING, category STRING, product STRING, quantity INT, "
@@ -26,7 +26,7 @@ ORDER_SCHEMA = (
 _LATE_SHARE = 0.02
 _CUSTOMER_COUNT = 1500
 _CITIES = {"Berlin": 30, "Hamburg": 18, "Munich": 15, "Cologne": 11, "Leipzig": 8, "Dresden": 6, "Bremen": 5, "Kiel": 2}
-"""With how many customers of a hundred live there, about."""
+"""With the approximate percentage of customers who live there."""
 
 
 @dataclass(frozen=True, slots=True)

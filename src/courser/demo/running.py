@@ -1,4 +1,4 @@
-"""The demo from begin to end: a server, orders, Spark, results. Says what it does as it goes; prints nothing."""
+"""Runs the demo: a server, orders, Spark, results. Reports its progress through a callback; prints nothing."""
 
 import json
 import tempfile
@@ -20,14 +20,14 @@ from courser.spark.session import spark_session
 Result = TypeVar("Result")
 
 ORDER_COUNT = 20_000
-"""Enough for a curve, little enough for two seconds."""
+"""Enough for a meaningful chart, and sent within two seconds."""
 SEED = 7
 
 _PARTITION_COUNT = 2
 _BEST_COUNT = 5
 _ATTEMPT_COUNT = 3
 _PASSWORD = "iggy"
-"""Of a server whose data is kept: its data is made up, and it listens on loopback only."""
+"""Password of a server whose data is kept. The data is made up, and the server listens on loopback only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +42,47 @@ class WindowSales:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo has to show."""
+    """The results of the demo."""
 
     order_count: int
     order_cents: int
-    """What all orders together cost."""
+    """The total of all orders."""
     windows: tuple[WindowSales, ...]
-    """In the topic, by time and category."""
+    """The messages of the revenue topic, by time and category."""
     batch_count: int
     """Micro-batches of the aggregation."""
     lake_count: int
     """Orders in the lake."""
     file_count: int
     best: tuple[ProductSales, ...]
-    """Asked of the lake."""
+    """The best-selling products, from the lake."""
     seconds: dict[str, float]
     """How long each part took."""
 
     @property
     def open_count(self) -> int:
-        """Orders in windows that are still open: later ones may come for them."""
+        """Orders in windows that are still open, because later orders may arrive for them."""
         return self.order_count - sum(window.orders for window in self.windows)
 
 
 def run_demo(
     say: Callable[[str], None], *, order_count: int = ORDER_COUNT, seed: int = SEED, keep: Path | None = None
 ) -> Outcome:
-    """Run everything in a temporary directory that is gone afterwards, or in ``keep``.
+    """Run everything in a temporary directory that is removed afterwards, or in ``keep``.
 
     Raises:
-        CourserError: the server or Spark does not start.
+        CourserError: the server or Spark did not start.
     """
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="courser-demo-")))
         place.mkdir(parents=True, exist_ok=True)
         server = stack.enter_context(_server(place, is_kept=keep is not None))
-        say(f"a server runs on {server.target.host}:{server.target.port}, its data is in {server.data}")
+        say(f"started a server on {server.target.host}:{server.target.port} with its data in {server.data}")
         client = stack.enter_context(connect_sync(server.target))
         with _timed(seconds, "orders"):
             order_cents = _send_orders(client, order_count, seed)
-        say(f"{order_count:,} orders are in the topic {STREAM}/{ORDERS}; Spark starts, which takes some seconds")
+        say(f"sent {order_count:,} orders to the topic {STREAM}/{ORDERS}; starting Spark, which takes a few seconds")
         with _timed(seconds, "Spark's start"):
             log = place / "spark.log"
             spark = spark_session("courser demo", "local[2]", _settings(place), log=log, keep_interrupts=True)
@@ -93,14 +93,14 @@ def run_demo(
             "password": server.target.password or "",
             "stream": STREAM,
         }
-        say("Spark adds up the revenue of every ten minutes")
+        say("Spark is summing up the revenue of every ten minutes")
         with _timed(seconds, "aggregation"):
-            batch_count = _patiently(lambda: flows.aggregate(spark, connection, place / "checkpoint", order_count))
+            batch_count = _with_retries(lambda: flows.aggregate(spark, connection, place / "checkpoint", order_count))
         windows = _windows(client)
-        say(f"the revenue is in the topic {STREAM}/{REVENUE}: {len(windows)} messages, exactly once; now the lake")
+        say(f"wrote the revenue to the topic {STREAM}/{REVENUE}: {len(windows)} messages, exactly once; exporting now")
         with _timed(seconds, "export"):
-            lake = _patiently(lambda: flows.export_orders(spark, connection, place / "lake"))
-        say(f"all orders are in the lake: {lake.row_count:,} rows in {lake.file_count} Parquet files")
+            lake = _with_retries(lambda: flows.export_orders(spark, connection, place / "lake"))
+        say(f"exported all orders to the lake: {lake.row_count:,} rows in {lake.file_count} Parquet files")
         with _timed(seconds, "question to the lake"):
             best = flows.best_sellers(spark, lake.folder, _BEST_COUNT)
         return Outcome(
@@ -117,7 +117,7 @@ def _server(place: Path, *, is_kept: bool) -> Iterator[PrivateServer]:
 
 def _settings(place: Path) -> dict[str, str]:
     return {
-        # It lives for half a minute: the best machine code would be ready when it ends.
+        # The session lives for half a minute: fully optimized machine code would come too late.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.local.dir": str(place / "spark"),
         "spark.sql.warehouse.dir": str(place / "warehouse"),
@@ -127,7 +127,7 @@ def _settings(place: Path) -> dict[str, str]:
 
 
 def _send_orders(client: SyncClient, count: int, seed: int) -> int:
-    """Returns what they cost together, in cents."""
+    """Send the orders. Returns their total in cents."""
     client.create_stream(STREAM)
     client.create_topic(STREAM, ORDERS, _PARTITION_COUNT)
     client.create_topic(STREAM, REVENUE, 1)
@@ -149,8 +149,8 @@ def _windows(client: SyncClient) -> tuple[WindowSales, ...]:
     return tuple(sorted(found, key=lambda window: (window.start, window.category)))
 
 
-def _patiently(work: Callable[[], Result]) -> Result:
-    """Begin again if a machine was too busy to start a process in time. Nothing is written twice by that."""
+def _with_retries(work: Callable[[], Result]) -> Result:
+    """Retry if the machine was too busy to start a process in time. Nothing is written twice."""
     for _ in range(_ATTEMPT_COUNT - 1):
         try:
             return work()

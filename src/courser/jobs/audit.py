@@ -1,8 +1,8 @@
-"""Audit: every segment below a directory checked in parallel, with the checks of ``courser inspect verify``.
+"""Audit: checks every segment below a directory in parallel, with the checks of ``courser inspect verify``.
 
-The driver looks at metadata, ledgers and names; a task reads a segment from end to end: stored hashes, message
-checksums, offsets, times, the index against the log. What lies between segments is put together in the driver again.
-Reads only and takes no lock: a server may be at work.
+The driver checks metadata, ledgers and names. Each task reads a segment from end to end and checks stored hashes,
+message checksums, offsets, times, and the index against the log. The driver then checks what spans segments. The job is
+read-only and takes no lock, so the server may be running.
 """
 
 import time
@@ -23,7 +23,7 @@ from courser.storage.paths import log_path
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What was looked at, and what is wrong."""
+    """What was checked, and what is wrong."""
 
     head: VerifyHead
     findings: tuple[Finding, ...]
@@ -32,37 +32,37 @@ class AuditReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something that was stored is not there, or not what it was."""
+        """Whether stored data is missing or altered."""
         return self.summary.damage_count > 0
 
 
 class NothingToAudit(CourserError):
-    """No partition lies below the directory."""
+    """The directory contains no partitions."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.directory = directory
 
     def __str__(self) -> str:
-        return f"no partition lies below {self.directory}"
+        return f"no partitions found below {self.directory}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A segment for a task."""
+    """A segment to check."""
 
     plan: SegmentPlan
     data_directory: Path | None
-    """Whose session says whether a torn end is damage."""
+    """Its session file tells whether a torn end counts as damage."""
     size: int
 
 
 def audit(spark: SparkSession, directory: Path) -> AuditReport:
-    """Check everything below ``directory``: a data directory, or one inside it. All workers must see it.
+    """Check everything below ``directory``: a data directory or a part of one. All workers must see it.
 
     Raises:
-        OSError: the directory itself cannot be read.
-        NothingToAudit: there is nothing in it that could be checked.
+        OSError: the directory cannot be read.
+        NothingToAudit: there is nothing to check in it.
     """
     began = time.monotonic()
     outcomes: dict[Path, SegmentOutcome] = {}
@@ -91,12 +91,12 @@ def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        # Gone or unreadable: whoever checks it says so.
+        # Gone or unreadable: the check will report it.
         return 0
 
 
 def _check(work: _Work) -> SegmentOutcome:
-    """What a task does with a segment."""
+    """Check one segment; runs in a task."""
     files, plan = LocalFileSystem(), work.plan
     if plan.is_synced:
         is_settled = _always

@@ -1,7 +1,7 @@
-"""Backfill: Parquet, CSV or JSON files into a topic; a column of keys decides about partitions.
+"""Backfill: sends Parquet, CSV or JSON files to a topic, partitioned by a key column.
 
-The files are put together to steps, in the order of their names, and each step is published exactly once: a run that
-is repeated under the same name goes on behind the last step that the server has (docs/spark/jobs.md).
+The files are grouped into steps, in order of their names, and each step is published exactly once. A job that is run
+again under the same name continues after the last step that the server has published (docs/spark/jobs.md).
 """
 
 import re
@@ -18,18 +18,18 @@ from courser.api.replies import SinkInfo
 from courser.errors import CourserError
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
 from courser.lake.locks import only_writer
-from courser.spark.connections import connection_to, patiently
+from courser.spark.connections import connection_to, with_retries
 from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-"""By the ending of a file's name; ``.gz`` and the like may follow where Spark reads it."""
+"""By file extension; may be followed by ``.gz`` and the like if Spark can read it."""
 STEP_SIZE = 256 * 1024 * 1024
-"""Bytes of files that are published at a time, about."""
+"""Approximate bytes of files that are published per step."""
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 class BackfillRefused(CourserError):
-    """The files cannot be sent as they are asked for."""
+    """The files cannot be sent as requested."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -40,17 +40,17 @@ class BackfillRefused(CourserError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapped:
-    """Which columns become what."""
+class ColumnMapping:
+    """Which columns are used for what."""
 
     key: str | None = None
-    """The column that decides about the partition; None: partitions in turn."""
+    """The column with the message key, which selects the partition; None: rotate over the partitions."""
     payload: str | None = None
-    """The column that is sent; None: the whole row, as JSON."""
+    """The column to send; None: the whole row as JSON."""
     origin_timestamp: str | None = None
     """The column with the creation time; None: the time of the backfill."""
     order: str | None = None
-    """The column by which the rows of a step are sorted first; None: in no order but that inside a piece of a file."""
+    """The column to sort the rows of a step by; None: rows keep their order only within a split of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class BackfillReport:
     job: str
     file_count: int
     skipped_count: int
-    """Files that an earlier run of the job has sent."""
+    """Files that an earlier run of the job sent."""
     message_count: int
     step_count: int
     seconds: float
@@ -73,35 +73,35 @@ def backfill(
     *,
     job: str,
     books: Path,
-    mapped: Mapped | None = None,
+    mapped: ColumnMapping | None = None,
     file_format: str | None = None,
     schema: str | None = None,
     csv_header: bool = True,
     step_size: int = STEP_SIZE,
 ) -> BackfillReport:
-    """Send what no run of this job has sent yet.
+    """Send everything that no run of this job has sent yet.
 
     Args:
-        spark: Where the tasks run; all of them must see the files.
-        files: Files, or folders with files; hidden ones are passed over.
-        target: Options of a write: stream, topic, where they are; ``createTopic`` makes the topic if it is missing.
-        job: A name, the same for every run: the server knows by it what is published.
+        spark: The session to use; all its workers must see the files.
+        files: Files, or folders with files; hidden ones are ignored.
+        target: Options of a write: stream, topic, server; ``createTopic`` creates the topic if it is missing.
+        job: A name that must be the same for every run. The server uses it to recognize what is published.
         books: A folder for the job's book, the same for every run.
-        mapped: Which columns become what.
-        file_format: ``parquet``, ``csv`` or ``json``; None: by the endings of the names.
-        schema: Of CSV and JSON; None: CSV is all text, JSON is looked through.
+        mapped: Which columns are used for what.
+        file_format: ``parquet``, ``csv`` or ``json``; None: by file extension.
+        schema: Of CSV and JSON; None: all CSV columns are text, the JSON schema is inferred.
         csv_header: Whether the first line of a CSV file names the columns.
-        step_size: Bytes of files that are published at a time.
+        step_size: Approximate bytes of files to publish per step.
 
     Raises:
-        BackfillRefused: no files, files of several kinds, or a column that is not there.
-        BookRefused: the job's name stands for something else, or files of it have changed.
-        OptionRefused, WriteFailed: as a write does.
-        FolderInUse: a job of this name runs already.
+        BackfillRefused: there are no files, files of several formats, or a column is missing.
+        BookRefused: the job's name was used for something else, or some of its files have changed.
+        OptionRefused, WriteFailed: as for a write.
+        FolderInUse: a job of this name is already running.
     """
     began = time.monotonic()
     found = _find(files)
-    reading = _Reading(spark, file_format or _kind_of(found), schema, csv_header, mapped or Mapped())
+    reading = _Reading(spark, file_format or _kind_of(found), schema, csv_header, mapped or ColumnMapping())
     values = parse_options(target, Use.WRITE)
     server = target_of(values)
     subject = {"target": f"{server.address}/{required(values, 'stream')}/{required_topic(values)}"}
@@ -109,7 +109,7 @@ def backfill(
     with only_writer(path.with_suffix(".d")):
         book = open_book(path, subject)
         client = connection_to(server).sync
-        _note_published(book, job, lambda sink: patiently(lambda: client.get_sink(sink), values["retries"]))
+        _note_published(book, job, lambda sink: with_retries(lambda: client.get_sink(sink), values["retries"]))
         first = book.done_count
         book.add_steps(_steps(_unknown(found, book), step_size))
         message_count = 0
@@ -129,19 +129,19 @@ def backfill(
 
 
 def _sink(job: str, number: int) -> str:
-    """Every step is a batch job of its own for the server."""
+    """To the server, every step is a batch job of its own."""
     return f"backfill {job} {number}"
 
 
 def _note_published(book: JobBook, job: str, look: Callable[[str], SinkInfo]) -> None:
-    """A run may have died behind a publish, before it wrote that down.
+    """Record steps that an earlier run published but did not record before it died.
 
     Raises:
         BookRefused: the server has published a step that is not in the book.
     """
     while look(_sink(job, book.done_count)).batch is not None:
         if book.done_count == len(book.steps):
-            raise BookRefused(book.path, f"the server has published step {book.done_count}, which is not written down")
+            raise BookRefused(book.path, f"the server has published step {book.done_count}, which is not in the book")
         book.done_count += 1
 
 
@@ -157,13 +157,13 @@ def _find(places: Sequence[Path]) -> list[Path]:
             found += [path for path in inside if not _is_hidden(path.relative_to(place))]
         elif place.is_file():
             if _is_hidden(Path(place.name)):
-                # It would count as sent, without a single row.
-                raise BackfillRefused(f"Spark passes over files whose names begin like that of {place}: rename it")
+                # Spark would silently read no rows from it, and the file would count as sent.
+                raise BackfillRefused(f'Spark ignores files whose names begin with "." or "_"; rename {place}')
             found.append(place)
         else:
-            raise BackfillRefused(f"there is no file {place}")
+            raise BackfillRefused(f"file {place} does not exist")
     if not found:
-        raise BackfillRefused(f"there are no files in {', '.join(map(str, places))}")
+        raise BackfillRefused(f"no files found in {', '.join(map(str, places))}")
     return sorted({path.absolute() for path in found})
 
 
@@ -175,11 +175,11 @@ def _kind_of(files: Sequence[Path]) -> str:
     kinds = {_ending(path): path for path in files}
     unknown = [path for ending, path in kinds.items() if ending not in FORMATS]
     if unknown:
-        raise BackfillRefused(f"nobody knows of what kind {unknown[0]} is: say parquet, csv or json")
+        raise BackfillRefused(f"unknown format of {unknown[0]}; specify parquet, csv or json")
     formats = {FORMATS[ending]: path for ending, path in kinds.items()}
     if len(formats) > 1:
         one, other = list(formats.items())[:2]
-        raise BackfillRefused(f"{one[1]} is {one[0]} and {other[1]} is {other[0]}: one kind at a time")
+        raise BackfillRefused(f"{one[1]} is {one[0]}, but {other[1]} is {other[0]}; backfill one format at a time")
     return next(iter(formats))
 
 
@@ -191,13 +191,13 @@ def _ending(path: Path) -> str:
 
 
 def _unknown(files: Sequence[Path], book: JobBook) -> list[Path]:
-    """Files that no run has planned."""
+    """Files that no run has planned yet."""
     known = {name for step in book.steps for name, _, _ in step}
     return [file for file in files if str(file) not in known]
 
 
 def _steps(files: Sequence[Path], step_size: int) -> list[list[Any]]:
-    """Files of about one size together: name, size and time, so that a change is noticed."""
+    """Group files into steps. Each file is recorded with its size and time, so that changes are noticed."""
     steps: list[list[Any]] = []
     size = step_size
     for file in files:
@@ -211,12 +211,14 @@ def _steps(files: Sequence[Path], step_size: int) -> list[list[Any]]:
 
 
 def _unchanged(book: JobBook, number: int) -> list[str]:
-    """The files of a step. Raises ``BookRefused`` if one is not what it was: half of it may be sent already."""
+    """The files of a step. Raises ``BookRefused`` if one has changed: some of its rows may already be staged."""
     for name, size, changed_at in book.steps[number]:
         path = Path(name)
         facts = path.stat() if path.exists() else None
         if facts is None or (facts.st_size, facts.st_mtime_ns) != (size, changed_at):
-            raise BookRefused(book.path, f"{name} is {'gone' if facts is None else 'changed'} since the job began")
+            raise BookRefused(
+                book.path, f"{name} was {'removed' if facts is None else 'changed'} after the job started"
+            )
     return [name for name, _, _ in book.steps[number]]
 
 
@@ -231,17 +233,17 @@ class _Reading:
     kind: str
     schema: str | None
     csv_header: bool
-    mapped: Mapped
+    mapped: ColumnMapping
 
     def rows(self, names: list[str]) -> DataFrame:
-        """The messages of some files. Raises ``BackfillRefused`` for a column that is not there."""
+        """The messages of some files. Raises ``BackfillRefused`` if a column is missing."""
         reader = self.spark.read.format(self.kind)
         if self.schema is not None:
             reader = reader.schema(self.schema)
         if self.kind == "csv":
             reader = reader.option("header", str(self.csv_header).lower())
         if self.kind != "parquet":
-            # A line that cannot be read stops the job: nobody would look for it later.
+            # A malformed line stops the job: otherwise nobody would ever notice it.
             reader = reader.option("mode", "FAILFAST")
         rows = reader.load([_literally(name) for name in names])
         if self.mapped.order is not None:
@@ -265,18 +267,18 @@ class _Reading:
     def _column(self, rows: DataFrame, name: str) -> Column:
         if name not in rows.columns:
             alike = closest(name, rows.columns)
-            hint = f'the closest is "{alike}"' if alike else f"there are {', '.join(rows.columns)}"
-            raise BackfillRefused(f'the files have no column "{name}": {hint}')
+            hint = f'did you mean "{alike}"?' if alike else f"the columns are {', '.join(rows.columns)}"
+            raise BackfillRefused(f'the files have no column "{name}"; {hint}')
         return f.col(f"`{name}`")
 
 
 def _literally(name: str) -> str:
-    """A file's name as Spark has to be told it: by itself it takes some letters for patterns."""
+    """Escape the characters of a file name that Spark would treat as a glob pattern."""
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", name)
 
 
 def _bytes(rows: DataFrame, column: Column, name: str) -> Column:
-    """Text and bytes as they are, numbers and the like as text."""
+    """Text and bytes unchanged, structures as JSON, everything else as text."""
     kind = rows.schema[name].dataType.typeName()
     if kind in ("struct", "map", "array"):
         return f.to_json(column)
@@ -284,7 +286,7 @@ def _bytes(rows: DataFrame, column: Column, name: str) -> Column:
 
 
 def _send(rows: DataFrame, options: Mapping[str, str]) -> int:
-    """Publish the rows, and count them on the way."""
+    """Publish the rows and return how many there were."""
     counting = Observation()
     counted = rows.observe(counting, f.count(f.lit(1)).alias("count"))
     counted.write.format("courser").options(**options).mode("append").save()

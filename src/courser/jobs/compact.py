@@ -1,8 +1,8 @@
-"""Compact: the latest message of each key, into a new topic or into Parquet.
+"""Compact: writes the latest message of each key to a new topic or to Parquet files.
 
-What is latest is decided by the time of the append, then by partition and offset: within a partition that is the order
-of the log. A key that was always sent to one partition, as clients do, has one history; if the number of partitions was
-changed in between, the time of the append decides.
+The latest message is decided by append time, then by partition and offset, which within a partition is the order of the
+log. Clients send a key to one partition, so its messages are in order. If the number of partitions was changed, a key
+may be in several partitions, and the append time decides.
 """
 
 import json
@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from courser.errors import CourserError, NotFound
-from courser.jobs.ranges import open_topic
+from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
-from courser.lake.whole_files import make_folders, sync_folder
-from courser.spark.connections import connection_to, patiently
+from courser.lake.atomic_files import make_folders, sync_folder
+from courser.spark.connections import connection_to, with_retries
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
 _ORDER = ("timestamp", "partition", "offset")
@@ -30,7 +30,7 @@ _WRITTEN = ("key", *_KEPT)
 
 
 class TargetInUse(CourserError):
-    """What is there already would not be the latest of each key any more."""
+    """The target is not empty, so it would not hold just the latest message of each key."""
 
     def __init__(self, target: str, holds: str) -> None:
         super().__init__(target, holds)
@@ -38,7 +38,7 @@ class TargetInUse(CourserError):
         self.holds = holds
 
     def __str__(self) -> str:
-        return f"{self.target} {self.holds}: a compaction begins with nothing; name another"
+        return f"{self.target} {self.holds}; the target of a compaction must be empty or new"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class CompactReport:
     """What a compaction did."""
 
     read_count: int
-    """Messages of the source."""
+    """Messages read from the source."""
     key_count: int
-    """Messages that were written, one for each key."""
+    """Messages written, one for each key."""
     deleted_count: int
-    """Keys whose latest message was empty, and which were left out for that."""
+    """Keys that were dropped because their latest message is empty."""
     keyless_count: int
-    """Messages without a key, which were left out."""
+    """Messages without a key, which were dropped."""
     target: str
     seconds: float
 
@@ -68,20 +68,20 @@ def compact(
     """Write the latest message of each key.
 
     Args:
-        spark: Where the tasks run.
+        spark: The session to use.
         source: Options of a read.
-        topic: Options of a write: a topic that is empty, or is made by ``createTopic``. Exactly once.
-        folder: In place of it a folder for Parquet files, which must not be there yet; it appears when it is complete.
-        empty_deletes: Whether an empty payload says that its key is gone.
+        topic: Options of a write: a topic that is empty, or that ``createTopic`` creates. Exactly once.
+        folder: Instead of a topic, a folder for Parquet files. It must not exist, and appears when it is complete.
+        empty_deletes: Whether an empty payload deletes its key.
 
     Raises:
-        OptionRefused, ReadFailed, DataLost: as a read does.
-        TargetInUse: the target holds something already.
+        OptionRefused, ReadFailed, DataLost: as for a read.
+        TargetInUse: the target is not empty.
     """
     if (topic is None) == (folder is None):
         raise ValueError("name either a topic or a folder to write to")
     began = time.monotonic()
-    # The moment is fixed here: everything below reads up to the same offsets.
+    # Fix the end of the read here, so that everything below reads up to the same offsets.
     fixed = _at_this_moment(source)
     target = _check_folder(folder) if folder is not None else _check_topic(topic or {})
     latest = _latest(spark, fixed, empty_deletes=empty_deletes).persist()
@@ -98,7 +98,7 @@ def compact(
 
 
 def _at_this_moment(source: Mapping[str, str]) -> dict[str, str]:
-    """The options with an end: what arrives meanwhile is for the next time."""
+    """The options with a fixed end: messages that arrive later are not read."""
     topic = open_topic(source)
     offsets = {str(partition): end for partition, end in topic.ends.items()}
     without_end = {
@@ -108,7 +108,7 @@ def _at_this_moment(source: Mapping[str, str]) -> dict[str, str]:
 
 
 def _latest(spark: SparkSession, source: Mapping[str, str], *, empty_deletes: bool) -> DataFrame:
-    """One row for each key, and one for all messages without a key: the latest message, and how many there were."""
+    """One row for each key, and one for all messages without a key: the latest message and the number of messages."""
     rows = spark.read.format("courser").options(**source).load()
     message = f.struct("key", *_ORDER, *_KEPT)
     grouped = rows.groupBy("key").agg(f.max_by(message, f.struct(*_ORDER)).alias("latest"), f.count("*").alias("count"))
@@ -136,9 +136,9 @@ def _check_topic(options: Mapping[str, str]) -> str:
     stream, topic = required(values, "stream"), required_topic(values)
     client = connection_to(target_of(values)).sync
     try:
-        bounds = patiently(lambda: client.get_partition_bounds(stream, topic), values["retries"])
+        bounds = with_retries(lambda: client.get_partition_bounds(stream, topic), values["retries"])
     except NotFound:
-        # The writer makes it, or says that it is not there.
+        # The writer creates it, or reports that it does not exist.
         return f"{stream}/{topic}"
     count = sum(row.message_count for row in bounds.partitions)
     if count:
@@ -156,12 +156,12 @@ def _write_topic(rows: DataFrame, options: Mapping[str, str]) -> None:
 
 def _check_folder(folder: Path) -> str:
     if folder.exists():
-        raise TargetInUse(str(folder), "is there already")
+        raise TargetInUse(str(folder), "already exists")
     return str(folder)
 
 
 def _write_folder(spark: SparkSession, rows: DataFrame, folder: Path) -> None:
-    """Written beside its place, synced, and moved there in one step."""
+    """Write the files aside, sync them, and rename the folder into place."""
     beside = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     make_folders(folder.parent)

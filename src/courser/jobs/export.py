@@ -1,8 +1,8 @@
-"""Export: a topic into a lake of Parquet files, written by the tasks that read the messages.
+"""Export: writes a topic to a lake of Parquet files, in the tasks that read the messages.
 
-``LAKE/stream=shop/topic=orders/day=2026-11-15/partition=3/<first offset>-<last offset>.parquet``. No message passes
-through Spark's own rows: a task decodes stored batches to Arrow and writes them; only counts come back. A range of
-offsets always goes to the same names, so a task or a job that runs again overwrites, and every reader is right.
+``LAKE/stream=shop/topic=orders/day=2026-11-15/partition=3/<first offset>-<last offset>.parquet``. Messages never become
+Spark rows: a task decodes stored batches to Arrow and writes them, and only counts are returned. A range of offsets
+always has the same file names, so a task or job that runs again overwrites its files, and readers never see duplicates.
 """
 
 import time
@@ -21,12 +21,12 @@ from courser.jobs.export_manifest import (
     load_manifest,
     save_manifest,
 )
-from courser.jobs.ranges import SourceTopic, open_topic
+from courser.jobs.source_topic import SourceTopic, open_topic
 from courser.jobs.tasks import run_in_tasks
+from courser.lake.atomic_files import remove_partial_files
+from courser.lake.file_names import folder_path
 from courser.lake.locks import only_writer
-from courser.lake.naming import folder_path
-from courser.lake.whole_files import remove_partial_files
-from courser.spark.planning import Range
+from courser.spark.sources import Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +34,16 @@ class ExportReport:
     """What an export did."""
 
     folder: Path
-    """Of the topic."""
+    """The topic's folder."""
     range_count: int
     resumed_count: int
-    """Ranges that an earlier run had begun."""
+    """Ranges that an earlier run had started."""
     file_count: int
     row_count: int
     size: int
     """Bytes of the files."""
     ends: Mapping[int, int]
-    """By partition, the offset that the next export begins with."""
+    """The offset that the next export starts with, by partition."""
     seconds: float
 
 
@@ -57,34 +57,34 @@ def export(
     include_headers: bool = False,
     again: bool = False,
 ) -> ExportReport:
-    """Write what no export has written yet, and finish what one has begun.
+    """Write what no export has written yet, and finish what an earlier one started.
 
     Args:
-        spark: Where the tasks run; all of them must see ``lake``.
+        spark: The session to use; all its workers must see ``lake``.
         options: Of the data source: stream, topic, and where they are.
         lake: The folder for all topics.
-        by: ``day``, ``hour`` or ``none``: folders by the time of the append.
+        by: ``day``, ``hour`` or ``none``: folders by append time.
         compression: Of the Parquet files.
-        include_headers: Whether there is a column ``headers``.
-        again: Write everything anew that was exported before and is still in the topic: to the same files.
+        include_headers: Whether to write a column ``headers``.
+        again: Rewrite everything that was exported before and is still in the topic, to the same files.
 
     Raises:
-        OptionRefused, ReadFailed, DataLost: as a read does.
+        OptionRefused, ReadFailed, DataLost: as for a read.
         ManifestRefused: the folder holds another topic, or an export with other settings.
-        FolderInUse: another export is at work there.
+        FolderInUse: another export is writing there.
     """
     began = time.monotonic()
     topic = open_topic(options)
     folder = folder_path(lake.absolute(), ("stream", "topic"), (topic.options.stream, topic.options.topic))
-    with only_writer(folder / BOOKS) as turn:
+    with only_writer(folder / BOOKS) as token:
         remove_partial_files(folder)
         wanted = Manifest(topic_uuid=topic.facts.uuid, folders=_folders(by), include_headers=include_headers)
         known = _agreed(folder, load_manifest(folder), wanted)
         manifest = _planned(folder, known, topic, again=again)
-        # Before the first file: after a crash these very ranges are written again.
+        # Before the first file is written: after a crash, the next run writes exactly these ranges again.
         save_manifest(folder, manifest)
         forget_marks(folder)
-        work = _work(folder, turn, manifest, topic, compression)
+        work = _work(folder, token, manifest, topic, compression)
         written = run_in_tasks(spark, export_range, work, weight=lambda item: item.size)
         manifest = manifest.without_unfinished()
         save_manifest(folder, manifest)
@@ -103,20 +103,20 @@ def export(
 
 def _folders(by: str) -> tuple[str, ...]:
     if by not in FOLDERS:
-        raise ValueError(f"folders are made by {', '.join(FOLDERS)}, not by {by}")
+        raise ValueError(f"folders can be by {', '.join(FOLDERS)}, not by {by}")
     return FOLDERS[by]
 
 
 def _agreed(folder: Path, known: Manifest | None, wanted: Manifest) -> Manifest:
-    """What is known already, if it goes together with what is wanted now."""
+    """The manifest of earlier exports, if it is compatible with the wanted one."""
     if known is None:
         return wanted
     elsewhere = "export to another folder"
     if known.topic_uuid != wanted.topic_uuid:
-        raise ManifestRefused(folder, "it holds a topic that was deleted and created again since", elsewhere)
+        raise ManifestRefused(folder, "it holds a topic that was deleted and recreated since", elsewhere)
     if known.folders != wanted.folders:
         before, now = "/".join(known.folders), "/".join(wanted.folders)
-        raise ManifestRefused(folder, f"its files lie in folders by {before}, not by {now}", elsewhere)
+        raise ManifestRefused(folder, f"its files are in folders by {before}, not by {now}", elsewhere)
     if known.include_headers != wanted.include_headers:
         reason = f"its files have {'a' if known.include_headers else 'no'} column headers"
         raise ManifestRefused(folder, reason, elsewhere)
@@ -124,20 +124,20 @@ def _agreed(folder: Path, known: Manifest | None, wanted: Manifest) -> Manifest:
 
 
 def _planned(folder: Path, manifest: Manifest, topic: SourceTopic, *, again: bool) -> Manifest:
-    """What is known, with all that is to be written now as unfinished."""
+    """The manifest, with everything that is about to be written marked as unfinished."""
     repeated = _repeated(folder, manifest, topic) if again else []
     manifest = manifest.with_ranges(topic.ranges(manifest.ends()))
     return replace(manifest, unfinished=manifest.unfinished | set(repeated))
 
 
-def _work(folder: Path, turn: str, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
+def _work(folder: Path, token: str, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
     return [
         RangeWork(
             part=part,
-            spans=topic.spans_of(part),
+            ranges=topic.sources_of(part),
             options=topic.options,
             folder=folder,
-            turn=turn,
+            token=token,
             folders=manifest.folders,
             compression=compression,
             include_headers=manifest.include_headers,
@@ -149,7 +149,7 @@ def _work(folder: Path, turn: str, manifest: Manifest, topic: SourceTopic, compr
 
 def _repeated(folder: Path, manifest: Manifest, topic: SourceTopic) -> list[Range]:
     if manifest.is_merged:
-        reason = "its files were merged: written again, messages would be there twice"
+        reason = "its files were merged, so writing them again would duplicate messages"
         raise ManifestRefused(folder, reason, "export to another folder")
     bounds = topic.facts.partitions
     return [part for part in manifest.ranges if part.partition in bounds and part.start >= bounds[part.partition].first]

@@ -1,4 +1,4 @@
-"""What a task of an export does with its range: read, decode, write, leave a mark."""
+"""The task of an export: reads a range, decodes it, writes its files, and marks it as finished."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,20 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from courser.jobs.export_manifest import BOOKS, mark_finished
-from courser.jobs.ranges import pieces_of
-from courser.lake.locks import check_turn
-from courser.lake.naming import range_file_name
+from courser.jobs.source_topic import fetch_ranges
+from courser.lake.file_names import range_file_name
+from courser.lake.locks import check_token
 from courser.lake.parquet_files import ParquetFolder, ParquetOptions
 from courser.spark.decoding import Decoder
-from courser.spark.places import Span
-from courser.spark.planning import Range
 from courser.spark.read_options import ReadOptions
+from courser.spark.sources import Range
 
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "none": ("partition",),
     "day": ("day", "partition"),
     "hour": ("day", "hour", "partition"),
 }
-"""The folders below a topic's, by what the rows are sorted by: the time of the append, UTC."""
+"""The levels of folders below a topic's folder, by append time in UTC."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MESSAGE = pa.schema(
@@ -39,30 +38,31 @@ _MESSAGE = pa.schema(
 )
 _HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
 _MADE = {"day": pa.field("day", pa.date32()), "hour": pa.field("hour", pa.int64())}
-"""Columns that only the names of folders have."""
+"""Columns that exist only in folder names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeWork:
-    """A range for a task."""
+    """The work of one task."""
 
     part: Range
-    spans: tuple[Span, ...]
+    ranges: tuple[Range, ...]
+    """The same, split by the sources that hold its messages."""
     options: ReadOptions
     folder: Path
-    """Of the topic."""
-    turn: str
-    """Of the run that sent it."""
+    """The topic's folder."""
+    token: str
+    """The fencing token of the run."""
     folders: tuple[str, ...]
     compression: str
     include_headers: bool
     size: int
-    """Bytes, about."""
+    """Approximate bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeWritten:
-    """What came of a range."""
+    """What was written for a range."""
 
     file_count: int
     row_count: int
@@ -70,10 +70,11 @@ class RangeWritten:
 
 
 def export_range(work: RangeWork) -> RangeWritten:
-    """Write the files of a range. When it returns they are durable, and marked as finished.
+    """Write the files of a range. On return they are durable, and the range is marked as finished.
 
     Raises:
-        TurnIsOver: another run has begun since. A file of this range could bring rows back that were merged meanwhile.
+        WriterReplaced: another run has started. It may have merged this range, so writing its files would duplicate
+            rows.
     """
     part, options = work.part, work.options
     schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE
@@ -91,17 +92,17 @@ def export_range(work: RangeWork) -> RangeWritten:
         folder_columns=work.folders,
         options=ParquetOptions(compression=work.compression, metadata=metadata),
     ) as folder:
-        for span, piece in pieces_of(work.spans, options):
-            for batch in decoder.decode(piece.records, span.start, span.end):
+        for wanted, fetched in fetch_ranges(work.ranges, options):
+            for batch in decoder.decode(fetched.records, wanted.start, wanted.end):
                 folder.add(_with_times(batch, made))
-        check_turn(work.folder / BOOKS, work.turn)
+        check_token(work.folder / BOOKS, work.token)
         files = folder.finish()
     mark_finished(work.folder, part)
     return RangeWritten(len(files), sum(file.row_count for file in files), sum(file.size for file in files))
 
 
 def _with_times(batch: Any, made: list[str]) -> Any:
-    """The batch with the columns that decide about folders."""
+    """The batch with the columns that select its folders."""
     for name in made:
         times = batch.column("timestamp")
         values = times.cast(pa.date32()) if name == "day" else pc.hour(times)

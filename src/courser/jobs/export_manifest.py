@@ -1,7 +1,7 @@
-"""What an export has done and what it has begun: one small file in the topic's folder, and a mark for each range.
+"""The manifest of an export: which ranges are started and finished, in one small file in the topic's folder.
 
-A range is written down before its first file is there, so whoever comes after a crash writes the same range again, to
-the same names. The driver alone writes the manifest; a task leaves a mark when the files of its range are durable.
+A range is recorded before its first file is written, so after a crash the next run writes the same range to the same
+file names. Only the driver writes the manifest. A task leaves a marker file when the files of its range are durable.
 """
 
 import json
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from courser.errors import CourserError
-from courser.lake.whole_files import write_whole
-from courser.spark.planning import Range
+from courser.lake.atomic_files import write_atomically
+from courser.spark.sources import Range
 
 BOOKS = "_courser"
-"""The folder beside the data that readers pass over, because of the underscore."""
+"""Folder for bookkeeping next to the data. Readers ignore it because of the underscore."""
 _NAME = "export.json"
 _VERSION = 1
 
 
 class ManifestRefused(CourserError):
-    """The folder holds an export that this one cannot go on with."""
+    """The folder holds an export that cannot be continued."""
 
     def __init__(self, folder: Path, reason: str, remedy: str) -> None:
         super().__init__(folder, reason, remedy)
@@ -34,46 +34,48 @@ class ManifestRefused(CourserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """All that is known of the exports of one topic into one folder."""
+    """The exports of one topic to one folder."""
 
     topic_uuid: bytes
     folders: tuple[str, ...]
-    """What the rows are sorted into folders by."""
+    """The columns that select the folders."""
     include_headers: bool
     ranges: tuple[Range, ...] = ()
-    """Every range that was ever begun; the files are named after them."""
+    """Every range that was ever started. The files are named after them."""
     unfinished: frozenset[Range] = frozenset()
     is_merged: bool = field(default=False)
-    """Whether files were put together since: then a finished range cannot be written again."""
+    """Whether files were merged. Then finished ranges cannot be written again."""
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset behind the last range."""
+        """The end of the last range, by partition."""
         ends: dict[int, int] = {}
         for part in self.ranges:
             ends[part.partition] = max(part.end, ends.get(part.partition, 0))
         return ends
 
     def with_ranges(self, added: Iterable[Range]) -> "Manifest":
-        """The same with ranges that are about to be begun."""
+        """A copy with ranges that are about to be started."""
         new = [part for part in added if part not in self.ranges]
         return replace(self, ranges=(*self.ranges, *new), unfinished=self.unfinished | set(new))
 
     def without_unfinished(self) -> "Manifest":
-        """The same, everything done."""
+        """A copy in which everything is finished."""
         return replace(self, unfinished=frozenset())
 
 
 def load_manifest(folder: Path) -> Manifest | None:
-    """What an earlier run left in a topic's folder; marks of tasks are counted in.
+    """The manifest in a topic's folder, with the markers of tasks taken into account.
 
     Raises:
-        ManifestRefused: it is of another version, or no manifest.
+        ManifestRefused: it has an unknown version, or cannot be parsed.
     """
     path = folder / BOOKS / _NAME
     try:
         values = json.loads(path.read_bytes())
         if values["v"] != _VERSION:
-            raise ManifestRefused(folder, f"its manifest has version {values['v']}", "use the program that wrote it")
+            raise ManifestRefused(
+                folder, f"its manifest has the unknown version {values['v']}", "use the release that wrote it"
+            )
         unfinished = frozenset(Range(*part) for part in values["unfinished"])
         return Manifest(
             topic_uuid=bytes.fromhex(values["topic_uuid"]),
@@ -87,12 +89,12 @@ def load_manifest(folder: Path) -> Manifest | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise ManifestRefused(
-            folder, f"its manifest cannot be read: {error!r}", "restore it, or export elsewhere"
+            folder, f"could not read its manifest: {error!r}", "restore it, or export to another folder"
         ) from error
 
 
 def save_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it down, durably. Marks of ranges that are finished by it may go afterwards: ``forget_marks``."""
+    """Save it durably. The markers of finished ranges can be removed afterwards: ``forget_marks``."""
     values: Mapping[str, object] = {
         "v": _VERSION,
         "topic_uuid": manifest.topic_uuid.hex(),
@@ -102,16 +104,16 @@ def save_manifest(folder: Path, manifest: Manifest) -> None:
         "unfinished": [_triple(part) for part in sorted(manifest.unfinished, key=_triple)],
         "ranges": [_triple(part) for part in manifest.ranges],
     }
-    write_whole(folder / BOOKS / _NAME, json.dumps(values).encode())
+    write_atomically(folder / BOOKS / _NAME, json.dumps(values).encode())
 
 
 def mark_finished(folder: Path, part: Range) -> None:
-    """In a task: the files of a range are all there, durably."""
-    write_whole(_mark_path(folder, part), b"")
+    """Record, in a task, that all files of a range are durable."""
+    write_atomically(_mark_path(folder, part), b"")
 
 
 def forget_marks(folder: Path) -> None:
-    """Take the marks away that the manifest has taken over."""
+    """Remove the markers that the manifest now includes."""
     marks = folder / BOOKS / "finished"
     if marks.is_dir():
         for path in marks.iterdir():

@@ -1,7 +1,7 @@
-"""What a job that publishes in steps has planned: one small file, and the server's memory of what is published.
+"""The book of a job that publishes in steps: a small file that records the planned steps.
 
-Each step is one batch of a sink at the server, and is published there exactly once. The book says what the steps are,
-so that a run after a crash does the same steps again; which of them are done, the server knows for certain.
+Each step is one batch of a sink on the server, which publishes it exactly once. The book records the steps, so that a
+run after a crash repeats the same ones. Which of them are published is known for certain only by the server.
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Any
 from courser.api.replies import SinkInfo
 from courser.errors import CourserError
 from courser.jobs.state_home import state_home
-from courser.lake.naming import folder_name
-from courser.lake.whole_files import write_whole
+from courser.lake.atomic_files import write_atomically
+from courser.lake.file_names import folder_name
 
 _VERSION = 1
 
 
 class BookRefused(CourserError):
-    """The job cannot go on from what is written down."""
+    """The job cannot continue from its book."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -28,36 +28,38 @@ class BookRefused(CourserError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.reason} (its book is {self.path}); give the job another name to begin anew"
+        return f"{self.reason} (book: {self.path}); to start over, give the job another name"
 
 
 @dataclass(slots=True)
 class JobBook:
-    """The steps of one job, in order; each is a list of whatever JSON can hold."""
+    """The steps of one job, in order. Each is a list of JSON values."""
 
     path: Path
     subject: dict[str, Any]
-    """What the job is about: another subject under the same name is a mistake."""
+    """What the job works on. Another subject under the same name is an error."""
     steps: list[list[Any]] = field(default_factory=list)
     done_count: int = 0
-    """Steps that the server was known to have published at the last look."""
+    """Steps that the server had published when it was last asked."""
 
     def save(self) -> None:
-        """Write it down, durably, before any of it is done."""
+        """Save it durably. Called before any of the planned steps is started."""
         values = {"v": _VERSION, "subject": self.subject, "steps": self.steps, "done_count": self.done_count}
-        write_whole(self.path, json.dumps(values).encode())
+        write_atomically(self.path, json.dumps(values).encode())
 
     def note_published(self, sink: SinkInfo) -> None:
-        """Take over what the server says is published.
+        """Update the book from what the server has published.
 
         Raises:
-            BookRefused: book and server do not belong together.
+            BookRefused: the book does not match the server.
         """
         published = 0 if sink.batch is None else sink.batch + 1
         if published < self.done_count:
-            raise BookRefused(self.path, f"the server knows of {published} steps of the job, not of {self.done_count}")
+            raise BookRefused(
+                self.path, f"the server has published {published} steps, but the book has {self.done_count}"
+            )
         if published > len(self.steps):
-            reason = f"the server knows of {published} steps of the job, and {len(self.steps)} are written down"
+            reason = f"the server has published {published} steps, but only {len(self.steps)} are in the book"
             raise BookRefused(self.path, reason)
         self.done_count = published
 
@@ -68,7 +70,7 @@ class JobBook:
 
 
 def book_path(folder: Path, job: str) -> Path:
-    """Where the book of a job lies."""
+    """The path of a job's book."""
     return folder / f"{folder_name('job', job)}.json"
 
 
@@ -76,7 +78,7 @@ def open_book(path: Path, subject: dict[str, Any]) -> JobBook:
     """The book of a job, or a new one.
 
     Raises:
-        BookRefused: it is about something else, or cannot be read.
+        BookRefused: it is for something else, or cannot be read.
     """
     try:
         values = json.loads(path.read_bytes())
@@ -85,15 +87,15 @@ def open_book(path: Path, subject: dict[str, Any]) -> JobBook:
     except FileNotFoundError:
         return JobBook(path, subject)
     except (ValueError, KeyError, TypeError) as error:
-        raise BookRefused(path, f"the book of the job cannot be read: {error!r}") from error
+        raise BookRefused(path, f"could not read the book of the job: {error!r}") from error
     if version != _VERSION:
         raise BookRefused(path, f"the book of the job has version {version}, not {_VERSION}")
     for name, value in subject.items():
         if known.get(name) != value:
-            raise BookRefused(path, f"a job of this name is about {name} {known.get(name)}, not {value}")
+            raise BookRefused(path, f"a job of this name already exists for {name} {known.get(name)}, not {value}")
     return book
 
 
 def default_books(environment: Mapping[str, str]) -> Path:
-    """Where the books of jobs lie if nobody says otherwise."""
+    """The default folder for the books of jobs."""
     return state_home(environment) / "jobs"

@@ -1,12 +1,12 @@
-"""Merge: many small Parquet files of a folder into few larger ones.
+"""Merge: combines the many small Parquet files of a folder into fewer, larger ones.
 
-A plain folder has no transactions, so the order of the steps is what keeps readers right. For each new file: it is
-written aside and synced; a note of what it replaces is synced; it gets its name; the old files go; the note goes. A
-crash behind the note is finished by the next merge, before anything else. From the new name to the last old file, some
-milliseconds, a reader that lists the folder may see the rows of one new file twice; it never misses any.
+A plain folder has no transactions, so correctness depends on the order of the steps. For each new file: write it aside
+and sync it; write and sync a note of the files it replaces; rename it into place; remove the old files; remove the
+note. After a crash that leaves a note, the next merge completes it first. Between the rename and the removal of the
+last old file, some milliseconds, a reader that lists the folder may see rows twice. It never misses any.
 
-Only files that are named after offsets are merged, and never those that a writer may still write again: ranges that
-an export has not finished, and in other lakes what is not older than the newest file by an hour, because a pipeline
+Only files that are named after offsets are merged, and never files that a writer may write again. In an export, these
+are unfinished ranges. In other lakes, these are files less than an hour older than the newest one, because a pipeline
 repeats its last batch after a crash.
 """
 
@@ -25,19 +25,19 @@ from pyspark.sql import SparkSession
 
 from courser.jobs.export_manifest import BOOKS, Manifest, load_manifest, save_manifest
 from courser.jobs.tasks import run_in_tasks
-from courser.lake.locks import check_turn, only_writer
-from courser.lake.naming import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
+from courser.lake.atomic_files import remove_partial_files, sync_folder, write_atomically
+from courser.lake.file_names import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
+from courser.lake.locks import check_token, only_writer
 from courser.lake.parquet_files import ParquetOptions, write_parquet
-from courser.lake.whole_files import remove_partial_files, sync_folder, write_whole
 
 SMALL_SIZE = 64 * 1024 * 1024
 """Bytes below which a file is worth merging."""
 TARGET_SIZE = 256 * 1024 * 1024
-"""Bytes of a merged file, about: large enough for fast scans, small enough for one task."""
+"""Approximate bytes of a merged file: large enough for fast scans, small enough for one task."""
 UNSETTLED_SECONDS = 3600.0
-"""How much older than the newest file one must be in a lake of a pipeline: longer than any batch takes."""
+"""How much older than the newest file a file of a pipeline must be: longer than any batch takes."""
 _NOTES = "merging"
-"""The folder with notes, in the lake's books."""
+"""The folder for notes, in the bookkeeping folder."""
 _ASIDE_SUFFIX = ".merged"
 
 
@@ -46,16 +46,16 @@ class MergeReport:
     """What a merge did."""
 
     folder_count: int
-    """Folders in which something was merged."""
+    """Folders in which files were merged."""
     merged_count: int
-    """Files that are gone."""
+    """Files that were replaced."""
     file_count: int
-    """Files that took their place."""
+    """Files that replace them."""
     row_count: int
     size_before: int
     size_after: int
     finished_count: int
-    """Merges that an earlier run had left half-done."""
+    """Merges of an earlier run that were completed."""
     seconds: float
 
 
@@ -70,11 +70,11 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Files of one folder that become one."""
+    """Files of one folder that are merged into one."""
 
     root: Path
-    turn: str
-    """Of the merge that sent it."""
+    token: str
+    """The fencing token of the run."""
     files: tuple[_File, ...]
     compression: str
 
@@ -103,16 +103,16 @@ def merge(
 ) -> MergeReport:
     """Merge the small files of every folder below ``lake``: a whole lake, or the folder of a topic.
 
-    Exports into the same topics must not run meanwhile; that is seen to. Pipelines may.
+    A lock prevents exports to the same topics from running meanwhile. Pipelines may run.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        FolderInUse: an export or another merge is at work.
+        FileNotFoundError: the folder does not exist.
+        FolderInUse: an export or another merge is running.
     """
     began = time.monotonic()
     lake = lake.absolute()
     if not lake.is_dir():
-        raise FileNotFoundError(f"there is no folder {lake}")
+        raise FileNotFoundError(f"folder {lake} does not exist")
     reports = [_merge_root(spark, root, small_size, target_size, compression) for root in _roots(lake)]
     return MergeReport(
         folder_count=sum(report.folder_count for report in reports),
@@ -127,20 +127,20 @@ def merge(
 
 
 def _roots(lake: Path) -> list[Path]:
-    """The folders that have books of their own: those of exported topics; the lake itself for all that is left."""
+    """The folders with bookkeeping of their own: those of exported topics, and the lake itself for everything else."""
     exported = sorted(path.parent for path in lake.rglob(BOOKS) if path.is_dir() and path.parent != lake)
     return [*exported, lake]
 
 
 def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: int, compression: str) -> MergeReport:
     began = time.monotonic()
-    with only_writer(root / BOOKS) as turn:
+    with only_writer(root / BOOKS) as token:
         finished_count = _finish_old(root)
         manifest = load_manifest(root)
         runs = list(_plan(root, manifest, small_size, target_size))
-        work = [_Work(root, turn, run, compression) for run in runs]
+        work = [_Work(root, token, run, compression) for run in runs]
         if work and manifest is not None:
-            # Before the first merge: from now on no range of it can be written again.
+            # Before the first merge: from now on, finished ranges must not be written again.
             save_manifest(root, replace(manifest, is_merged=True))
         merged = run_in_tasks(spark, _merge_files, work, weight=lambda item: item.size)
     return MergeReport(
@@ -156,7 +156,7 @@ def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: i
 
 
 def _name_of(files: Sequence[_File]) -> str:
-    """What the file is called that they become."""
+    """The name of the file that they are merged into."""
     return range_file_name(files[0].first, files[-1].last)
 
 
@@ -164,7 +164,7 @@ def _name_of(files: Sequence[_File]) -> str:
 
 
 def _plan(root: Path, manifest: Manifest | None, small_size: int, target_size: int) -> Iterator[tuple[_File, ...]]:
-    """Files that become one."""
+    """Groups of files to merge into one."""
     by_folder = {folder: sorted(files, key=lambda file: file.first) for folder, files in _folders(root)}
     is_settled = _settled(by_folder, manifest)
     for _, files in sorted(by_folder.items()):
@@ -177,7 +177,7 @@ def _plan(root: Path, manifest: Manifest | None, small_size: int, target_size: i
 def _runs(
     files: list[_File], small_size: int, target_size: int, is_settled: Callable[[_File], bool]
 ) -> Iterator[list[_File]]:
-    """Small files that follow one another. Those that overlap are of writers that nobody here knows: left alone."""
+    """Runs of consecutive small files. Overlapping files come from unknown writers and are left alone."""
     run: list[_File] = []
     size = 0
     for file in files:
@@ -192,7 +192,7 @@ def _runs(
 
 
 def _settled(by_folder: dict[Path, list[_File]], manifest: Manifest | None) -> Callable[[_File], bool]:
-    """Whether nobody will write a file again."""
+    """A function that tells whether a file will not be written again."""
     if manifest is not None:
         unfinished = {(str(part.partition), part.start) for part in manifest.unfinished}
         return lambda file: (_partition_of(file.path.parent), file.first) not in unfinished
@@ -201,7 +201,7 @@ def _settled(by_folder: dict[Path, list[_File]], manifest: Manifest | None) -> C
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, list[_File]]]:
-    """Every folder below with files that are named after offsets; topics with books of their own are left out."""
+    """The folders below with files named after offsets, without topics that have bookkeeping of their own."""
     found = sorted(path for path in root.rglob("*.parquet") if _root_of(path, root) == root)
     for folder, paths in groupby(found, key=lambda path: path.parent):
         files = [
@@ -214,7 +214,7 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[_File]]]:
 
 
 def _root_of(path: Path, top: Path) -> Path:
-    """The folder with the books that a file belongs to."""
+    """The folder whose bookkeeping covers a file."""
     for parent in path.parents:
         if parent == top or (parent / BOOKS).is_dir():
             return parent
@@ -222,7 +222,7 @@ def _root_of(path: Path, top: Path) -> Path:
 
 
 def _partition_of(folder: Path) -> str | None:
-    """The topic's partition that a folder belongs to, as far as its name or those above it say."""
+    """The topic's partition that a folder belongs to, according to its name or its parents' names."""
     for name in (folder.name, *(parent.name for parent in folder.parents)):
         found = value_of_folder(name)
         if found is not None and found[0] == "partition":
@@ -236,11 +236,11 @@ def _partition_of(folder: Path) -> str | None:
 def _merge_files(work: _Work) -> _Merged:
     target = work.files[0].path.parent / work.name
     if _note_path(work).exists():
-        # An earlier try of this task got so far that only one way is left: on.
+        # An earlier attempt of this task wrote the note, so the merge must be completed.
         _finish_note(work.root, _note_path(work))
     elif all(file.path.exists() for file in work.files):
         _merge_anew(work)
-    # Else an earlier try of this task has done everything.
+    # Otherwise an earlier attempt of this task has done everything.
     return _Merged(pq.read_metadata(target).num_rows, target.stat().st_size)
 
 
@@ -249,7 +249,8 @@ def _merge_anew(work: _Work) -> None:
     schema = pq.read_schema(paths[0]).remove_metadata()
     options = ParquetOptions(compression=work.compression)
     [written] = write_parquet(paths[0].parent, _aside(work.name), _batches(paths, schema), schema, options=options)
-    # As old as its rows: else the next merge would take the newest files of a writer that stands still for settled.
+    # Keep the time of the newest original. A merged file with the current time would make the latest files of an idle
+    # writer look old enough to merge.
     written_at = max(file.written_at for file in work.files)
     os.utime(written.path, (written_at, written_at))
     note = {
@@ -257,15 +258,15 @@ def _merge_anew(work: _Work) -> None:
         "name": work.name,
         "replaces": [path.name for path in paths],
     }
-    # With files that a later merge has planned with: that one must not find them gone.
-    check_turn(work.root / BOOKS, work.turn)
-    # From here on it happens, now or at the next merge.
-    write_whole(_note_path(work), json.dumps(note).encode())
+    # A newer merge may have planned with these files, so they must not disappear now.
+    check_token(work.root / BOOKS, work.token)
+    # Point of no return: once the note is durable, this merge or the next one completes it.
+    write_atomically(_note_path(work), json.dumps(note).encode())
     _finish_note(work.root, _note_path(work))
 
 
 def _aside(name: str) -> str:
-    """Where the new file waits, whole: hidden from readers of the folder, also from those that ask for no suffix."""
+    """The temporary name of the complete new file. Hidden even from readers that do not filter by suffix."""
     return f".{name}{_ASIDE_SUFFIX}"
 
 
@@ -282,35 +283,35 @@ def _note_path(work: _Work) -> Path:
 
 
 def _finish_note(root: Path, path: Path) -> None:
-    """The new file for the old ones."""
+    """Replace the old files with the new one, as a note says."""
     note = json.loads(path.read_bytes())
     folder = root / note["folder"]
     aside = folder / _aside(note["name"])
     if aside.exists():
         aside.replace(folder / note["name"])
-        # Before anything is removed: a power cut must not leave neither.
+        # Before anything is removed: otherwise a power cut could lose both the old files and the new one.
         sync_folder(folder)
-    # Neither is there if a task of a dead merge wrote the note while the next merge took its file away.
+    # The new file is missing if a task of a dead merge wrote the note after the next merge removed its file.
     if (folder / note["name"]).exists():
         for name in note["replaces"]:
             (folder / name).unlink(missing_ok=True)
-    # Before the note is: else a power cut brings old files back, and nobody knows that they are old.
+    # Before the note is removed: otherwise a power cut could bring back old files without a note that they are old.
     sync_folder(folder)
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def _finish_old(root: Path) -> int:
-    """What an earlier run left: notes are carried out, everything else that is half-made is removed."""
+    """Clean up after earlier runs: complete merges that have a note, and remove other half-written files."""
     count = _finish_notes(root)
     for pattern in (f".*{_ASIDE_SUFFIX}", f".*{_ASIDE_SUFFIX}.*{PARTIAL_SUFFIX}"):
         for path in root.rglob(pattern):
             if _root_of(path, root) == root:
                 path.unlink(missing_ok=True)
-    # Of a task that outlived its merge: it may have given a file its name while the others were removed.
+    # Again, for a task that outlived its merge and wrote a note while its files were being removed.
     count += _finish_notes(root)
     if load_manifest(root) is not None:
-        # Only an export leaves partial files below its own topic, and it cannot be at work now.
+        # Only exports leave partial files below their own topic, and none can be running now.
         remove_partial_files(root)
     return count
 

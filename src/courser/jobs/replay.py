@@ -1,7 +1,7 @@
-"""Replay: a topic, or its segment files, into another topic: ids, creation times, headers and partitions are kept.
+"""Replay: copies a topic, or its segment files, to another topic; keeps ids, creation times, headers and partitions.
 
-Ranges of offsets are put together to steps. The tasks of a step stage their messages at the target's server, and the
-driver publishes the step: exactly once, whatever is killed in between (docs/spark/jobs.md).
+Ranges of offsets are grouped into steps. The tasks of a step stage their messages on the target's server, and the
+driver publishes the step exactly once, even if processes are killed in between (docs/spark/jobs.md).
 """
 
 import secrets
@@ -15,24 +15,22 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from courser.jobs.job_book import JobBook, book_path, open_book
-from courser.jobs.ranges import SourceTopic, open_topic, pieces_of
 from courser.jobs.replay_batches import BatchJoiner
+from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.locks import only_writer
-from courser.spark.connections import Connection, connection_to, patiently
+from courser.spark.connections import Connection, connection_to, with_retries
 from courser.spark.delivery import StagedDelivery
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
-from courser.spark.places import Span
-from courser.spark.planning import Range
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
-from courser.spark.topic_lookup import TopicLookup
+from courser.spark.sources import Range
 from courser.spark.write_options import WriteOptions
-from courser.spark.writer import JOB_KEPT
+from courser.spark.writer import JOB_KEPT, TopicLookup
 
 STEP_SIZE = 512 * 1024 * 1024
-"""Bytes that are staged at a time, about: well below what a server keeps staged, and little to do again."""
+"""Approximate bytes per step: well below the server's limit for staged data, and little to repeat after a crash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +40,21 @@ class ReplayReport:
     job: str
     message_count: int
     size: int
-    """Bytes of messages that were published."""
+    """Bytes of published messages."""
     step_count: int
     resumed_count: int
-    """Steps that an earlier run had planned and not published."""
+    """Steps that an earlier run had planned but not published."""
     ends: Mapping[int, int]
-    """By partition, the offset of the source that the next run begins with."""
+    """The source offset that the next run starts with, by partition."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A range for a task."""
+    """The work of one task."""
 
     part: int
-    spans: tuple[Span, ...]
+    ranges: tuple[Range, ...]
     start: int
     end: int
     read: ReadOptions
@@ -84,21 +82,21 @@ def replay(
     books: Path,
     step_size: int = STEP_SIZE,
 ) -> ReplayReport:
-    """Publish what no run of this job has published yet.
+    """Publish everything that no run of this job has published yet.
 
     Args:
-        spark: Where the tasks run.
-        source: Options of a read: stream, topic, where they are, from where to where.
-        target: Options of a write: stream, topic, where they are; ``createTopic`` makes the topic if it is missing.
-        job: A name, the same for every run: the server knows by it what is published.
+        spark: The session to use.
+        source: Options of a read: stream, topic, server, start and end.
+        target: Options of a write: stream, topic, server; ``createTopic`` creates the topic if it is missing.
+        job: A name that must be the same for every run. The server uses it to recognize what is published.
         books: A folder for the job's book, the same for every run.
-        step_size: Bytes that are published at a time.
+        step_size: Approximate bytes to publish per step.
 
     Raises:
-        OptionRefused, ReadFailed, DataLost: as a read does.
-        WriteFailed: the target lacks partitions.
-        BookRefused: the job's name stands for something else.
-        FolderInUse: a job of this name runs already.
+        OptionRefused, ReadFailed, DataLost: as for a read.
+        WriteFailed: the target has too few partitions.
+        BookRefused: the job's name was used for something else.
+        FolderInUse: a job of this name is already running.
     """
     began = time.monotonic()
     topic = open_topic(source)
@@ -109,7 +107,7 @@ def replay(
         book = open_book(path, _subject(topic, write))
         sink = f"replay {job}"
         client = connection_to(write.target).sync
-        book.note_published(patiently(lambda: client.get_sink(sink), write.retries))
+        book.note_published(with_retries(lambda: client.get_sink(sink), write.retries))
         resumed_count = len(book.steps) - book.done_count
         book.add_steps(_steps(topic, topic.ranges(_ends(book)), step_size))
         counted = [
@@ -150,7 +148,7 @@ def _subject(topic: SourceTopic, write: WriteOptions) -> dict[str, Any]:
 
 
 def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
-    """Messages keep their partitions, so the target must have them."""
+    """Check that the target has all partitions of the source, because messages keep their partition."""
     assert write.stream is not None
     assert write.topic is not None
     lookup = TopicLookup(connection_to(write.target).sync, write)
@@ -158,13 +156,13 @@ def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
     needed = max(topic.facts.partitions, default=-1) + 1
     if count < needed:
         raise WriteFailed(
-            f"{write.stream}/{write.topic} has {count} partitions, and the messages of {topic.options.name} lie in "
-            f"{needed}: courser partition create adds some"
+            f"{write.stream}/{write.topic} has {count} partitions, but {topic.options.name} has {needed}; add some "
+            "with: courser partition create"
         )
 
 
 def _steps(topic: SourceTopic, ranges: list[Range], step_size: int) -> list[list[Any]]:
-    """Ranges of about one size together; those of a partition stay in order."""
+    """Group ranges into steps. The ranges of a partition stay in order."""
     steps: list[list[Any]] = []
     size = step_size
     for part in sorted(ranges, key=lambda part: (part.start, part.partition)):
@@ -187,21 +185,21 @@ def _ends(book: JobBook) -> dict[int, int]:
 def _publish_step(
     spark: SparkSession, topic: SourceTopic, write: WriteOptions, sink: str, number: int, book: JobBook
 ) -> tuple[int, int]:
-    """Stage a step and publish it; how many messages, and their bytes."""
+    """Stage and publish a step. Returns the number of messages and their size in bytes."""
     parts = sorted((Range(*part) for part in book.steps[number]), key=lambda part: (part.partition, part.start))
     work = [
         _Work(
-            place, topic.spans_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)
+            index, topic.sources_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)
         )
-        for place, part in enumerate(parts)
+        for index, part in enumerate(parts)
     ]
     client = connection_to(write.target).sync
-    # What an earlier attempt at this step left would count against the server's limit.
-    patiently(lambda: client.discard_staged(sink, number), write.retries)
+    # Messages that an earlier attempt at this step staged would count against the server's limit.
+    with_retries(lambda: client.discard_staged(sink, number), write.retries)
     staged = run_in_tasks(spark, _stage_range, work, weight=lambda item: item.size)
     chosen = {part.part: part.attempt for part in staged if part.chunk_count}
-    # An answer that was lost makes this a repetition, which the server takes for what it is.
-    patiently(lambda: client.publish_staged(sink, number, chosen, keep=JOB_KEPT), write.retries)
+    # If the reply is lost, this is repeated; the server recognizes the repetition.
+    with_retries(lambda: client.publish_staged(sink, number, chosen, keep=JOB_KEPT), write.retries)
     book.done_count = number + 1
     book.save()
     return sum(part.message_count for part in staged), sum(part.size for part in staged)
@@ -211,18 +209,18 @@ def _publish_step(
 
 
 def _stage_range(work: _Work) -> _Staged:
-    connection: Connection = patiently(lambda: connection_to(work.write.target), work.write.retries)
+    connection: Connection = with_retries(lambda: connection_to(work.write.target), work.write.retries)
     context = TaskContext.get()
-    # Another one for every try of the task, also of tries that run at the same time.
+    # Unique for every attempt of the task, even if attempts run at the same time.
     attempt = secrets.randbits(32) << 32 | (context.taskAttemptId() & 0xFFFFFFFF if context is not None else 0)
     delivery = StagedDelivery(connection, work.write, sink=work.sink, batch=work.batch, part=work.part, attempt=attempt)
     assert work.write.stream is not None
     assert work.write.topic is not None
     message_count = size = 0
-    for span, piece in pieces_of(work.spans, work.read):
-        destination = Destination(work.write.stream, work.write.topic, span.partition)
-        joiner = BatchJoiner(span.start, span.end)
-        for batch in (*joiner.add(piece.records), *joiner.rest()):
+    for wanted, fetched in fetch_ranges(work.ranges, work.read):
+        destination = Destination(work.write.stream, work.write.topic, wanted.partition)
+        joiner = BatchJoiner(wanted.start, wanted.end)
+        for batch in (*joiner.add(fetched.records), *joiner.rest()):
             delivery.send(destination, batch)
             message_count += batch.count
             size += batch.size

@@ -1,7 +1,7 @@
-"""Batches of one topic as batches for another: everything that a producer says of a message stays as it is.
+"""Turns the batches of one topic into batches for another, and keeps everything that the producer set.
 
-Whole batches go through as they are. What a range cuts is numbered anew, and small batches are put together, so that
-a topic that was written message by message is not staged message by message.
+Whole batches pass unchanged. Batches that a range cuts are renumbered, and small batches are joined, so that a topic
+that was written message by message is not staged message by message.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from courser.records import layout
 from courser.records.batch import Batch, batch_of, merge_batches
 
 _SMALL_SIZE = 128 * 1024
-"""Bytes below which a batch waits for company."""
+"""Bytes below which a batch is joined with others."""
 _JOINED_SIZE = 1024 * 1024
-"""Bytes of batches that are put together: what producers send at most by default."""
+"""Bytes of a joined batch: the default maximum of producers."""
 
 
 class BatchJoiner:
-    """Takes the records of a range in order, and gives batches to send."""
+    """Takes the records of a range in order and returns batches to send."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start = start
@@ -26,7 +26,7 @@ class BatchJoiner:
         self._waiting_size = 0
 
     def add(self, records: memoryview) -> Iterator[Batch]:
-        """What is ready after these batches, which may be overwritten afterwards."""
+        """Add records, whose memory may be reused afterwards. Returns the batches that are ready."""
         position = 0
         while position < len(records):
             length = layout.WIRE_HEADER.unpack_from(records, position)[4]
@@ -44,7 +44,7 @@ class BatchJoiner:
                 yield from self.rest()
 
     def rest(self) -> Iterator[Batch]:
-        """What still waits."""
+        """The batches that are still waiting."""
         waiting, self._waiting, self._waiting_size = self._waiting, [], 0
         if len(waiting) < 2:
             yield from waiting
@@ -52,15 +52,15 @@ class BatchJoiner:
         try:
             yield merge_batches(waiting)
         except InvalidBatch:
-            # Creation times that are too far apart for one batch.
+            # Their creation times are too far apart for one batch.
             yield from waiting
 
     def _wanted(self, record: memoryview) -> Batch | None:
-        """The messages of a batch that lie in the range, in memory of their own."""
+        """A copy of the messages of a batch that are in the range."""
         _, base_offset, _, origin, _, _, count = layout.WIRE_HEADER.unpack_from(record)
         body = memoryview(bytes(record[layout.BATCH_HEADER_SIZE :]))
         batch = batch_of(origin, count, body)
-        # A poll may have cut the batch already: its first message then has another number than 0.
+        # A poll may already have trimmed the batch, so that its first message has an offset delta above 0.
         first = base_offset + int.from_bytes(body[layout.FRAME_OFFSET_DELTA_POSITION :][:4], "little")
         skipped, wanted_end = max(self._start - first, 0), min(self._end - first, count)
         if skipped >= wanted_end:

@@ -1,7 +1,8 @@
-"""Figures of one segment from the headers of its batches: the payloads stay on the disk wherever they can.
+"""Statistics of one segment from its batch headers, reading as few payloads as possible.
 
-A batch whose messages have one size tells it in its header. Otherwise the sizes are in the frames: of large messages
-only the frames' headers are read, of small ones the batch as a whole, because its pages would all be touched anyway.
+If all messages of a batch have the same size, its header says so. Otherwise the sizes are in the frames. If messages
+are large, only the frame headers are read; if they are small, the whole batch, because all its pages would be touched
+anyway.
 """
 
 from collections import Counter
@@ -17,14 +18,14 @@ from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHea
 from courser.storage.files import File, read_exactly
 
 HOUR = 3_600_000_000
-"""Microseconds of the stretches in which volume is counted."""
+"""Microseconds of the intervals for which volume is counted."""
 _LARGE_MESSAGE_SIZE = 16 * 1024
-"""Bytes on average from which on single frame headers are read: four pages lie between two of them."""
+"""Average message size from which frame headers are read one by one: they are then four pages apart."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted. Figures of several segments can be added."""
+    """The statistics. Those of several segments can be added."""
 
     message_count: int = 0
     batch_count: int = 0
@@ -33,20 +34,20 @@ class Figures:
     message_size: int = 0
     """Bytes of payloads and user headers."""
     read_size: int = 0
-    """Bytes that were read to find all this out."""
+    """Bytes that were read to collect them."""
     first_timestamp: int | None = None
     last_timestamp: int | None = None
     size_counts: Counter[int] = field(default_factory=Counter)
-    """How many messages need this many bits for their size: 11 are 1024 to 2047 bytes."""
+    """Number of messages by the bits of their size: 11 bits are 1024 to 2047 bytes."""
     hours: Counter[int] = field(default_factory=Counter)
-    """Bytes of the log by the hour since 1970 in which they came."""
+    """Bytes of the log by hour of arrival, counted since 1970."""
     hour_counts: Counter[int] = field(default_factory=Counter)
     """The same for messages."""
     damaged_count: int = 0
     """Segments that could not be read to their end."""
 
     def add(self, other: "Figures") -> None:
-        """Take the figures of more messages."""
+        """Add other statistics to these."""
         self.message_count += other.message_count
         self.batch_count += other.batch_count
         self.size += other.size
@@ -62,9 +63,9 @@ class Figures:
         self.last_timestamp = max(lasts, default=None)
 
     def rate_since(self, now: int, hour_count: int) -> tuple[float, float]:
-        """Bytes and messages a second in the ``hour_count`` hours before ``now``, which is in microseconds."""
+        """Bytes and messages per second in the ``hour_count`` hours before ``now`` (microseconds)."""
         first = (now - hour_count * HOUR) // HOUR
-        # The hours are whole ones: the first and the last are there in part. What is older than the log does not count.
+        # Hours are counted as a whole, so the first and last are partial. Time before the log began does not count.
         begin = max(first * HOUR, self.first_timestamp if self.first_timestamp is not None else now)
         seconds = max((now - begin) / 1e6, 1.0)
         size = sum(size for hour, size in self.hours.items() if hour >= first)
@@ -73,20 +74,20 @@ class Figures:
 
 
 def figures_of(file: File, identity: PartitionIdentity) -> Figures:
-    """Walk over the headers of a segment, up to the first byte that is no good batch."""
+    """Scan the headers of a segment up to the first invalid batch."""
     figures = Figures()
     position, end = 0, file.size()
     while position + layout.BATCH_HEADER_SIZE <= end:
         data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
         if data is None:
-            # Cut by a server meanwhile: there was only allocated space.
+            # The server truncated the file meanwhile; only preallocated space is gone.
             break
         figures.read_size += len(data)
         try:
             header = read_header(memoryview(data), 0, identity)
             sizes = _message_sizes(file, position, header, figures)
         except (BadBatch, InvalidBatch):
-            # Zeros are space allocated ahead; what else this is, an audit says.
+            # Zeros are preallocated space. For anything else, an audit tells what is wrong.
             figures.damaged_count = 1 if any(data) else 0
             break
         _count(figures, header, sizes)
@@ -105,7 +106,7 @@ def _count(figures: Figures, header: StoredHeader, sizes: NDArray[np.int64]) -> 
     if figures.first_timestamp is None:
         figures.first_timestamp = header.base_timestamp
     figures.last_timestamp = header.base_timestamp
-    # frexp gives the number of bits of a whole number, exactly so below 2**53.
+    # frexp returns the number of bits of an integer, exactly below 2**53.
     bits, counts = np.unique(np.frexp(sizes.astype(np.float64))[1], return_counts=True)
     if len(sizes) == 1:
         counts = counts * header.message_count

@@ -1,4 +1,4 @@
-"""Where jobs and pipelines keep what they know about themselves, if nobody says otherwise."""
+"""The default folder for the state of jobs and pipelines."""
 
 import os
 from collections.abc import Mapping

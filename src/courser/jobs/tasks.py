@@ -1,7 +1,7 @@
-"""Work in Spark's tasks: one call per item, heavy ones first, and only what the calls return comes back.
+"""Runs a function in Spark tasks: one call per item, the heaviest first. Only the results are returned.
 
-``mapInArrow`` over a range of numbers: nothing is shuffled, no row is made per message, and the items reach the tasks
-with the function.
+Uses ``mapInArrow`` over a range of numbers, so nothing is shuffled and no row is created per message. The items are
+pickled to the tasks with the function.
 """
 
 import pickle
@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 TASK_SIZE = 32 * 1024 * 1024
-"""Weight of a task, about, if there are enough of them: each costs Spark some 10 ms, so small items share one."""
+"""Approximate weight of a task. Each task costs Spark about 10 ms, so small items share one."""
 TASK_COUNT_MAX = 10_000
-"""Tasks of one job: Spark's driver keeps a record of each."""
+"""Maximum number of tasks of a job: Spark's driver keeps a record of each."""
 _TASKS_PER_CORE = 2
-"""So that a core that is done early finds more to do."""
+"""So that a core that finishes early has more to do."""
 _CORE_COUNT_UNKNOWN = 4
-"""Where the session does not tell (Spark Connect)."""
+"""Assumed if the session does not tell (Spark Connect)."""
 
 _RESULT = "number BIGINT, result BINARY"
 
@@ -32,14 +32,14 @@ def run_in_tasks(
     *,
     weight: Callable[[_Item], int],
 ) -> list[_Outcome]:
-    """Call ``work`` with every item, on whatever machines there are; the outcomes in the order of the items.
+    """Call ``work`` with every item in Spark tasks. Returns the results in the order of the items.
 
-    ``work`` may run twice for an item: a task is tried again when its worker dies. ``weight`` is in bytes.
+    ``work`` may run twice for an item, because Spark retries a task whose worker died. ``weight`` is in bytes.
     """
     if not items:
         return []
     shares = _shares([weight(item) for item in items], _core_count(spark))
-    # The numbers of the items, by task; a closure, because Spark has no other way to a function.
+    # Items and their numbers reach the tasks through a closure: ``mapInArrow`` takes a function and nothing else.
     share_count = len(shares)
 
     def work_on_shares(batches: Iterator[Any]) -> Iterator[Any]:
@@ -64,7 +64,7 @@ def _core_count(spark: SparkSession) -> int:
 
 
 def _shares(weights: Sequence[int], core_count: int) -> list[list[int]]:
-    """Which items each task takes: the heaviest come first, so that none is begun last."""
+    """The items of each task. The heaviest come first, so that none of them is started last."""
     wanted = max(sum(weights) // TASK_SIZE, _TASKS_PER_CORE * core_count)
     count = min(len(weights), wanted, TASK_COUNT_MAX)
     order = sorted(range(len(weights)), key=lambda number: -weights[number])

@@ -1,4 +1,4 @@
-"""Where a data directory keeps its topics: names from the metadata, directories from the ids. No server is asked."""
+"""Finds the topics in a data directory: names from the metadata, directories from the ids. Needs no server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from courser.storage.paths import LOG_SUFFIX, base_offset_of, log_path, partitio
 
 
 class NotADataDirectory(CourserError):
-    """There is no metadata to read names from."""
+    """The directory has no readable metadata."""
 
     def __init__(self, directory: Path, reason: str) -> None:
         super().__init__(directory, reason)
@@ -20,11 +20,11 @@ class NotADataDirectory(CourserError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.directory} is no data directory that can be read: {self.reason}"
+        return f"{self.directory} is not a readable data directory: {self.reason}"
 
 
 class NoSuchTopic(CourserError):
-    """The metadata knows no topic of these names."""
+    """The topic does not exist."""
 
     def __init__(self, directory: Path, stream: str | None, topic: str | None) -> None:
         super().__init__(directory, stream, topic)
@@ -44,7 +44,7 @@ class SegmentFile:
     path: Path
     base_offset: int
     size: int
-    """Bytes, space allocated ahead included."""
+    """Bytes, including preallocated space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def find_partitions(
     """All partitions, or those of one stream or topic.
 
     Raises:
-        NotADataDirectory: there is no metadata, or it is damaged.
-        NoSuchTopic: nothing has these names.
+        NotADataDirectory: the metadata is missing or damaged.
+        NoSuchTopic: no stream or topic has this name.
         OSError: the metadata cannot be read.
     """
     state = _read_state(file_system, data_directory)
@@ -101,7 +101,7 @@ def find_partitions(
 def _read_state(file_system: FileSystem, data_directory: Path) -> CatalogState:
     metadata = examine_metadata(read_metadata_files(file_system, data_directory), data_directory)
     if metadata.state is None:
-        reason = metadata.findings[0].reason if metadata.findings else "there is no metadata in it"
+        reason = metadata.findings[0].reason if metadata.findings else "it contains no metadata"
         raise NotADataDirectory(data_directory, reason)
     return metadata.state
 
@@ -110,7 +110,7 @@ def _segments(file_system: FileSystem, directory: Path) -> tuple[SegmentFile, ..
     try:
         entries = file_system.list_directory(directory)
     except FileNotFoundError:
-        # Deleted a moment ago, or not made yet.
+        # Just deleted, or not created yet.
         return ()
     found = [
         SegmentFile(log_path(directory, base), base, entry.size)

@@ -1,6 +1,6 @@
-"""Usage: how much lies in which topic, how fast it grows, how large messages are, and when retention will act.
+"""Usage: how large topics are, how fast they grow, how large messages are, and when retention will take effect.
 
-Reads the headers of batches in the segment files, in parallel; no server is asked and no payload is needed.
+Reads the batch headers in the segment files in parallel. Needs neither a server nor the payloads.
 """
 
 import shutil
@@ -20,15 +20,15 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.local_files import LocalFileSystem
 
 WINDOW_HOURS = 24
-"""Hours over which rates are taken: a day has its quiet and its busy time in it."""
+"""Hours over which rates are averaged: a day includes quiet and busy times."""
 
 _READ_SHARE = 10
-"""Of how many bytes one is read, about: some batches are read whole, of others only headers."""
+"""About one byte in this many is read: some batches are read as a whole, of others only headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeClass:
-    """Messages of about one size."""
+    """Messages of similar size."""
 
     size_min: int
     size_max: int
@@ -55,18 +55,18 @@ class TopicUsage:
     bytes_per_second: float
     messages_per_second: float
     largest_partition_share: float
-    """Of all bytes: 1 / partition_count is perfectly even."""
+    """Share of all bytes; 1 / partition_count means perfectly even."""
     sizes: tuple[SizeClass, ...]
     expiry_seconds: float | None
-    """After which messages go; None: never, or the server's default."""
+    """Age at which messages are deleted; None: never, or the server's default."""
     size_max: int | None
-    """Bytes at which the oldest segments go; None: no limit, or the server's default."""
+    """Bytes from which the oldest segments are deleted; None: no limit, or the server's default."""
     kept_size: int | None
-    """Bytes that the topic will hold at this rate, if a rule of its own bounds it."""
+    """Bytes that the topic will level off at with this rate, if its own options limit it."""
     seconds_to_limit: float | None
-    """Until ``size_max`` is reached at this rate; 0 if it is, None if it never will be."""
+    """Seconds until ``size_max`` is reached at this rate; 0 if it already is, None if it never will be."""
     damaged_count: int
-    """Segments that could not be read to their end: ``audit`` says why."""
+    """Segments that could not be read to the end; ``audit`` tells why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class UsageReport:
     disk_free: int
     """Bytes."""
     seconds_to_full_disk: float | None
-    """At this rate, if nothing is deleted meanwhile; None if nothing grows."""
+    """At this rate, if nothing is deleted; None if nothing grows."""
     window_hours: int
     read_size: int
     """Bytes that were read."""
@@ -89,7 +89,7 @@ class _Work:
     identity: PartitionIdentity
     segment: SegmentFile
     is_open: bool
-    """Whether somebody may be writing to it."""
+    """Whether the server may be writing to it."""
 
 
 def usage(
@@ -101,19 +101,19 @@ def usage(
     window_hours: int = WINDOW_HOURS,
     now: int | None = None,
 ) -> UsageReport:
-    """Measure all topics below a data directory, or one stream's, or one. All workers must see the directory.
+    """Measure the topics in a data directory. All workers must see the directory.
 
     Args:
-        spark: Where the tasks run.
-        data_directory: Of a server, running or not.
-        stream: Only this one.
-        topic: Only this one of the stream.
-        window_hours: Over which rates are taken.
-        now: Until when they are taken, in microseconds since 1970; None: the clock's time.
+        spark: The session to use.
+        data_directory: The data directory of a server, which may be running.
+        stream: Measure only this stream.
+        topic: Measure only this topic of the stream.
+        window_hours: Hours over which rates are averaged.
+        now: End of that window in microseconds since 1970; None: the current time.
 
     Raises:
-        NotADataDirectory: there is no metadata to read names from.
-        NoSuchTopic: nothing has these names.
+        NotADataDirectory: the directory has no readable metadata.
+        NoSuchTopic: no stream or topic has this name.
     """
     began = time.monotonic()
     data_directory = data_directory.absolute()
@@ -145,18 +145,18 @@ def usage(
 
 
 def _measure(work: _Work) -> Figures:
-    """What a task does with a segment."""
+    """Measure one segment; runs in a task."""
     try:
         file = LocalFileSystem().open(work.segment.path)
     except FileNotFoundError:
-        # Retention took it since the directory was listed.
+        # Retention deleted it after the directory was listed.
         return Figures()
     try:
         figures = figures_of(file, work.identity)
     finally:
         file.close()
     if work.is_open:
-        # A write under way looks like damage from here; an audit looks twice.
+        # A write in progress looks like damage here; an audit checks again.
         figures.damaged_count = 0
     return figures
 
@@ -215,7 +215,7 @@ def _seconds_to_limit(size: int, size_max: int | None, rate: float, expiry: int 
         return None
     if size >= size_max:
         return 0.0
-    # Messages that go by age first may keep the topic below its limit for ever.
+    # If messages expire by age first, the topic may never reach its size limit.
     if rate == 0 or (expiry is not None and rate * expiry / 1e6 < size_max):
         return None
     return (size_max - size) / rate

@@ -1,1 +1,1 @@
-"""Files and tables that other tools read: Parquet folders, Delta, Iceberg. Knows nothing of Spark and of topics."""
+"""Files and tables that other tools read: Parquet folders, Delta, Iceberg. Independent of Spark and of topics."""

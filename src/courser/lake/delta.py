@@ -1,7 +1,7 @@
-"""Delta tables, through the ``deltalake`` package: a batch is appended once, however often it is brought.
+"""Appends batches to Delta tables exactly once, with the ``deltalake`` package.
 
-The table's own log holds, for each application, the number of its last batch, in the same commit as the batch's rows.
-So both are there or neither, for every reader, also after a kill. Batches of one application must come in rising order.
+The commit that adds the rows of a batch also records the batch number for the application in the table's log. So both
+are there or neither is, even after a crash. The batch numbers of an application must increase.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 
 def last_batch(path: str | Path, application: str) -> int | None:
-    """The number of the last batch that ``application`` has appended; None if there is none, or no table."""
+    """The number of the last batch that ``application`` appended; None if there is none, or no table."""
     if not DeltaTable.is_deltatable(str(path)):
         return None
     return DeltaTable(str(path)).transaction_version(application)
@@ -30,8 +30,7 @@ def append(
 ) -> bool:
     """Append record batches as batch number ``batch`` of ``application``; False if that was done before.
 
-    The table is made if it is missing. Two runs of one application at a time are the caller's mistake: the later commit
-    fails.
+    Creates the table if it is missing. Callers must not run one application twice at a time: the later commit fails.
     """
     known = last_batch(path, application)
     if known is not None and batch <= known:

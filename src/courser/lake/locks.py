@@ -1,8 +1,8 @@
-"""One writer at a time below a folder: a lock that the kernel gives back when its holder dies.
+"""Ensures a single writer per folder, with a lock that the kernel releases when its holder dies.
 
-The tasks of the holder may outlive it: a worker of Spark whose driver was killed goes on until somebody tells it. So
-each holder has a *turn*, which it writes into the lock and gives to its tasks, and a task looks before its last step
-whether the turn is still its own.
+The tasks of a holder may outlive it: Spark workers whose driver was killed keep running for a while. So each holder has
+a *fencing token*, which it writes into the lock file and passes to its tasks. Before its last step, a task checks that
+the token is still current.
 """
 
 import contextlib
@@ -13,39 +13,39 @@ from pathlib import Path
 from uuid import uuid4
 
 from courser.errors import CourserError
-from courser.lake.whole_files import make_folders
+from courser.lake.atomic_files import make_folders
 
 _NAME = "lock"
 
 
 class FolderInUse(CourserError):
-    """Another run writes there."""
+    """Another run is writing to the folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"another run is at work in {self.folder}: wait for its end"
+        return f"another run is writing to {self.folder}; wait for it to finish"
 
 
-class TurnIsOver(CourserError):
-    """A task is left of a run that is dead, and another run has begun."""
+class WriterReplaced(CourserError):
+    """The run that started this task is dead, and another run has taken the lock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"another run has begun in {self.folder} since this task was sent: nothing more is written"
+        return f"another run has started writing to {self.folder}; this task of an earlier run stops"
 
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[str]:
-    """Hold the lock of a folder, which is made if it is missing, and say which turn it is: for ``check_turn``.
+    """Hold the lock of a folder, which is created if it is missing. Yields the token for ``check_token``.
 
     Raises:
-        FolderInUse: somebody else holds it.
+        FolderInUse: another run holds the lock.
     """
     make_folders(folder)
     descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -54,23 +54,24 @@ def only_writer(folder: Path) -> Iterator[str]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUse(folder) from None
-        turn = uuid4().hex
-        os.pwrite(descriptor, turn.encode(), 0)
-        # For those who see the folder over a network. After a power cut nobody is left who could ask.
+        token = uuid4().hex
+        os.pwrite(descriptor, token.encode(), 0)
+        # For tasks that see the folder over a network. After a power cut no task is left to check the token.
         os.fsync(descriptor)
-        yield turn
+        yield token
     finally:
         os.close(descriptor)
 
 
-def check_turn(folder: Path, turn: str) -> None:
-    """In a task, before something becomes visible, and after all of it was made beside its place.
+def check_token(folder: Path, token: str) -> None:
+    """Called in a task after it has written everything aside, and before it makes anything visible.
 
-    Whoever begins a turn removes what lies beside, and only then looks at what is visible. So a task that looks here
-    too early finds its work removed when it wants to give it a name, and one that looks too late is told.
+    A new holder removes all files that were written aside, and only then looks at the visible ones. So if a task checks
+    just before a new holder takes the lock, its renames fail because its files are gone. If it checks later, it is told
+    here.
 
     Raises:
-        TurnIsOver: another run has begun since.
+        WriterReplaced: another run has taken the lock since.
     """
-    if (folder / _NAME).read_bytes() != turn.encode():
-        raise TurnIsOver(folder)
+    if (folder / _NAME).read_bytes() != token.encode():
+        raise WriterReplaced(folder)

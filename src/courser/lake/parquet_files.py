@@ -1,7 +1,7 @@
-"""Arrow batches to Parquet files below a folder, one file for each folder that the rows fall into.
+"""Writes Arrow batches as Parquet files below a root folder, one file in each folder that rows belong to.
 
-The files of one stretch of offsets share one name (``naming.range_file_name``), in every folder that holds some of its
-rows. Writing the stretch again writes the same files again, so a replay overwrites and never adds.
+The files of one range of offsets have the same name (``file_names.range_file_name``) in every folder. Writing the range
+again writes the same files, so a repetition overwrites and never duplicates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +14,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from courser.lake.naming import folder_path
-from courser.lake.whole_files import WholeFile
+from courser.lake.atomic_files import AtomicFile
+from courser.lake.file_names import folder_path
 
 ROW_GROUP_SIZE = 32 * 1024 * 1024
-"""Bytes of Arrow data that become one row group: enough for fast scans; each open file keeps as much in memory."""
+"""Bytes of Arrow data per row group: enough for fast scans. Each open file buffers up to this much."""
 OPEN_FILES_MAX = 64
-"""Files that one writer keeps open, each with up to a row group in memory. Beyond it the folders are too fine."""
+"""Files that one writer keeps open, each with up to a row group in memory. If more are needed, folders are too fine."""
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 _COUNTING_TYPES = (pa.types.is_integer, pa.types.is_timestamp)
@@ -28,17 +28,17 @@ _COUNTING_TYPES = (pa.types.is_integer, pa.types.is_timestamp)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetOptions:
-    """How the files are made."""
+    """How to write the files."""
 
     compression: str = "zstd"
     row_group_size: int = ROW_GROUP_SIZE
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Key and value of each file's footer."""
+    """Keys and values for the footer of each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is there now, durably."""
+    """A file that is published and durable."""
 
     path: Path
     row_count: int
@@ -46,7 +46,7 @@ class WrittenFile:
 
 
 class TooManyFolders(ValueError):
-    """The rows of one stretch go back and forth between more folders than files can be open."""
+    """The rows alternate between more folders than files can be open."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__(columns)
@@ -55,22 +55,22 @@ class TooManyFolders(ValueError):
     def __str__(self) -> str:
         names = ", ".join(self.columns)
         return (
-            f"the values of {names} lead to more than {OPEN_FILES_MAX} folders at once, back and forth: choose coarser "
-            "columns, or bring the rows in their order"
+            f"the rows alternate between more than {OPEN_FILES_MAX} folders by {names}; use coarser columns, or sort "
+            "the rows by them"
         )
 
 
 class _OpenFile:
-    """A Parquet file on its way: batches gather until they are worth a row group."""
+    """A Parquet file that is being written. Buffers batches until they fill a row group."""
 
     def __init__(self, path: Path, schema: Any, options: ParquetOptions) -> None:
-        self._whole = WholeFile(path)
+        self._whole = AtomicFile(path)
         self._options = options
         self._pending: list[Any] = []
         self._pending_size = 0
         self.row_count = 0
         self.is_complete = False
-        """Whether nothing can be added any more; not visible for all that."""
+        """Whether nothing more can be added. The file is not visible yet."""
         try:
             self._writer = _parquet_writer(self._whole.partial, schema, options)
         except BaseException:
@@ -91,7 +91,7 @@ class _OpenFile:
             self._pending, self._pending_size = [], 0
 
     def complete(self) -> None:
-        """Write the end: neither memory nor a descriptor is needed from now on."""
+        """Write the footer. From now on the file needs neither memory nor a file descriptor."""
         if not self.is_complete:
             self._write_pending()
             self._writer.close()
@@ -103,14 +103,14 @@ class _OpenFile:
 
     def discard(self) -> None:
         try:
-            # Writes a footer that nobody will read; then the descriptor is closed for certain.
+            # Writes a footer that nobody will read, but reliably closes the file descriptor.
             self._writer.close()
         finally:
             self._whole.discard()
 
 
 def _parquet_writer(path: Path, schema: Any, options: ParquetOptions) -> Any:
-    """Encodings by type: numbers that grow are stored as differences, bytes as they are, few texts as a dictionary."""
+    """A writer with encodings by type: delta encoding for numbers and times, dictionaries for text, plain for bytes."""
     counting = [column.name for column in schema if any(test(column.type) for test in _COUNTING_TYPES)]
     texts = [column.name for column in schema if pa.types.is_string(column.type)]
     return pq.ParquetWriter(
@@ -120,7 +120,7 @@ def _parquet_writer(path: Path, schema: Any, options: ParquetOptions) -> Any:
         compression_level=1 if options.compression == "zstd" else None,
         use_dictionary=texts,
         column_encoding=dict.fromkeys(counting, "DELTA_BINARY_PACKED"),
-        # Smallest and largest payload say nothing, and finding them reads every byte once more.
+        # Statistics of payloads are useless, and computing them reads every byte again.
         write_statistics=[*counting, *texts],
         coerce_timestamps=None,
         store_schema=True,
@@ -128,10 +128,10 @@ def _parquet_writer(path: Path, schema: Any, options: ParquetOptions) -> Any:
 
 
 class ParquetFolder:
-    """Writes batches below ``root`` as files called ``file_name``; ``folder_columns`` decide where each row goes.
+    """Writes batches below ``root`` as files named ``file_name``; ``folder_columns`` decide the folder of each row.
 
-    Nothing is visible before ``finish``, which publishes file after file. A crash in between leaves some of them; the
-    same rows written again complete them. Not for two threads.
+    Nothing is visible before ``finish``, which publishes file by file. A crash in between leaves some of them; writing
+    the same rows again adds the others. Not thread-safe.
     """
 
     def __init__(
@@ -145,23 +145,23 @@ class ParquetFolder:
     ) -> None:
         missing = [name for name in folder_columns if name not in schema.names]
         if missing:
-            raise ValueError(f"the rows have no column {missing[0]}; they have {', '.join(schema.names)}")
+            raise ValueError(f"the rows have no column {missing[0]}; their columns are {', '.join(schema.names)}")
         self._root = root
         self._file_name = file_name
         self._folder_columns = tuple(folder_columns)
         self._kept = [name for name in schema.names if name not in folder_columns]
-        # The folder's name holds the value: a second copy in the file confuses readers that add the folder's columns.
+        # The folder's name holds the value. A copy in the file would confuse readers that add columns from folders.
         self._schema = pa.schema([schema.field(name) for name in self._kept])
         self._options = options or ParquetOptions()
         self._files: dict[tuple[str | None, ...], _OpenFile] = {}
 
     def add(self, batch: Any) -> None:
-        """Take one record batch. Raises ``TooManyFolders``; rows in the order of their folders have no limit."""
+        """Add a record batch. Raises ``TooManyFolders``, but never if rows are sorted by folder."""
         for values, part in _split(batch, self._folder_columns):
             self._file(values).add(part.select(self._kept) if self._folder_columns else part)
 
     def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
-        """The file of a folder. The one that was not used for the longest time is completed if too many are open."""
+        """The file of a folder. If too many are open, completes the least recently used one."""
         file = self._files.pop(values, None)
         if file is None:
             open_files = [other for other in self._files.values() if not other.is_complete]
@@ -169,14 +169,14 @@ class ParquetFolder:
                 open_files[0].complete()
             folder = folder_path(self._root, self._folder_columns, values)
             file = _OpenFile(folder / self._file_name, self._schema, self._options)
-        # At the end of the dictionary: what is used comes behind what is not.
+        # Reinsert at the end, which keeps the dictionary in order of last use.
         self._files[values] = file
         if file.is_complete:
             raise TooManyFolders(self._folder_columns)
         return file
 
     def finish(self) -> list[WrittenFile]:
-        """Publish every file, each one durable before the next."""
+        """Publish the files one by one, each durable before the next."""
         written = []
         while self._files:
             values = next(iter(self._files))
@@ -185,7 +185,7 @@ class ParquetFolder:
         return written
 
     def discard(self) -> None:
-        """Leave no trace of what has not been published."""
+        """Remove everything that is not published."""
         while self._files:
             self._files.popitem()[1].discard()
 
@@ -207,10 +207,10 @@ def write_parquet(
     folder_columns: Sequence[str] = (),
     options: ParquetOptions | None = None,
 ) -> list[WrittenFile]:
-    """Write all batches as ``file_name`` below ``root``; without rows nothing is written.
+    """Write all batches as ``file_name`` below ``root``. Without rows, nothing is written.
 
     Raises:
-        TooManyFolders: the folder columns have too many values, in no order.
+        TooManyFolders: the rows alternate between too many folders.
     """
     with ParquetFolder(root, file_name, schema, folder_columns=folder_columns, options=options) as folder:
         for batch in batches:
@@ -220,11 +220,11 @@ def write_parquet(
 
 
 def _split(batch: Any, columns: Sequence[str]) -> Iterable[tuple[tuple[str | None, ...], Any]]:
-    """The rows by the values of the columns, in the order in which the values come first."""
+    """The rows grouped by the values of the columns, in order of first appearance."""
     if not columns:
         return [((), batch)]
     values = [batch.column(name) for name in columns]
-    # The usual case, since times grow: all rows go to one folder, and nothing is copied.
+    # The common case, since times increase: all rows go to one folder, and nothing is copied.
     if batch.num_rows and all(_is_constant(column) for column in values):
         return [(tuple(_text(column[0]) for column in values), batch)]
     names = [f"folder_{number}" for number in range(len(columns))]
@@ -240,7 +240,7 @@ def _is_constant(column: Any) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """A value as the name of a folder has it."""
+    """A value as it appears in a folder name."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     if isinstance(plain, bytes):
         return plain.hex()

@@ -1,6 +1,6 @@
-"""What belongs together in a pipeline's file, and what excludes what: values become a definition.
+"""Builds a definition from the values in a pipeline file, and checks which keys require or exclude each other.
 
-Relative paths are relative to the folder of the file, so that a pipeline is the same wherever the command is typed.
+Relative paths are relative to the folder of the file, so that a pipeline does not depend on the current directory.
 """
 
 import re
@@ -12,19 +12,19 @@ from courser.pipelines.definition import (
     Decoding,
     Definition,
     FileSource,
-    ServerWish,
+    ServerSettings,
     Sink,
     Start,
     Supervision,
-    TopicPlace,
+    TopicName,
     TopicSource,
     Transform,
+    parse_start,
 )
 from courser.pipelines.keys import BY_TABLE
-from courser.pipelines.starting import parse_start
 
 Values: TypeAlias = Mapping[str, dict[str, Any]]
-"""Every key's value, by table and name."""
+"""The value of every key, by table and name."""
 
 _TOPIC_ONLY = (
     "stream",
@@ -51,7 +51,7 @@ _SINK_TAKES = {
 
 
 class Assembly:
-    """Puts one pipeline together, and notes what does not fit."""
+    """Builds one pipeline and collects problems."""
 
     def __init__(self, file: Path, problems: list[str]) -> None:
         self._file = file
@@ -59,7 +59,7 @@ class Assembly:
         self._problems = problems
 
     def build(self, values: Values) -> Definition | None:
-        """The pipeline; None if something does not hold together."""
+        """The pipeline; None if there are problems."""
         pipeline, server = values["pipeline"], values["server"]
         name: str = pipeline["name"]
         source = self._source(values["source"], name)
@@ -67,9 +67,9 @@ class Assembly:
         transform = self._transform(values["transform"], values["sink"]["type"])
         sink = self._sink(values["sink"])
         if server["url"] and server["context"]:
-            self._problems.append("server.url and server.context exclude each other")
+            self._problems.append("server.url and server.context are mutually exclusive")
         if server["token_file"] and (server["username"] or server["password_file"]):
-            self._problems.append("server.token_file stands in place of server.username and server.password_file")
+            self._problems.append("server.token_file excludes server.username and server.password_file")
         if self._problems or source is None:
             return None
         return Definition(
@@ -79,7 +79,7 @@ class Assembly:
             trigger=pipeline["trigger"],
             checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name)),
             supervision=Supervision(pipeline["restarts"], pipeline["restart_delay"], pipeline["restart_delay_max"]),
-            server=ServerWish(
+            server=ServerSettings(
                 server["url"],
                 server["context"],
                 server["username"],
@@ -98,9 +98,9 @@ class Assembly:
             self._needs(source, "source", "files", ("path", "format"))
             self._refuses(source, "source", 'type = "files"', _TOPIC_ONLY)
             if source["format"] in ("json", "csv") and source["schema"] is None:
-                self._problems.append(f"source.schema is missing: files of {source['format']} do not have one")
+                self._problems.append(f"source.schema is missing: {source['format']} files do not contain a schema")
             if source["on_bad_row"] == "quarantine":
-                self._problems.append("source.on_bad_row of files is fail or drop: they stay where they are")
+                self._problems.append("source.on_bad_row must be fail or drop for files")
             if not source["path"] or not source["format"]:
                 return None
             return FileSource(
@@ -117,7 +117,7 @@ class Assembly:
         if not source["stream"] or not source["topic"] or start is None:
             return None
         return TopicSource(
-            TopicPlace(source["stream"], source["topic"]),
+            TopicName(source["stream"], source["topic"]),
             start,
             source["consumer"] or name,
             source["max_messages_per_trigger"],
@@ -138,16 +138,18 @@ class Assembly:
         decode, rule = source["decode"], source["on_bad_row"]
         if source["type"] == "topic":
             if decode in ("json", "csv") and source["schema"] is None:
-                self._problems.append(f'source.schema is missing: decode = "{decode}" needs to know the columns')
+                self._problems.append(f'source.schema is missing: decode = "{decode}" requires it')
             if decode not in ("json", "csv") and source["schema"] is not None:
-                self._problems.append(f'source.schema has no meaning with decode = "{decode}"')
+                self._problems.append(f'source.schema cannot be used with decode = "{decode}"')
             if (decode == "avro") != (source["avro_schema"] is not None):
-                self._problems.append('source.avro_schema and decode = "avro" belong together')
+                self._problems.append('source.avro_schema and decode = "avro" require each other')
         aside = [name for name in ("quarantine_topic", "quarantine_path") if source[name] is not None]
         if rule == "quarantine" and len(aside) != 1 and source["type"] == "topic":
-            self._problems.append('on_bad_row = "quarantine" needs source.quarantine_topic or source.quarantine_path')
+            self._problems.append(
+                'on_bad_row = "quarantine" requires either source.quarantine_topic or source.quarantine_path'
+            )
         if rule != "quarantine" and aside:
-            self._problems.append(f'source.{aside[0]} needs source.on_bad_row = "quarantine"')
+            self._problems.append(f'source.{aside[0]} requires source.on_bad_row = "quarantine"')
         topic = source["quarantine_topic"]
         return Decoding(
             decode,
@@ -156,21 +158,19 @@ class Assembly:
             source["delimiter"],
             source["metadata"],
             rule,
-            TopicPlace(*topic.split("/")) if topic else None,
+            TopicName(*topic.split("/")) if topic else None,
             self._lake(source["quarantine_path"], "source.quarantine_path"),
         )
 
     def _transform(self, transform: dict[str, Any], sink_type: str) -> Transform:
         mode, watermark = transform["output_mode"], None
         if mode not in _OUTPUT_MODES.get(sink_type, ("append",)):
-            self._problems.append(f'transform.output_mode = "{mode}" cannot be written to a sink of type {sink_type}')
+            self._problems.append(f'transform.output_mode = "{mode}" is not supported by sinks of type {sink_type}')
         if transform["watermark"] is not None:
             column, _, delay = transform["watermark"].strip().partition(" ")
             watermark = (column, delay.strip())
         if transform["sql"] is None and (watermark or mode != "append"):
-            self._problems.append(
-                "transform.watermark and transform.output_mode have a meaning with transform.sql only"
-            )
+            self._problems.append("transform.watermark and transform.output_mode require transform.sql")
         return Transform(transform["sql"], watermark, mode)
 
     def _sink(self, sink: dict[str, Any]) -> Sink:
@@ -179,7 +179,7 @@ class Assembly:
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._lake(sink["path"], "sink.path")
-        place = TopicPlace(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
+        place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
         return Sink(
             kind,
             path,
@@ -193,17 +193,17 @@ class Assembly:
             sink["rows"],
         )
 
-    # --- small things ---
+    # --- helpers ---
 
     def _needs(self, contents: Mapping[str, Any], table: str, kind: str, names: Sequence[str]) -> None:
         for name in names:
             if contents[name] is None:
-                self._problems.append(f'{table}.{name} is missing: type = "{kind}" needs it')
+                self._problems.append(f'{table}.{name} is missing: type = "{kind}" requires it')
 
     def _refuses(self, contents: Mapping[str, Any], table: str, why: str, names: Sequence[str]) -> None:
         for name in names:
             if contents[name] != BY_TABLE[table][name].default:
-                self._problems.append(f"{table}.{name} has no meaning with {why}")
+                self._problems.append(f"{table}.{name} cannot be used with {why}")
 
     def _path(self, path: Path) -> Path:
         return self._folder / path
@@ -212,12 +212,12 @@ class Assembly:
         return None if path is None else self._folder / path
 
     def _lake(self, text: str | None, key: str) -> str | None:
-        """A folder that this process writes to."""
+        """A local folder that this process writes to."""
         path = self._place(text) if text else None
         if path is not None and "://" in path:
-            self._problems.append(f"{key} is a folder of this machine, or one that is mounted like it, not an address")
+            self._problems.append(f"{key} must be a local or mounted folder, not a URL")
         return path
 
     def _place(self, text: str) -> str:
-        """A path, or an address such as ``hdfs://...`` that is left as it is."""
+        """An absolute path. A URL such as ``hdfs://...`` is left unchanged."""
         return text if re.match(r"[a-z][a-z0-9+.-]*://", text) else str(self._folder / Path(text).expanduser())

@@ -1,6 +1,6 @@
-"""Payloads that are Avro: Spark's own decoder is in a package that pip does not install, so it is done with fastavro.
+"""Decodes Avro payloads with fastavro, because Spark's own decoder is in a package that pip does not install.
 
-Each payload is one datum without a header, written with the schema in the file.
+Each payload is one datum without a header, written with the schema from the schema file.
 """
 
 import io
@@ -33,35 +33,35 @@ _LOGICAL = {
     "local-timestamp-micros": "timestamp_ntz",
 }
 _KEPT = {*_LOGICAL, "decimal"}
-"""Logical types that become one of Spark's. The others are read as what they are made of: a uuid as its text, a time
-of day as a number."""
+"""Logical types that map to a Spark type. Others are read as their underlying type: a uuid as text, a time of day as a
+number."""
 
 
 class AvroRefused(ClientFailure):
-    """A schema that cannot be read, or has no counterpart among Spark's types."""
+    """A schema cannot be read, or has no equivalent in Spark."""
 
 
 def read_avro_schema(path: Path) -> str:
-    """The schema of a file, checked, as JSON. Raises ``AvroRefused``."""
+    """The validated schema in a file, as JSON. Raises ``AvroRefused``."""
     try:
         from fastavro import parse_schema  # noqa: PLC0415 -- optional
         from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise AvroRefused("fastavro is not installed: pip install 'courser[lake]'") from error
+        raise AvroRefused("fastavro is not installed; run: pip install 'courser[lake]'") from error
     try:
-        # With every name in full.
+        # Parsing also expands all names to full names.
         schema = parse_schema(json.loads(path.read_text("utf-8")))
     except OSError as error:
-        raise AvroRefused(f"{path} cannot be read: {error.strerror or error}") from error
+        raise AvroRefused(f"could not read {path}: {error.strerror or error}") from error
     except (ValueError, SchemaParseException, UnknownType) as error:
-        raise AvroRefused(f"{path} is no Avro schema: {error}") from error
+        raise AvroRefused(f"{path} is not a valid Avro schema: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise AvroRefused(f"{path}: a row is an Avro record, and this schema is not one")
+        raise AvroRefused(f"{path}: the schema must be an Avro record")
     return json.dumps(_plain(schema))
 
 
 def _plain(part: Any) -> Any:
-    """A schema without logical types that Spark has no counterpart for."""
+    """A schema without the logical types that Spark does not have."""
     if isinstance(part, list):
         return [_plain(item) for item in part]
     if not isinstance(part, dict):
@@ -74,7 +74,7 @@ def _plain(part: Any) -> Any:
 
 
 def avro_columns(schema: str) -> "list[StructField]":
-    """The columns of a record's fields. All may be null: a bad row has none of them. Raises ``AvroRefused``."""
+    """Columns for the fields of a record. All are nullable, because bad rows have no values. Raises ``AvroRefused``."""
     from pyspark.sql.types import StructField  # noqa: PLC0415
 
     record = json.loads(schema)
@@ -84,18 +84,18 @@ def avro_columns(schema: str) -> "list[StructField]":
 
 
 def _type_of(kind: Any, named: dict[str, Any], within: tuple[str, ...]) -> "DataType":
-    """``named`` is what was defined so far, ``within`` the records around this."""
+    """``named``: types defined so far. ``within``: names of the enclosing records."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType  # noqa: PLC0415
 
     if isinstance(kind, list):
         others = [item for item in kind if item != "null"]
         if len(others) != 1:
-            raise AvroRefused(f"a union of {len(others)} types has no counterpart in Spark: {json.dumps(kind)}")
+            raise AvroRefused(f"Spark has no equivalent for a union of {len(others)} types: {json.dumps(kind)}")
         return _type_of(others[0], named, within)
     if isinstance(kind, str):
         return _type_of(named[kind], named, within) if kind in named else _primitive(kind)
     if kind.get("name") in within:
-        raise AvroRefused(f"a record of {kind['name']} holds others of its kind, which has no counterpart in Spark")
+        raise AvroRefused(f"record {kind['name']} is recursive, which Spark does not support")
     if "name" in kind:
         named[kind["name"]] = kind
         within = (*within, kind["name"])
@@ -118,7 +118,7 @@ def _primitive(kind: str) -> "DataType":
     from pyspark.sql.types import _parse_datatype_string  # noqa: PLC0415
 
     if kind not in _PRIMITIVES:
-        raise AvroRefused(f'Avro\'s "{kind}" has no counterpart in Spark')
+        raise AvroRefused(f'Spark has no equivalent for the Avro type "{kind}"')
     found: DataType = _parse_datatype_string(_PRIMITIVES[kind])
     return found
 
@@ -136,14 +136,14 @@ def _logical(kind: dict[str, Any]) -> "DataType":
 
 
 class AvroDecoder:
-    """Decodes batches in a task. ``columns`` is the schema of its output, as Spark writes it in JSON."""
+    """Decodes batches in a task. ``columns`` is the output schema in Spark's JSON form."""
 
     def __init__(self, schema: str, columns: str) -> None:
         self._schema = schema
         self._columns = columns
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """One output batch for each."""
+        """Yields one output batch per input batch."""
         import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
         from fastavro import parse_schema  # noqa: PLC0415
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -176,9 +176,9 @@ def _decode(payloads: list[bytes | None], schema: Any) -> tuple[list[dict[str, A
             source = io.BytesIO(payload or b"")
             row = schemaless_reader(source, schema, None)
             if source.read(1):
-                row, reason = {}, "the payload goes on behind its Avro record"
+                row, reason = {}, "the payload has extra bytes after its Avro record"
         except Exception as error:  # noqa: BLE001 -- fastavro raises whatever a wrong byte leads to
-            reason = f"the payload is not Avro of the schema: {type(error).__name__}: {error}"
+            reason = f"the payload does not match the Avro schema: {type(error).__name__}: {error}"
         rows.append(row)
         reasons.append(reason)
     return rows, reasons

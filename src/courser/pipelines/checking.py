@@ -1,4 +1,4 @@
-"""What ``courser pipeline check`` finds out: everything that can be known without reading or writing a message."""
+"""The checks of ``courser pipeline check``: everything that can be verified without reading or writing a message."""
 
 import os
 import tempfile
@@ -11,9 +11,9 @@ from courser.pipelines.checkpoint import makes_groups, open_checkpoint
 from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
 from courser.pipelines.origin import check_origin
 from courser.pipelines.queries import output_rows
-from courser.pipelines.reading import read_source, target_of
 from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
 from courser.pipelines.sinks import with_folder_columns
+from courser.pipelines.sources import read_source, target_of
 from courser.pipelines.transform import TransformRefused, as_messages
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ class Findings:
     sink: str
     generation: int
     is_fresh: bool
-    """Whether it would begin at ``starting``, or go on where it stopped."""
+    """Whether it would start at ``starting`` rather than continue where it stopped."""
     starting: str
     partitions: list[PartitionFacts] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
-    """Of the rows that reach the sink: name and type. Empty if Spark was not asked."""
+    """Name and type of the columns that reach the sink. Empty if Spark was not used."""
 
 
 def check_without_spark(definition: Definition, environment: Mapping[str, str] = os.environ) -> Findings:
-    """Server, login, topics, checkpoint.
+    """Check server, login, topics and checkpoint.
 
     Raises:
-        CourserError: whatever would keep it from running.
+        CourserError: the pipeline would not run.
     """
     checkpoint = open_checkpoint(definition.checkpoint)
     checkpoint.check(definition, write=False)
@@ -70,20 +70,20 @@ def check_without_spark(definition: Definition, environment: Mapping[str, str] =
 
 
 def refuse_endless_groups(definition: Definition) -> None:
-    """Groups without a watermark are never finished, so appending them would never write anything."""
+    """Refuse groups without a watermark in append mode: they never close, so nothing would ever be written."""
     transform = definition.transform
     if transform.output_mode == "append" and transform.watermark is None and makes_groups(transform.sql):
         raise TransformRefused(
-            "the query groups rows and has no transform.watermark, so no group is ever finished: name the column of "
-            'the time and how late rows may be, such as watermark = "at 10 minutes"'
+            "the query groups rows but transform.watermark is not set, so no group ever closes; set it to the time "
+            'column and the maximum lateness of rows, such as watermark = "at 10 minutes"'
         )
 
 
 def plan_columns(spark: "SparkSession", definition: Definition) -> list[str]:
-    """Have Spark plan the whole query over an empty source, and return the columns that reach the sink.
+    """Let Spark plan and run the query over an empty source. Returns the columns that reach the sink.
 
     Raises:
-        CourserError, PySparkException: it cannot be planned.
+        CourserError, PySparkException: the query is invalid.
     """
     session = spark.newSession()
     with tempfile.TemporaryDirectory(prefix="courser-check-") as folder:
@@ -98,7 +98,7 @@ def plan_columns(spark: "SparkSession", definition: Definition) -> list[str]:
         for number, planned in enumerate(planned for planned in (rows, bad) if planned is not None):
             writer = planned.writeStream.format("noop").option("checkpointLocation", str(place / str(number)))
             writer = writer.outputMode(definition.transform.output_mode if number == 0 else "append")
-            # Nothing comes and nothing is written; but what Spark refuses it refuses here.
+            # Nothing is read or written, but Spark reports errors here that it would report in a run.
             writer.trigger(availableNow=True).start().awaitTermination()
         kept = [column for column in rows.schema.fields if column.name not in names.left_out]
         return [f"{column.name} {column.dataType.simpleString()}" for column in kept]

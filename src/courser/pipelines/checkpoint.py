@@ -1,9 +1,9 @@
 """A pipeline's checkpoint: generations of Spark checkpoints, and the rules for what may change under one.
 
-``CHECKPOINT/lock`` is held by the runner. ``CHECKPOINT/current`` names the generation in use. In ``generation-N`` are
-``spark`` (Spark's own checkpoint), ``quarantine`` (that of the query that puts bad rows aside), ``published`` (what the
-last batch wrote to a lake), ``facts.json`` (what the definition was) and ``start.json`` (where a reset begins).
-A reset makes the next generation, and keeps all older ones.
+``CHECKPOINT/lock`` is held by the runner. ``CHECKPOINT/current`` contains the number of the current generation. Each
+``generation-N`` contains ``spark`` (Spark's own checkpoint), ``quarantine`` (the checkpoint of the query for bad rows),
+``published`` (what the last batch wrote to a lake), ``facts.json`` (a summary of the definition) and ``start.json``
+(where a reset starts). A reset creates the next generation and keeps all older ones.
 """
 
 import json
@@ -14,27 +14,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.lake.whole_files import write_whole
+from courser.lake.atomic_files import write_atomically
 from courser.pipelines.definition import Definition, FileSource, Start
 
 _STATEFUL = re.compile(
     r"\b(group\s+by|distinct|join|over\s*\(|count|sum|avg|min|max|collect_\w+|first|last|dedup\w*|session_window|window)\b",
     re.IGNORECASE,
 )
-"""What makes a query remember rows between batches. Taking too much for stateful costs a reset, too little an error of
-Spark's in the middle of a run."""
+"""What makes a query stateful. A false positive costs an unnecessary reset; a false negative lets Spark fail in the
+middle of a run."""
 _GROUPING = re.compile(r"\b(group\s+by\b|(count|sum|avg|min|max|first|last|collect_\w+)\s*\()", re.IGNORECASE)
-"""What makes groups for certain: columns may be called like functions, and rows that are only joined come out."""
+"""What certainly groups rows. Stricter than ``_STATEFUL``: a column may be named like a function, and joins output rows
+without a watermark."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class ResetNeeded(ClientFailure):
-    """The definition does not fit the checkpoint."""
+    """The definition does not match the checkpoint."""
 
     def __init__(self, definition: Definition, changes: list[str]) -> None:
         what = "; ".join(changes)
         super().__init__(
-            f"the checkpoint {definition.checkpoint} was made by another definition: {what}. Undo the change, or begin "
+            f"the definition does not match the checkpoint {definition.checkpoint}: {what}. Undo the change, or start "
             f"a new checkpoint: courser pipeline reset {definition.name} --to current (or earliest, latest, a time)"
         )
         self.changes = tuple(changes)
@@ -42,24 +43,24 @@ class ResetNeeded(ClientFailure):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The folder, and the generation in use."""
+    """The folder and the current generation."""
 
     path: Path
     generation: int
 
     @property
     def folder(self) -> Path:
-        """Of the generation."""
+        """The folder of the generation."""
         return self.path / f"generation-{self.generation}"
 
     @property
     def spark(self) -> Path:
-        """Spark's own."""
+        """Spark's own checkpoint."""
         return self.folder / "spark"
 
     @property
     def quarantine(self) -> Path:
-        """Of the second query."""
+        """The checkpoint of the query for bad rows."""
         return self.folder / "quarantine"
 
     @property
@@ -69,20 +70,20 @@ class Checkpoint:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no batch was ever planned under it."""
+        """Whether no batch was ever planned in it."""
         return not any(_batches(self.spark / "offsets"))
 
     def start(self, definition_start: Start) -> Start:
-        """Where to begin, if it is fresh: what the reset said, else what the definition says."""
+        """Where a fresh checkpoint starts: as the reset says, else as the definition says."""
         with suppress(FileNotFoundError):
             return Start(**json.loads((self.folder / "start.json").read_text("utf-8")))
         return definition_start
 
     def check(self, definition: Definition, *, write: bool = True) -> None:
-        """Compare with what the definition was when the checkpoint was begun; ``write`` remembers what it is now.
+        """Compare the definition with the one that the checkpoint was used with. ``write``: record the new one.
 
         Raises:
-            ResetNeeded: the two do not go together.
+            ResetNeeded: they are incompatible.
         """
         path = self.folder / "facts.json"
         new = facts_of(definition)
@@ -93,15 +94,15 @@ class Checkpoint:
         if not self.is_fresh and (changes := list(_changes(old, new))):
             raise ResetNeeded(definition, changes)
         if write:
-            write_whole(path, json.dumps(new, indent=1, sort_keys=True).encode())
+            write_atomically(path, json.dumps(new, indent=1, sort_keys=True).encode())
 
     def last_offsets(self) -> str | None:
-        """Where the last finished batch ends, as the source wrote it; None if there is none."""
+        """The end of the last finished batch, as the source wrote it; None if there is none."""
         done = max(_batches(self.spark / "commits"), default=None)
         if done is None:
             return None
         lines = (self.spark / "offsets" / str(done)).read_text("utf-8").splitlines()
-        # A version, the state of the query, then one line for each source: there is one.
+        # The lines are a version, the metadata of the batch, and then one line for each source; there is one source.
         return lines[2] if len(lines) > 2 and lines[2] != "-" else None
 
 
@@ -111,27 +112,27 @@ def lock_path(checkpoint: Path) -> Path:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """The generation in use; the first one if there is none."""
+    """The checkpoint with its current generation; the first one if there is none."""
     try:
         text = (path / "current").read_text("utf-8").strip()
     except FileNotFoundError:
         return Checkpoint(path, 1)
     if not text.isdecimal():
-        raise ClientFailure(f"{path / 'current'} should hold the number of a generation, and holds {text[:40]!r}")
+        raise ClientFailure(f"{path / 'current'} should contain the number of a generation, not {text[:40]!r}")
     return Checkpoint(path, int(text))
 
 
 def begin_generation(path: Path, start: Start) -> Checkpoint:
-    """Make the next generation, which begins at ``start``, the one in use. The lock must be held."""
+    """Create the next generation, which starts at ``start``, and make it current. The lock must be held."""
     numbers = [int(found[1]) for entry in _entries(path) if (found := re.fullmatch(r"generation-(\d+)", entry))]
     fresh = Checkpoint(path, max([open_checkpoint(path).generation, *numbers]) + 1)
-    write_whole(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
-    write_whole(path / "current", f"{fresh.generation}\n".encode())
+    write_atomically(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
+    write_atomically(path / "current", f"{fresh.generation}\n".encode())
     return fresh
 
 
 def facts_of(definition: Definition) -> dict[str, object]:
-    """What must stay the same under one checkpoint."""
+    """What must not change under a checkpoint."""
     source = definition.source
     sql = definition.transform.sql
     facts: dict[str, object] = {
@@ -148,12 +149,12 @@ def facts_of(definition: Definition) -> dict[str, object]:
 
 
 def is_stateful(sql: str | None) -> bool:
-    """Whether a query remembers rows from batch to batch, as far as its words tell."""
+    """Whether a query keeps state between batches, judging by its text."""
     return sql is not None and _STATEFUL.search(sql) is not None
 
 
 def makes_groups(sql: str | None) -> bool:
-    """Whether a query certainly groups rows, which are written when a group is finished."""
+    """Whether a query certainly groups rows, so that they are written when a group closes."""
     return sql is not None and _GROUPING.search(sql) is not None
 
 
@@ -162,8 +163,8 @@ _IF_STATEFUL = {
     "sql": "the SQL, which groups rows",
     "watermark": "the watermark",
     "output_mode": "the output mode",
-    "schema": "the schema of the rows that are grouped",
-    "shuffle_partitions": f"{SHUFFLE_PARTITIONS}, by which the groups are kept",
+    "schema": "the schema of the grouped rows",
+    "shuffle_partitions": f"{SHUFFLE_PARTITIONS}, which partitions the state",
 }
 
 

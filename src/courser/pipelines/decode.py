@@ -1,7 +1,7 @@
-"""From payloads to columns. What cannot be decoded is told from the rest by a reason, and never becomes a row of nulls.
+"""Decodes payloads into columns. A payload that cannot be decoded is marked with a reason; it never becomes nulls.
 
-``decode`` makes a wide DataFrame: the message's own columns with an underscore, the decoded ones, ``_bad`` with the
-reason. ``good_rows`` and ``bad_rows`` are its two halves.
+``decode`` returns a wide DataFrame: the message's own columns with an underscore, the decoded columns, and ``_bad``
+with the reason. ``good_rows`` and ``bad_rows`` split it.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ PARTITION, OFFSET, TIMESTAMP, KEY, HEADERS = "_partition", "_offset", "_timestam
 PAYLOAD, BAD = "_payload", "_bad"
 METADATA = (PARTITION, OFFSET, TIMESTAMP, KEY, HEADERS)
 OBSERVED = "courser"
-"""The name under which Spark counts rows and bad rows."""
+"""The name of Spark's observation that counts rows and bad rows."""
 
 _PARSED, _CORRUPT = "_parsed", "_corrupt_record"
 _RENAMED = {
@@ -32,11 +32,11 @@ _RENAMED = {
 
 
 class SchemaRefused(ClientFailure):
-    """A schema that cannot be, or whose columns are taken."""
+    """A schema is invalid, or uses reserved column names."""
 
 
 def decode(messages: "DataFrame", decoding: Decoding) -> "DataFrame":
-    """The wide rows of a topic's messages. Not for ``raw``, which has nothing to decode."""
+    """The wide rows of a topic's messages. Not for ``raw``, which needs no decoding."""
     kept = {name: new for name, new in _RENAMED.items() if name in messages.columns}
     renamed = messages.select(*(messages[name].alias(new) for name, new in kept.items()))
     if decoding.format == "avro":
@@ -49,7 +49,7 @@ def decode(messages: "DataFrame", decoding: Decoding) -> "DataFrame":
 
 
 def good_rows(wide: "DataFrame", decoding: Decoding) -> "DataFrame":
-    """What was decoded; ``on_bad_row`` decides about the rest. Metadata stand behind the columns."""
+    """The decoded rows; ``on_bad_row`` decides whether bad rows fail. Metadata columns come last."""
     from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
 
     is_good: Column = f.col(BAD).isNull()
@@ -61,7 +61,7 @@ def good_rows(wide: "DataFrame", decoding: Decoding) -> "DataFrame":
             f.col(OFFSET).cast("string"),
             f.lit(": "),
             f.col(BAD),
-            f.lit('; source.on_bad_row = "drop" or "quarantine" goes on without it'),
+            f.lit('; to continue without it, set source.on_bad_row to "drop" or "quarantine"'),
         )
         is_good = f.when(is_good, f.lit(True)).otherwise(f.raise_error(told).cast("boolean"))
     columns = [name for name in wide.columns if name not in (BAD, PAYLOAD, *METADATA)]
@@ -70,7 +70,7 @@ def good_rows(wide: "DataFrame", decoding: Decoding) -> "DataFrame":
 
 
 def bad_rows(wide: "DataFrame") -> "DataFrame":
-    """What was not decoded, as it came, with the reason."""
+    """The rows that could not be decoded, unchanged, with the reason."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     metadata = [name for name in wide.columns if name in METADATA]
@@ -108,36 +108,36 @@ def _decode_with_schema(renamed: "DataFrame", decoding: Decoding) -> "DataFrame"
     if decoding.format == "json":
         parsed = f.from_json(text, with_corrupt, options)
     else:
-        # Only a text reaches this parser: as a schema object it is refused.
+        # This function accepts the schema only as text.
         parsed = f.from_csv(text, with_corrupt.toDDL(), options | {"sep": decoding.delimiter})
     wide = renamed.withColumn(_PARSED, f.when(f.is_valid_utf8(text), parsed))
     is_bad = f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
-    reason = f"the payload is not {decoding.format.upper()} of the schema"
+    reason = f"the payload is not {decoding.format.upper()} that matches the schema"
     fields = [f.col(f"{_PARSED}.`{name}`").alias(name) for name in schema.fieldNames()]
     return wide.select(*renamed.columns, *fields, f.when(is_bad, f.lit(reason)).alias(BAD))
 
 
 def parse_schema(text: str) -> "StructType":
-    """Columns as SQL has them. Raises ``SchemaRefused``."""
+    """Parse columns in SQL syntax. Raises ``SchemaRefused``."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     try:
         schema = StructType.fromDDL(text)
-        # "BIGINT" alone is a type too, and no list of columns.
+        # "BIGINT" alone parses too, but is not a list of columns.
         assert isinstance(schema, StructType)
     except (PySparkException, AssertionError) as error:
         said = str(error).strip().split("\n", 1)[0]
-        raise SchemaRefused(f"source.schema is no list of columns: {said}") from error
+        raise SchemaRefused(f"source.schema is not a list of columns: {said}") from error
     refuse_taken_names(schema.fieldNames())
     return schema
 
 
 def refuse_taken_names(names: list[str]) -> None:
-    """Columns may not be called as a message's own. Raises ``SchemaRefused``."""
+    """Check that no column has the name of a metadata column. Raises ``SchemaRefused``."""
     taken = {*METADATA, PAYLOAD, BAD, _PARSED, _CORRUPT} & set(names)
     if taken:
-        raise SchemaRefused(f"a column cannot be called {min(taken)}: that is one of the message's own")
+        raise SchemaRefused(f"the column name {min(taken)} is reserved")
 
 
 def _decode_avro(renamed: "DataFrame", decoding: Decoding) -> "DataFrame":

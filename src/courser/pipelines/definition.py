@@ -1,16 +1,21 @@
-"""A pipeline as frozen values. ``definition_file`` makes them from TOML."""
+"""A pipeline definition as frozen values, and where it starts. ``definition_file`` builds it from TOML."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
+
+from courser.pipelines.keys import alike
 
 Mode = Literal["continuous", "once"]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPlace:
-    """A topic."""
+class TopicName:
+    """A stream and a topic in it."""
 
     stream: str
     topic: str
@@ -21,17 +26,17 @@ class TopicPlace:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a new checkpoint begins."""
+    """Where a new checkpoint starts."""
 
     offsets: str = "earliest"
-    """``earliest``, ``latest``, or a JSON object from partition to offset."""
+    """``earliest``, ``latest``, or a JSON object of offsets by partition."""
     timestamp: str | None = None
-    """ISO 8601, in place of offsets."""
+    """An ISO 8601 time, instead of offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What a payload is, and what becomes of those that are not."""
+    """How to decode payloads, and what to do with those that cannot be decoded."""
 
     format: str = "raw"
     schema: str | None = None
@@ -39,15 +44,15 @@ class Decoding:
     delimiter: str = ","
     with_metadata: bool = True
     on_bad_row: str = "fail"
-    quarantine_topic: TopicPlace | None = None
+    quarantine_topic: TopicName | None = None
     quarantine_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """A topic, read from a starting point on."""
+    """A topic to read."""
 
-    place: TopicPlace
+    place: TopicName
     start: Start
     consumer: str
     max_messages_per_trigger: int | None = None
@@ -62,7 +67,7 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files: each one is read once."""
+    """Files to read. Each file is read once."""
 
     path: str
     format: str
@@ -77,7 +82,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The query, if there is one."""
+    """The SQL query, if there is one."""
 
     sql: str | None = None
     watermark: tuple[str, str] | None = None
@@ -87,14 +92,14 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where rows go. Which fields mean something depends on the type."""
+    """Where rows are written. Which fields are used depends on the type."""
 
     type: str
     path: str | None = None
     partition_by: tuple[str, ...] = ()
     compression: str = "zstd"
     table: str | None = None
-    place: TopicPlace | None = None
+    place: TopicName | None = None
     key: str | None = None
     partitioning: str | None = None
     create_partitions: int | None = None
@@ -105,8 +110,8 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerWish:
-    """Which server, as far as the file says."""
+class ServerSettings:
+    """The server, as far as the file specifies it."""
 
     url: str | None = None
     context: str | None = None
@@ -117,7 +122,7 @@ class ServerWish:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What becomes of a failure. Times are microseconds."""
+    """How to handle failures. Times are microseconds."""
 
     restarts: int
     delay: int
@@ -132,12 +137,54 @@ class Definition:
     name: str
     mode: Mode
     trigger: int
-    """Microseconds between the beginnings of two batches."""
+    """Microseconds between the starts of two batches."""
     checkpoint: Path
     supervision: Supervision
-    server: ServerWish
+    server: ServerSettings
     source: TopicSource | FileSource
     decoding: Decoding
     transform: Transform
     sink: Sink
     spark: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- starting points ----------------------------------------------------------------------------------
+
+
+def parse_start(text: str) -> Start:
+    """Parse ``earliest``, ``latest``, a time, or offsets by partition. Raises ``ValueError`` with what is wrong."""
+    word = text.strip()
+    if word in ("earliest", "latest"):
+        return Start(word)
+    if word.startswith("{"):
+        try:
+            offsets = json.loads(word)
+        except ValueError:
+            offsets = None
+        if isinstance(offsets, dict) and offsets and all(_is_offset(*item) for item in offsets.items()):
+            return Start(json.dumps(dict(sorted(offsets.items(), key=lambda item: int(item[0])))))
+        raise ValueError(f'must be offsets by partition such as {{"0": 1200, "1": 987}}, not {word[:80]}')
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        near = alike(word, ("earliest", "latest"))
+        raise ValueError(f'must be "earliest", "latest", a time or offsets as JSON, not "{word[:80]}"{near}') from None
+    if moment.tzinfo is None:
+        raise ValueError(f'needs a time zone: "{word}Z" is UTC')
+    return Start("earliest", moment.isoformat())
+
+
+def completed(start: Start, partitions: Sequence[int]) -> Start:
+    """The start with an offset for every partition. Partitions that it does not name start at their beginning.
+
+    Otherwise Spark's stream would start them at their end, and nobody would notice the missing messages.
+    """
+    if not start.offsets.startswith("{"):
+        return start
+    offsets = {str(partition): -2 for partition in partitions} | json.loads(start.offsets)
+    return Start(json.dumps(dict(sorted(offsets.items(), key=lambda item: int(item[0])))))
+
+
+def _is_offset(partition: str, offset: object) -> bool:
+    is_number = isinstance(offset, int) and not isinstance(offset, bool)
+    return bool(re.fullmatch(r"[0-9]{1,9}", partition)) and is_number and -2 <= int(str(offset)) < 2**63

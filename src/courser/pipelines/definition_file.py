@@ -1,4 +1,4 @@
-"""A pipeline's TOML file: every key checked, all problems told at once."""
+"""Reads a pipeline's TOML file. Checks every key and reports all problems at once."""
 
 import json
 import tomllib
@@ -12,31 +12,31 @@ from courser.pipelines.definition import Definition
 from courser.pipelines.keys import BY_TABLE, TABLES, Key, alike
 
 FILE_SIZE_MAX = 1024 * 1024
-"""Bytes: a larger file is not a pipeline."""
+"""Bytes. A larger file is not a pipeline."""
 
 
 def load_definition(path: Path) -> Definition:
     """Read a file.
 
     Raises:
-        ConfigurationRefused: with every problem that was found, each beginning with the file's name.
+        ConfigurationRefused: lists every problem, each with the file's name.
     """
     try:
         if path.stat().st_size > FILE_SIZE_MAX:
-            raise ConfigurationRefused([f"{path}: more than {FILE_SIZE_MAX:,} bytes: this is not a pipeline"])
+            raise ConfigurationRefused([f"{path}: larger than {FILE_SIZE_MAX:,} bytes; this is not a pipeline file"])
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigurationRefused([f"{path}: cannot be read: {reason}"]) from error
+        raise ConfigurationRefused([f"could not read {path}: {reason}"]) from error
     return parse_definition(text, path)
 
 
 def parse_definition(text: str, path: Path) -> Definition:
-    """Understand the text of a file. Raises ``ConfigurationRefused``."""
+    """Parse the text of a file. Raises ``ConfigurationRefused``."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationRefused([f"{path}: not TOML: {error}"]) from error
+        raise ConfigurationRefused([f"{path}: invalid TOML: {error}"]) from error
     problems: list[str] = []
     values = _read_values(document, problems)
     definition = None if problems else Assembly(path.resolve(), problems).build(values)
@@ -46,12 +46,12 @@ def parse_definition(text: str, path: Path) -> Definition:
 
 
 def _read_values(document: Mapping[str, object], problems: list[str]) -> Values:
-    """Every key's value or default."""
+    """The value or default of every key."""
     for table in document:
         if table not in TABLES:
-            problems.append(f"there is no table [{table}]{alike(table, TABLES)}")
+            problems.append(f"unknown table [{table}]{alike(table, TABLES)}")
         elif not isinstance(document[table], dict):
-            problems.append(f"{table} is a table: write [{table}]")
+            problems.append(f"{table} must be a table; write [{table}]")
     values: dict[str, dict[str, Any]] = {}
     for table in TABLES:
         found = document.get(table, {})
@@ -66,7 +66,7 @@ def _read_values(document: Mapping[str, object], problems: list[str]) -> Values:
 def _read_table(table: str, contents: Mapping[str, object], problems: list[str]) -> dict[str, Any]:
     keys = BY_TABLE[table]
     unknown = [name for name in contents if name not in keys]
-    problems += [f"there is no key {table}.{name}{alike(name, keys, table)}" for name in unknown]
+    problems += [f"unknown key {table}.{name}{alike(name, keys, table)}" for name in unknown]
     return {name: _read_value(key, contents, problems) for name, key in keys.items()}
 
 
@@ -79,7 +79,7 @@ def _read_value(key: Key, contents: Mapping[str, object], problems: list[str]) -
         return key.kind.from_toml(contents[key.name])
     except ValueError:
         shown = json.dumps(contents[key.name], default=str)[:80]
-        problems.append(f"{key.path} takes {key.kind.expected}, not {shown}")
+        problems.append(f"{key.path} must be {key.kind.expected}, not {shown}")
         return key.default
 
 
@@ -87,20 +87,20 @@ def _read_spark(contents: Mapping[str, object], problems: list[str]) -> dict[str
     settings: dict[str, str] = {}
     for name, value in _flattened(contents):
         if not name.startswith("spark."):
-            problems.append(f'[spark] takes settings of Spark, whose names begin with "spark.", not "{name}"')
+            problems.append(f'[spark] accepts only Spark settings, whose names begin with "spark.", not "{name}"')
         elif name == "spark.master":
-            problems.append("spark.master is not set here: courser pipeline run --master says where it runs")
+            problems.append("spark.master cannot be set here; use courser pipeline run --master")
         elif isinstance(value, bool):
             settings[name] = "true" if value else "false"
         elif isinstance(value, str | int | float):
             settings[name] = str(value)
         else:
-            problems.append(f'[spark] "{name}" takes a text, a number or a switch')
+            problems.append(f'[spark] "{name}" must be a text, a number or a boolean')
     return settings
 
 
 def _flattened(contents: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """``spark.sql.x = 1`` without quotes is a table within tables in TOML; both spellings mean the same."""
+    """Flatten nested tables: in TOML, ``spark.sql.x = 1`` without quotes is one. Both spellings are accepted."""
     found: list[tuple[str, object]] = []
     for name, value in contents.items():
         if isinstance(value, dict):

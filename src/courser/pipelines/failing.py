@@ -1,4 +1,4 @@
-"""Which failures are worth another attempt, and which stay whatever one does."""
+"""Decides which failures are worth a retry and which are permanent."""
 
 import re
 
@@ -14,19 +14,19 @@ from courser.errors import (
 )
 
 _PASSING = (ConnectionFailed, ServerFailure, ClientClosed)
-"""Another attempt may find the server again, or a disk with room."""
+"""A retry may succeed: the server may be back, or the disk may have space again."""
 _PASSING_NAMES = frozenset(
     {"ConnectionFailed", "TimedOut", "Uncertain", "ServerFailure", "ClientClosed", "ConnectionFailure"}
 )
 _FINAL_SPARK = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
 _OURS = re.compile(r"^courser(?:\.\w+)*\.(?P<name>[A-Za-z_]\w*)(?::|$)", re.MULTILINE)
 _FINAL_WORDS = ("[USER_RAISED_EXCEPTION]", "[DATA_SOURCE_NOT_FOUND]", "SchemaMismatchError", "TooManyFolders")
-"""A bad row, or rows that a table or a folder does not take: they come again with every attempt."""
+"""A bad row, or rows that a table or folder rejects: they come again with every retry."""
 _JAVA_IS_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError"})
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether another attempt would only fail again."""
+    """Whether a retry would only fail again."""
     if isinstance(error, CourserError):
         return not isinstance(error, _PASSING)
     kind = type(error).__name__
@@ -40,18 +40,18 @@ def is_final(error: BaseException) -> bool:
 
 
 def is_java_gone(error: BaseException) -> bool:
-    """Whether Spark's Java process has ended: then every call of Spark fails, and this process cannot go on."""
+    """Whether Spark's Java process has exited. Then every call to Spark fails, and this process cannot continue."""
     return type(error).__name__ in _JAVA_IS_GONE
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of the class of ours at the bottom of a failure; nothing if it is none of ours."""
+    """The class name of the Courser error that caused a failure; empty if it was not one of ours."""
     if isinstance(error, CourserError):
         for kind in (AuthenticationFailed, NotAllowed, NotFound, ConnectionFailed):
             if isinstance(error, kind):
                 return kind.__name__
         return type(error).__name__ if isinstance(error, ClientFailure) else ""
-    # The last one in the text is the innermost trace's: Spark puts causes behind what they caused.
+    # The last one in the text belongs to the innermost trace: Spark prints causes after what they caused.
     found = _OURS.findall(_text(error))
     return found[-1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Every key of a pipeline's file: its table, its grammar, its default, its meaning. The reference is made from it."""
+"""Every key of a pipeline file: table, kind, default and meaning. The reference is generated from it."""
 
 import re
 import sys
@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from courser.model import setting_kinds as kinds
 from courser.model.quantities import SECOND
-from courser.server.configuration import kinds
-from courser.server.configuration.kinds import Kind, quoted
+from courser.model.setting_kinds import Kind, quoted
 
 MODES = ("continuous", "once")
 DECODERS = ("raw", "json", "text", "csv", "avro")
@@ -22,11 +22,11 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 PARTITIONINGS = ("key", "balanced", "column")
 
 NAME_LENGTH_MAX = 64
-"""Letters: the name becomes that of a folder, of a consumer and of a sink on the server."""
+"""Characters. The name is also used for a folder, a consumer and a sink on the server."""
 RESTARTS_MAX = 1_000
-"""More in a row would be the same as never giving up, which nobody notices."""
+"""More restarts in a row would amount to never giving up, which nobody would notice."""
 PARTITION_COLUMNS_MAX = 8
-"""Folders within folders: each one multiplies the number of files."""
+"""Levels of folders. Each one multiplies the number of files."""
 
 _MINUTE = 60 * SECOND
 
@@ -44,7 +44,7 @@ class Key:
 
     @property
     def path(self) -> str:
-        """As messages name it: ``source.topic``."""
+        """As in error messages: ``source.topic``."""
         return f"{self.table}.{self.name}"
 
 
@@ -71,7 +71,7 @@ def _list_of(check: Callable[[object], str], expected: str) -> Kind[tuple[str, .
 
 _NAME = _matching(
     "name",
-    f"up to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores, with a letter or a digit first",
+    f"up to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit",
     rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}",
 )
 _SQL = _matching("SQL", "one SQL query that begins with SELECT or WITH", r"\s*(?i:select|with)\b.+")
@@ -81,7 +81,7 @@ _TABLE = _matching("name", 'a namespace and a table, such as "shop.orders"', r"[
 _COLUMN = _matching("column", "the name of a column", r"[^\s].*")
 _COLUMNS = _list_of(_COLUMN.from_toml, f"a list of up to {PARTITION_COLUMNS_MAX} different columns")
 _COUNT = kinds.integer(1, 2**63 - 1)
-_LINES = _matching("text", "a text that is not empty", r".*\S.*")
+_LINES = _matching("text", "a non-empty text", r".*\S.*")
 
 
 def _keys() -> Iterator[Key]:
@@ -96,85 +96,90 @@ def _pipeline_keys() -> Iterator[Key]:
     def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
         return Key(table="pipeline", name=name, kind=kind, default=default, help=text, is_required=required)
 
-    yield key("name", _NAME, None, "what it is called, in `courser pipeline list` and at the server", required=True)
+    yield key("name", _NAME, None, "its name in `courser pipeline list` and on the server", required=True)
     yield key(
         "mode",
         kinds.choice(*MODES),
         "continuous",
-        "`once` handles what is there and ends; `continuous` goes on. `--once` and `--continuous` come first",
+        "`once` processes what is there and exits; `continuous` keeps running. `--once` and `--continuous` override it",
     )
-    yield key("trigger", kinds.duration(), 10 * SECOND, "time between the beginnings of two batches; 0: at once")
+    yield key("trigger", kinds.duration(), 10 * SECOND, "time between the starts of two batches; 0: no pause")
     yield key(
         "checkpoint",
         kinds.FILE,
         None,
-        "the folder that remembers how far it got; default: `checkpoints/NAME` beside the file",
+        "the folder that stores its progress; default: `checkpoints/NAME` next to the file",
     )
     yield key(
         "restarts",
         kinds.integer(0, RESTARTS_MAX),
         5,
-        "failures in a row, without a finished batch in between, before it gives up",
+        "consecutive failures without a finished batch in between before it gives up",
     )
-    yield key("restart_delay", kinds.duration(), SECOND, "before the first restart; it doubles with each")
-    yield key("restart_delay_max", kinds.duration(), _MINUTE, "the longest time before a restart")
+    yield key("restart_delay", kinds.duration(), SECOND, "pause before the first restart; doubles with each restart")
+    yield key("restart_delay_max", kinds.duration(), _MINUTE, "the longest pause before a restart")
 
 
 def _server_keys() -> Iterator[Key]:
     def key(name: str, kind: Kind[Any], text: str) -> Key:
         return Key(table="server", name=name, kind=kind, help=text)
 
-    where = "default: as every command (`COURSER_URL`, `COURSER_CONTEXT`, the saved context)"
+    where = "default: as for all commands (`COURSER_URL`, `COURSER_CONTEXT`, the saved context)"
     yield key("url", kinds.TEXT, f"`iggy://host:port`; {where}")
-    yield key("context", kinds.TEXT, "a saved context (`courser context list`) in place of a url")
-    yield key("username", kinds.TEXT, "who logs in; default: `COURSER_USERNAME`, or as the url or the context says")
+    yield key("context", kinds.TEXT, "a saved context (`courser context list`) instead of a url")
+    yield key("username", kinds.TEXT, "the user name; default: `COURSER_USERNAME`, or from the url or context")
     yield key("password_file", kinds.FILE, "a file whose first line is the password; default: `COURSER_PASSWORD`")
-    yield key("token_file", kinds.FILE, "a file whose first line is a token, in place of user and password")
+    yield key("token_file", kinds.FILE, "a file whose first line is a token, instead of user and password")
 
 
 def _source_keys() -> Iterator[Key]:
     def key(name: str, kind: Kind[Any], default: object, text: str) -> Key:
         return Key(table="source", name=name, kind=kind, default=default, help=text)
 
-    yield key("type", kinds.choice("topic", "files"), "topic", "a topic of the server, or files for a backfill")
+    yield key("type", kinds.choice("topic", "files"), "topic", "a topic on the server, or files for a backfill")
     yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
     yield key("topic", kinds.TEXT, None, "topic: its name")
     yield key(
         "starting",
         kinds.TEXT,
         "earliest",
-        "topic: where a new checkpoint begins: `earliest`, `latest`, a time such as `2026-11-01T00:00:00Z`, or offsets "
-        'by partition as JSON: `{"0": 1200}`; those that are not named begin at their beginning',
+        "topic: where a new checkpoint starts: `earliest`, `latest`, a time such as `2026-11-01T00:00:00Z`, or offsets "
+        'by partition as JSON: `{"0": 1200}`; partitions that are not named start at `earliest`',
     )
-    yield key("max_messages_per_trigger", _COUNT, None, "topic: messages of one batch at most")
-    yield key("max_bytes_per_trigger", kinds.size(1), None, "topic: bytes of one batch at most; default: 512 MiB")
-    yield key("min_partitions", kinds.integer(1, 100_000), None, "topic: tasks of a batch at least")
-    yield key("headers", kinds.BOOL, False, "topic: whether `_headers` is there; reading it costs time")
+    yield key("max_messages_per_trigger", _COUNT, None, "topic: maximum number of messages in a batch")
     yield key(
-        "fail_on_data_loss", kinds.BOOL, True, "topic: stop if messages are gone that were not read; false counts them"
+        "max_bytes_per_trigger", kinds.size(1), None, "topic: maximum number of bytes in a batch; default: 512 MiB"
     )
-    yield key("consumer", _NAME, None, "topic: the consumer that progress is stored for; default: the pipeline's name")
+    yield key("min_partitions", kinds.integer(1, 100_000), None, "topic: minimum number of tasks in a batch")
+    yield key("headers", kinds.BOOL, False, "topic: whether to include `_headers`; reading it takes time")
+    yield key(
+        "fail_on_data_loss",
+        kinds.BOOL,
+        True,
+        "topic: stop if messages are gone before they were read; `false` counts them",
+    )
+    yield key("consumer", _NAME, None, "topic: the consumer to store progress for; default: the pipeline's name")
     yield key("path", kinds.TEXT, None, "files: the folder, or a pattern such as `in/*.json`")
-    yield key("format", kinds.choice(*FILE_FORMATS), None, "files: what they are")
-    yield key("max_files_per_trigger", _COUNT, None, "files: files of one batch at most")
-    yield key("decode", kinds.choice(*DECODERS), "raw", "topic: what a payload is; `raw` leaves it as bytes")
-    yield key("schema", _LINES, None, "columns as SQL has them: `id BIGINT, at TIMESTAMP`; of json, csv and files")
+    yield key("format", kinds.choice(*FILE_FORMATS), None, "files: their format")
+    yield key("max_files_per_trigger", _COUNT, None, "files: maximum number of files in a batch")
+    yield key("decode", kinds.choice(*DECODERS), "raw", "topic: the format of payloads; `raw` leaves them as bytes")
+    yield key("schema", _LINES, None, "json, csv and files: columns in SQL syntax: `id BIGINT, at TIMESTAMP`")
     yield key("avro_schema", kinds.FILE, None, "avro: the file (`.avsc`) with the schema of the payloads")
-    yield key("delimiter", _matching("text", "one character", r"."), ",", "csv: what is between two columns")
+    yield key("delimiter", _matching("text", "one character", r"."), ",", "csv: the column separator")
     yield key(
         "metadata",
         kinds.BOOL,
         True,
-        "topic, with decode: whether `_partition`, `_offset`, `_timestamp` and `_key` stand beside the decoded columns",
+        "topic, with decode: whether to add `_partition`, `_offset`, `_timestamp` and `_key` to the decoded columns",
     )
     yield key(
         "on_bad_row",
         kinds.choice(*BAD_ROW_RULES),
         "fail",
-        "what cannot be decoded: stop and name it, leave it out and count it, or put it aside",
+        "rows that cannot be decoded: stop with an error, drop and count them, or put them into quarantine",
     )
-    yield key("quarantine_topic", _PLACE, None, "on_bad_row = quarantine: `stream/topic` for the rows, as they came")
-    yield key("quarantine_path", kinds.TEXT, None, "on_bad_row = quarantine: a folder for them, as Parquet")
+    yield key("quarantine_topic", _PLACE, None, "on_bad_row = quarantine: `stream/topic` for the bad rows, unchanged")
+    yield key("quarantine_path", kinds.TEXT, None, "on_bad_row = quarantine: a folder for the bad rows, as Parquet")
 
 
 def _transform_keys() -> Iterator[Key]:
@@ -182,20 +187,20 @@ def _transform_keys() -> Iterator[Key]:
         table="transform",
         name="sql",
         kind=_SQL,
-        help="a query over the table `source`; without it the rows go on as they are, which is faster",
+        help="a query over the table `source`; without it, rows pass unchanged, which is faster",
     )
     yield Key(
         table="transform",
         name="watermark",
         kind=_WATERMARK,
-        help="a column of times and how late rows may be: groups older than that are finished and written",
+        help="a time column and how late rows may be; older groups are closed and written",
     )
     yield Key(
         table="transform",
         name="output_mode",
         kind=kinds.choice(*OUTPUT_MODES),
         default="append",
-        help="`append`: finished groups; topic and console also `update`: changed groups; console also `complete`: all",
+        help="`append`: closed groups; `update` (topic, console): changed groups; `complete` (console): all groups",
     )
 
 
@@ -203,28 +208,38 @@ def _sink_keys() -> Iterator[Key]:
     def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
         return Key(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
 
-    yield key("type", kinds.choice(*SINKS), None, "where rows go", required=True)
+    yield key("type", kinds.choice(*SINKS), None, "where to write rows", required=True)
     yield key(
         "path",
         kinds.TEXT,
         None,
-        "parquet, delta: the folder; iceberg: the warehouse, with its catalogue in `catalog.db`",
+        "parquet, delta: the folder; iceberg: the warehouse, with its catalog in `catalog.db`",
     )
     yield key(
         "partition_by",
         _COLUMNS,
         (),
-        "parquet, delta: columns that make folders; `day` and `hour` are made from `_timestamp` if no column "
+        "parquet, delta: columns to make folders from; `day` and `hour` are derived from `_timestamp` if no column "
         "has that name",
     )
-    yield key("compression", kinds.choice(*COMPRESSIONS), "zstd", "parquet: of the files")
+    yield key("compression", kinds.choice(*COMPRESSIONS), "zstd", "parquet: compression of the files")
     yield key("table", _TABLE, None, "iceberg: namespace and table")
     yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
-    yield key("topic", kinds.TEXT, None, "topic: its name; a column `payload` is sent as it is, else the row as JSON")
-    yield key("key", _COLUMN, None, "topic: the column that is the message's key")
-    yield key("partitioning", kinds.choice(*PARTITIONINGS), None, "topic: as the option of the Spark sink")
-    yield key("create_partitions", kinds.integer(1, 1_000), None, "topic: make it if it is missing, with so many")
-    yield key("rows", kinds.integer(1, 10_000), 20, "console: rows of a batch that are shown")
+    yield key(
+        "topic",
+        kinds.TEXT,
+        None,
+        "topic: its name; sends the column `payload` unchanged if there is one, else the row as JSON",
+    )
+    yield key("key", _COLUMN, None, "topic: the column with the message key")
+    yield key("partitioning", kinds.choice(*PARTITIONINGS), None, "topic: as in the Spark sink")
+    yield key(
+        "create_partitions",
+        kinds.integer(1, 1_000),
+        None,
+        "topic: create it if it is missing, with this many partitions",
+    )
+    yield key("rows", kinds.integer(1, 10_000), 20, "console: rows to show per batch")
 
 
 KEYS: tuple[Key, ...] = tuple(_keys())
@@ -235,16 +250,16 @@ BY_TABLE: Mapping[str, Mapping[str, Key]] = {
 
 
 def alike(word: str, known: Iterable[str], table: str = "") -> str:
-    """What was perhaps meant, or what there is: the end of a sentence about a word that is not known."""
+    """A suggestion to append to an error about an unknown word: the closest known one, or all of them."""
     names = list(known)
     near = get_close_matches(word.lower(), names, n=1)
     if near:
-        return f": did you mean {f'{table}.' if table else ''}{near[0]}?"
-    return f"; there are {', '.join(names)}"
+        return f"; did you mean {f'{table}.' if table else ''}{near[0]}?"
+    return f"; known: {', '.join(names)}"
 
 
 def reference_markdown() -> str:
-    """The reference of all keys."""
+    """The reference of all keys as a Markdown table."""
     lines = ["| key | default | kind | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.help} |" for key in KEYS]
     lines.append(
@@ -263,10 +278,10 @@ MARK = "<!-- keys: written by the code; python -m courser.pipelines.keys docs/sp
 
 
 def with_reference(document: str) -> str:
-    """A document with the reference of today behind the mark. Raises ``ValueError`` if there is no mark."""
+    """The document with the current reference after the mark. Raises ``ValueError`` if there is no mark."""
     head, mark, _ = document.partition(MARK)
     if not mark:
-        raise ValueError(f"there is no line {MARK}")
+        raise ValueError(f"the document has no line {MARK}")
     return f"{head}{mark}\n\n{reference_markdown()}"
 
 

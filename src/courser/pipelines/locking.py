@@ -1,7 +1,7 @@
-"""Who runs what: a lock file that names its holder, and that the kernel frees when the holder dies.
+"""Lock files that name their holder. The kernel releases them when the holder dies.
 
-The lock itself is the kernel's (``flock``), so a killed runner never leaves a lock behind. The text in the file is for
-people, and for one more thing: the Java process of a killed runner may live on for a moment, and has to be waited for.
+The lock itself is a ``flock``, so a killed runner never leaves a stale lock. The text in the file is for people, and
+for finding the Java process of a killed runner, which may run on for a moment and must be waited for.
 """
 
 import fcntl
@@ -19,9 +19,9 @@ from typing import Self
 from courser.errors import ClientFailure
 
 ORPHAN_PATIENCE = 30.0
-"""Seconds that the Java process of a killed runner gets to notice it: normally it takes less than one."""
+"""Seconds to wait for the Java process of a killed runner to exit. It normally takes less than one."""
 _LOOK_INTERVAL = 0.05
-"""Seconds between two looks at that process."""
+"""Seconds between checks of that process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,48 +30,48 @@ class Holder:
 
     pid: int
     started: int
-    """When the process began, in ticks since the machine did: process numbers are used again, these two are not."""
+    """Start time of the process in clock ticks since boot. Process ids are reused, but not with the same start time."""
     host: str
     name: str
-    """Of the pipeline."""
+    """The pipeline's name."""
     java_pid: int | None = None
     java_started: int = 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, as far as one can tell from here."""
+        """Whether it is running. A process on another host is assumed to be."""
         return self.host != socket.gethostname() or process_started(self.pid) == self.started
 
 
 class LockTaken(ClientFailure):
-    """Somebody else runs it."""
+    """Another process holds the lock."""
 
     def __init__(self, path: Path, holder: Holder | None) -> None:
         who = "another process"
         if holder is not None:
             who = f"process {holder.pid} on {holder.host}, which runs {holder.name}"
-        super().__init__(f"{path.parent} is in use by {who}: stop it first, or use another checkpoint")
+        super().__init__(f"{path.parent} is in use by {who}; stop it first, or use another checkpoint")
         self.holder = holder
 
 
 def process_started(pid: int) -> int | None:
-    """When a process of this machine began; None if it does not run."""
+    """The start time of a process on this machine; None if it is not running."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *rest = text.rpartition(")")[2].split()
-    # Z and X: it has ended, and nobody has taken notice yet.
+    # Z and X: it has exited but was not reaped yet.
     return None if state in "ZX" else int(rest[18])
 
 
 def this_process(name: str) -> Holder:
-    """The holder that this process is."""
+    """This process as a holder."""
     return Holder(os.getpid(), process_started(os.getpid()) or 0, socket.gethostname(), name)
 
 
 class Lock:
-    """A file that one process at a time holds. Use it in ``with``."""
+    """A lock file that one process at a time can hold. A context manager."""
 
     def __init__(self, path: Path, holder: Holder, wait: Callable[[float], object] = time.sleep) -> None:
         self._path = path
@@ -79,10 +79,10 @@ class Lock:
         self._wait = wait
         self._descriptor: int | None = None
         self.abandoned_by: Holder | None = None
-        """Who held it last and died, if anybody."""
+        """The last holder, if it died without releasing the lock."""
 
     def acquire(self) -> Self:
-        """Take it. Raises ``LockTaken`` at once if somebody else has it."""
+        """Acquire the lock. Raises ``LockTaken`` at once if another process holds it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -95,7 +95,7 @@ class Lock:
         try:
             self._await_orphan()
         except BaseException:
-            # What stands in the file stays: the orphan is still there.
+            # Keep the text in the file: the orphan is still running.
             os.close(descriptor)
             self._descriptor = None
             raise
@@ -103,12 +103,12 @@ class Lock:
         return self
 
     def note_java(self, pid: int) -> None:
-        """Remember the Java process that works for this one."""
+        """Record the Java process of this runner."""
         self._holder = replace(self._holder, java_pid=pid, java_started=process_started(pid) or 0)
         self._write(self._holder)
 
     def release(self) -> None:
-        """Let it go. May be repeated."""
+        """Release the lock. Can be called repeatedly."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -122,8 +122,8 @@ class Lock:
         while process_started(holder.java_pid) == holder.java_started:
             if time.monotonic() > deadline:
                 raise ClientFailure(
-                    f"the Java process {holder.java_pid} of the runner {holder.pid}, which is gone, does not end: "
-                    f"end it (kill {holder.java_pid}), and try again"
+                    f"the Java process {holder.java_pid} of the dead runner {holder.pid} does not exit; end it with "
+                    f"kill {holder.java_pid} and try again"
                 )
             self._wait(_LOOK_INTERVAL)
 

@@ -1,4 +1,4 @@
-"""The same figures for Prometheus: text on a loopback port, for as long as the pipelines run."""
+"""Serves the metrics of running pipelines to Prometheus on a loopback port."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from courser.pipelines.state_folder import Status
 
 HOST = "127.0.0.1"
-"""Figures name topics and errors: whoever wants them elsewhere puts a proxy in between."""
+"""Loopback only, because labels reveal names. To reach the metrics from elsewhere, put a proxy in front."""
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECOND = 1_000_000
 
 
 def render(statuses: Iterable[Status], now: int) -> str:
-    """All figures as text. ``now`` is microseconds since 1970."""
+    """All metrics as text. ``now`` is microseconds since 1970."""
     listed = list(statuses)
     return "\n".join(_lines(listed, now)) + "\n"
 
@@ -31,7 +31,7 @@ def _lines(statuses: list[Status], now: int) -> Iterator[str]:
     for status in statuses:
         for partition, lag in sorted(status.lag.items(), key=lambda item: int(item[0])):
             yield _sample("partition_lag_messages", {"pipeline": status.name, "partition": partition}, lag)
-    yield from _head("batch_seconds", "gauge", "Time of the last batch, by part.")
+    yield from _head("batch_seconds", "gauge", "Duration of the last batch, by part.")
     for status in statuses:
         parts = {"all": status.batch_milliseconds, **status.milliseconds_by_part}
         for part, milliseconds in parts.items():
@@ -62,16 +62,16 @@ def _watermark_delay(status: Status, now: int) -> float | None:
     with suppress(ValueError):
         moment = datetime.fromisoformat(status.watermark)
         delay = now / _SECOND - moment.astimezone(UTC).timestamp()
-        # Before the first row it is the beginning of 1970.
+        # Before the first row, the watermark is the beginning of 1970.
         return delay if moment.year > 1970 else None
     return None
 
 
 _Value = Callable[[Status, int], float | None]
 _METRICS: tuple[tuple[str, str, str, _Value], ...] = (
-    ("up", "gauge", "1 while it runs, 0 when it has ended.", lambda status, _: 0 if status.is_over else 1),
+    ("up", "gauge", "1 while it is running, 0 after it has ended.", lambda status, _: 0 if status.is_over else 1),
     ("rows_total", "counter", "Rows read since the start.", lambda status, _: status.rows),
-    ("rows_per_second", "gauge", "Rows a second in the last batch.", lambda status, _: status.rows_per_second),
+    ("rows_per_second", "gauge", "Rows per second in the last batch.", lambda status, _: status.rows_per_second),
     ("batch_id", "gauge", "Number of the last batch.", lambda status, _: status.batch),
     ("lag_messages", "gauge", "Messages not read yet, all partitions.", lambda status, _: status.total_lag),
     ("lost_messages_total", "counter", "Messages gone before they were read.", lambda status, _: status.lost),
@@ -80,7 +80,7 @@ _METRICS: tuple[tuple[str, str, str, _Value], ...] = (
     (
         "seconds_since_update",
         "gauge",
-        "Since the last word of it.",
+        "Seconds since its last status update.",
         lambda status, now: max(0, now - status.updated_at) / _SECOND,
     ),
     (
@@ -96,12 +96,12 @@ class MetricsServer:
     """Answers ``GET /metrics`` on loopback, in a thread of its own."""
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
-        """Begin to listen. Port 0 takes any free one. Raises ``OSError`` if that cannot be."""
+        """Start listening. Port 0 means any free port. Raises ``OSError`` if that fails."""
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 is_known = self.path.partition("?")[0] in ("/metrics", "/")
-                body = text().encode() if is_known else b"only /metrics is here\n"
+                body = text().encode() if is_known else b"not found; try /metrics\n"
                 self.send_response(200 if is_known else 404)
                 self.send_header("Content-Type", _CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))
@@ -117,7 +117,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Whose messages a lake holds: one topic's, because files are named after offsets, and those of two topics are alike.
+"""Records which topic a lake belongs to.
 
-A second topic in the same folder would take the place of the first one's files. So the first pipeline leaves a note
-beside the folder, and who comes with another topic is refused.
+Files are named after offsets, so two topics would overwrite each other's files. The first pipeline leaves a note next
+to the folder, and pipelines for another topic are refused.
 """
 
 import json
@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.lake.naming import PARQUET_SUFFIX
-from courser.lake.whole_files import write_whole
+from courser.lake.atomic_files import write_atomically
+from courser.lake.file_names import PARQUET_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A topic. Its name comes again when it is deleted and made anew, its number does not."""
+    """A topic. If it is deleted and recreated, it may have the same name, but never the same id."""
 
     topic: str
     uuid: str
@@ -30,29 +30,29 @@ class LakeTaken(ClientFailure):
         if known.topic == wanted.topic:
             other = f"an earlier {other}, which was deleted"
         super().__init__(
-            f'{lake} holds messages of {other}: its files are named after offsets, and those of "{wanted.topic}" '
-            "would take their place; name another folder, or empty this one"
+            f"{lake} holds messages of {other}. Files are named after offsets, so those of "
+            f'"{wanted.topic}" would overwrite them; use another folder, or empty this one'
         )
 
 
 def note_path(lake: Path) -> Path:
-    """Beside the lake: readers of a folder take everything inside it for rows."""
+    """Next to the lake, because readers take everything inside a folder for rows."""
     return lake.parent / f".{lake.name}.origin"
 
 
 def check_origin(lake: Path, wanted: Origin) -> bool:
-    """Whether the lake is noted as this topic's; False if it is nobody's. Raises ``LakeTaken`` if it is another's."""
+    """Whether the lake already belongs to this topic; False if it is unclaimed. Raises ``LakeTaken`` otherwise."""
     with suppress(FileNotFoundError):
         known = Origin(**json.loads(note_path(lake).read_text("utf-8")))
         if known.uuid == wanted.uuid:
             return True
-        # Whoever has emptied the folder wants to begin anew.
+        # The folder was emptied, so it can be claimed again.
         if any(lake.rglob(f"*{PARQUET_SUFFIX}")):
             raise LakeTaken(lake, known, wanted)
     return False
 
 
 def claim(lake: Path, wanted: Origin) -> None:
-    """Leave a note that the lake is this topic's. Raises ``LakeTaken``."""
+    """Claim the lake for this topic. Raises ``LakeTaken``."""
     if not check_origin(lake, wanted):
-        write_whole(note_path(lake), json.dumps(asdict(wanted)).encode())
+        write_atomically(note_path(lake), json.dumps(asdict(wanted)).encode())

@@ -1,4 +1,4 @@
-"""What Spark says about a batch, in our words: how far, how fast, how far behind, and what is missing."""
+"""Parses Spark's progress records: offsets, rates, lag and losses of a batch."""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from courser.pipelines.decode import OBSERVED
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """One record of Spark's progress."""
+class QueryProgress:
+    """One progress record of a streaming query."""
 
     batch: int
     rows: int
@@ -28,17 +28,17 @@ class Progress:
 
     @property
     def is_batch(self) -> bool:
-        """Whether something was done. While nothing is to do, records have the number of the batch to come."""
+        """Whether a batch was run. The records of an idle query have the number of the next batch."""
         return bool(self.rows) or "addBatch" in self.milliseconds_by_part
 
 
-def parse_progress(record: Mapping[str, Any]) -> Progress:
-    """Understand one record. Fields that a version of Spark does not have are taken for nothing."""
+def parse_progress(record: Mapping[str, Any]) -> QueryProgress:
+    """Parse one record. Fields that this version of Spark does not write count as empty."""
     durations = {str(name): int(value) for name, value in (record.get("durationMs") or {}).items()}
     sources = record.get("sources") or [{}]
     end, latest = offsets_of(sources[0].get("endOffset")), offsets_of(sources[0].get("latestOffset"))
     observed = (record.get("observedMetrics") or {}).get(OBSERVED) or {}
-    return Progress(
+    return QueryProgress(
         batch=int(record.get("batchId", 0)),
         rows=int(record.get("numInputRows") or 0),
         rows_per_second=float(record.get("processedRowsPerSecond") or 0.0),
@@ -63,7 +63,7 @@ class _Offsets:
 
 
 def offsets_of(value: object) -> _Offsets:
-    """The offsets of a topic in a progress record, which has them as text or as an object; none of another source."""
+    """The offsets of a topic in a progress record, as text or as an object; empty for other sources."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -81,6 +81,6 @@ def _lost(value: object) -> int:
 
 
 def _count(observed: Any, name: str) -> int:
-    """An observed metric is an object, or a list of values in older records."""
+    """The value of an observed metric, from a dictionary or from an object."""
     value = observed.get(name) if isinstance(observed, dict) else getattr(observed, name, None)
     return int(value or 0)

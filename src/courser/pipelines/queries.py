@@ -1,7 +1,7 @@
-"""The queries of one pipeline: from the definition to what Spark runs.
+"""Builds the Spark queries of a pipeline from its definition.
 
-One query moves the rows. A second one puts bad rows aside, if that was asked for: it reads the same topic and has a
-checkpoint of its own, so that both are exactly once for themselves.
+One query moves the rows. If bad rows go to quarantine, a second one writes them: it reads the same topic and has its
+own checkpoint, so that each of the two is exactly once.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
-from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource
-from courser.pipelines.publishing import staging_root
-from courser.pipelines.reading import read_source, topic_options
+from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource, completed
+from courser.pipelines.lake_publishing import staging_root
 from courser.pipelines.sinks import (
     DECODED_NAMES,
     RAW_NAMES,
@@ -25,7 +24,7 @@ from courser.pipelines.sinks import (
     topic_writer,
     with_folder_columns,
 )
-from courser.pipelines.starting import completed
+from courser.pipelines.sources import read_source, topic_options
 from courser.pipelines.transform import apply_transform
 
 if TYPE_CHECKING:
@@ -38,18 +37,18 @@ _MILLISECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Outlets:
-    """What a running query tells, besides Spark's progress."""
+    """Callbacks of a running query."""
 
     show: Callable[[int, str], None]
-    """A batch as a table of text: the console sink."""
+    """For the console sink: called with a batch and its rows as a text table."""
     count: Callable[[int, int], None]
-    """A batch and its rows, where Spark counts something else."""
+    """Called with a batch and its number of rows, where Spark counts something else."""
 
 
 def output_rows(
     spark: "SparkSession", definition: Definition, messages: "DataFrame"
 ) -> "tuple[DataFrame, DataFrame | None, RowNames]":
-    """What the sink gets, what the quarantine gets, and which columns say where a row is from."""
+    """The rows for the sink, those for the quarantine, and the columns that tell where a row comes from."""
     decoding = definition.decoding
     bad = None
     if isinstance(definition.source, FileSource):
@@ -64,7 +63,7 @@ def output_rows(
         if not decoding.with_metadata:
             names = replace(names, left_out=tuple(METADATA))
     if definition.transform.sql is not None:
-        # Whatever the query makes, a row of it is not one message any more.
+        # A row of the query's output no longer corresponds to one message.
         return apply_transform(spark, rows, definition.transform), bad, RowNames(timestamp=names.timestamp)
     return rows, bad, names
 
@@ -79,7 +78,7 @@ def start_queries(
     once: bool,
     partitions: Sequence[int] = (),
 ) -> "list[StreamingQuery]":
-    """Start what the definition asks for. The first query is the one that moves the rows."""
+    """Start the queries of the definition. The first one moves the rows."""
     start = Start()
     if isinstance(definition.source, TopicSource):
         start = completed(checkpoint.start(definition.source.start), partitions)
@@ -112,9 +111,9 @@ def start_queries(
 
 
 def is_unchanged(definition: Definition) -> bool:
-    """Whether messages go into a lake as they are, so that the tasks which read them can write them too."""
+    """Whether messages are written to a lake unchanged, so that the tasks that read them can also write them."""
     is_lake = definition.sink.type in ("parquet", "delta", "iceberg")
-    # Folders of a table are made from columns that only the table's own writer sees.
+    # The folders of a table come from columns that only the table's own writer derives.
     derives = definition.sink.type != "parquet" and bool(definition.sink.partition_by)
     is_raw = isinstance(definition.source, TopicSource) and definition.decoding.format == "raw"
     return is_lake and is_raw and definition.transform.sql is None and not derives
@@ -190,11 +189,11 @@ def _quarantine_writer(
 
 
 def _nobody(batch: int, count: int) -> None:
-    """Spark counts the rows itself."""
+    """For queries whose rows Spark counts itself."""
     del batch, count
 
 
 def _without_consumer(definition: Definition) -> Definition:
-    """The second query must not report its progress as that of the first."""
+    """A copy with another consumer: the second query must not overwrite the progress of the first."""
     assert isinstance(definition.source, TopicSource)
     return replace(definition, source=replace(definition.source, consumer=f"{definition.source.consumer}.quarantine"))

@@ -1,17 +1,16 @@
-"""A new beginning: another generation of the checkpoint, with a start of its own. The old one stays where it is."""
+"""Resets a pipeline: starts a new generation of the checkpoint with its own starting point. The old one is kept."""
 
 import json
 from dataclasses import dataclass
 
 from courser.errors import ClientFailure
 from courser.pipelines.checkpoint import begin_generation, lock_path, open_checkpoint
-from courser.pipelines.definition import Definition, FileSource, Start
+from courser.pipelines.definition import Definition, FileSource, Start, parse_start
 from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.progress import offsets_of
-from courser.pipelines.starting import parse_start
 
 CURRENT = "current"
-"""Go on at the end of the last finished batch, without the state of grouped rows."""
+"""Continue after the last finished batch, but without the state of grouped rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +21,16 @@ class ResetReport:
     generation: int
     starting: str
     kept: str
-    """The old one."""
+    """The folder of the old generation."""
     warning: str | None = None
 
 
 def reset(definition: Definition, to: str) -> ResetReport:
-    """Begin a new generation at ``to``: ``earliest``, ``latest``, ``current``, a time or offsets as JSON.
+    """Start a new generation at ``to``: ``earliest``, ``latest``, ``current``, a time or offsets as JSON.
 
     Raises:
-        LockTaken: it runs.
-        ClientFailure: ``to`` makes no sense.
+        LockTaken: the pipeline is running.
+        ClientFailure: ``to`` is invalid.
     """
     with Lock(lock_path(definition.checkpoint), this_process(definition.name)).acquire():
         old = open_checkpoint(definition.checkpoint)
@@ -53,7 +52,7 @@ def _reads_files(definition: Definition) -> bool:
 def _start(definition: Definition, to: str) -> Start:
     if isinstance(definition.source, FileSource):
         if to != "earliest":
-            raise ClientFailure("files are read from the beginning or not at all: --to earliest")
+            raise ClientFailure("files can only be read from the beginning; use --to earliest")
         return Start()
     if to != CURRENT:
         try:
@@ -63,7 +62,9 @@ def _start(definition: Definition, to: str) -> Start:
     text = open_checkpoint(definition.checkpoint).last_offsets()
     offsets = offsets_of(text).next if text is not None else {}
     if not offsets:
-        raise ClientFailure(f"{definition.checkpoint} has no finished batch to go on from: --to earliest begins anew")
+        raise ClientFailure(
+            f"{definition.checkpoint} has no finished batch to continue from; use --to earliest to start over"
+        )
     return Start(json.dumps(offsets))
 
 
@@ -71,7 +72,7 @@ def _warning(definition: Definition, to: str) -> str | None:
     if to in (CURRENT, "latest") or definition.sink.type == "console":
         return None
     if definition.sink.type == "parquet" and definition.transform.sql is None and not _reads_files(definition):
-        # Their files are named after offsets: what is read again takes the place of what is there.
+        # These files are named after offsets, so rows that are read again replace the existing ones.
         return None
     where = definition.sink.place or definition.sink.path
-    return f"rows that are read a second time are written a second time: empty {where} first, or name another sink"
+    return f"rows that are read again will be written again; empty {where} first, or use another sink"

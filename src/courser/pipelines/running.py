@@ -1,4 +1,4 @@
-"""Several pipelines in one process and one Spark session, each in a thread of its own, until all have ended."""
+"""Runs several pipelines in one process with one Spark session, each in a thread of its own, until all have ended."""
 
 import os
 import threading
@@ -13,8 +13,8 @@ from courser.model.clock import Clock
 from courser.pipelines.checkpoint import open_checkpoint
 from courser.pipelines.definition import Definition
 from courser.pipelines.locking import Lock, this_process
-from courser.pipelines.reading import target_of
 from courser.pipelines.server_side import needs_server
+from courser.pipelines.sources import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.pipelines.supervision import Supervisor, Surroundings
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_COUNT = "20"
-"""Records that Spark keeps of each query: more than come about between two looks."""
+"""Progress records that Spark keeps for each query: more than are created between two checks."""
 
 
 class Runner:
-    """Runs pipelines. Use it in ``with``: all locks are held inside, and all threads have ended behind it."""
+    """Runs pipelines. A context manager: it holds all locks inside the block and waits for all threads at its end."""
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class Runner:
         environment: Mapping[str, str] = os.environ,
         show: Callable[[str, int, str], None] = lambda name, batch, text: None,  # noqa: ARG005
     ) -> None:
-        """Nothing happens before the block.
+        """Prepare the runner. Nothing starts before the block is entered.
 
         Args:
-            definitions: What to run.
-            home: Where the state folders are.
+            definitions: The pipelines to run.
+            home: The folder of the state folders.
             clock: For times in statuses.
             master: Where Spark runs.
             once: Overrides the mode of all definitions; None does not.
-            session: One that runs already, and goes on behind it; None: start one.
-            environment: Where servers and logins are looked for.
-            show: Told name, batch and table of console sinks.
+            session: A running session, which is not stopped at the end; None: start one.
+            environment: Variables that specify servers and logins.
+            show: Called with name, batch and table of console sinks.
 
         Raises:
-            ConfigurationRefused: they cannot run together.
+            ConfigurationRefused: the pipelines cannot run together.
         """
         check_together(definitions)
         self._definitions = tuple(definitions)
@@ -73,11 +73,11 @@ class Runner:
     # --- life ---
 
     def __enter__(self) -> Self:
-        """Take all locks, compare all checkpoints, then start everything.
+        """Acquire all locks, check all checkpoints, then start everything.
 
         Raises:
-            LockTaken: somebody else runs one of them.
-            ResetNeeded: a definition does not fit its checkpoint.
+            LockTaken: another process runs one of the pipelines.
+            ResetNeeded: a definition does not match its checkpoint.
         """
         try:
             for definition in self._definitions:
@@ -102,12 +102,12 @@ class Runner:
         self.supervisors.append(Supervisor(definition, checkpoint, folder, self._surroundings, once=once))
 
     def stop(self) -> None:
-        """Ask all of them to end."""
+        """Ask all pipelines to stop."""
         for supervisor in self.supervisors:
             supervisor.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for all to end, no longer than that; whether they have."""
+        """Wait up to ``seconds`` for all pipelines to end. Returns whether they have."""
         for thread in self._threads:
             thread.join(seconds / max(1, len(self._threads)))
         return not any(thread.is_alive() for thread in self._threads)
@@ -128,23 +128,23 @@ class Runner:
 
     @property
     def statuses(self) -> list[Status]:
-        """How they are."""
+        """The status of every pipeline."""
         return [supervisor.status for supervisor in self.supervisors]
 
     @property
     def failed(self) -> list[Supervisor]:
-        """Those that have failed for good."""
+        """The pipelines that have failed permanently."""
         return [supervisor for supervisor in self.supervisors if supervisor.failure is not None]
 
     # --- Spark ---
 
     def _new_session(self) -> "SparkSession":
-        """A session for one pipeline: names of views and settings of SQL are its own, Java is everybody's."""
+        """A session for one pipeline, with its own views and SQL settings. All share one Java process."""
         with self._session_lock:
             if self._session is None:
                 self._session = self._start_session()
             session = self._session.newSession()
-        # Where a query is started, Spark looks for Python's data sources in the session of the thread, and there only.
+        # When a query starts, Spark looks for Python data sources only in the active session of the thread.
         jvm: Any = session._jvm
         jvm.SparkSession.setActiveSession(session._jsparkSession)
         return session
@@ -167,7 +167,7 @@ class Runner:
 
 
 def default_master(definitions: Sequence[Definition], environment: Mapping[str, str], cores: int) -> str:
-    """Where Spark runs if nobody says: here. A server on the same machine is left a core, if there are enough."""
+    """The default master: this machine. Leaves a core to a server on the same machine, if there are enough."""
     is_shared = any(
         needs_server(definition) and target_of(definition.server, environment).is_local for definition in definitions
     )
@@ -175,7 +175,7 @@ def default_master(definitions: Sequence[Definition], environment: Mapping[str, 
 
 
 def check_together(definitions: Sequence[Definition]) -> None:
-    """See that definitions can run in one process. Raises ``ConfigurationRefused``."""
+    """Check that definitions can run in one process. Raises ``ConfigurationRefused``."""
     problems: list[str] = []
     by_name: dict[str, Definition] = {}
     by_checkpoint: dict[Path, Definition] = {}
@@ -183,13 +183,15 @@ def check_together(definitions: Sequence[Definition]) -> None:
     for definition in definitions:
         other = by_name.setdefault(definition.name, definition)
         if other is not definition:
-            problems.append(f"{other.path} and {definition.path} are both called {definition.name}")
+            problems.append(f"{other.path} and {definition.path} have the same name, {definition.name}")
         other = by_checkpoint.setdefault(definition.checkpoint, definition)
         if other is not definition:
-            problems.append(f"{other.path} and {definition.path} have one checkpoint, {definition.checkpoint}")
+            problems.append(f"{other.path} and {definition.path} have the same checkpoint, {definition.checkpoint}")
         for name, value in definition.spark.items():
             known, first = settings.setdefault(name, (value, definition))
             if known != value and not name.startswith("spark.sql."):
-                problems.append(f"{name} is {known} in {first.path} and {value} in {definition.path}: run them apart")
+                problems.append(
+                    f"{name} is {known} in {first.path} but {value} in {definition.path}; run them separately"
+                )
     if problems:
         raise ConfigurationRefused(problems)

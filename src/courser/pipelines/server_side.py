@@ -1,4 +1,4 @@
-"""What a pipeline asks the server, besides messages: whether its topics are there, and to remember how far it got."""
+"""What a pipeline asks of the server besides messages: whether its topics exist, and to store its progress."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +10,7 @@ from courser.api.replies import TopicBounds
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotAllowed, NotFound
-from courser.pipelines.definition import Definition, TopicPlace, TopicSource
+from courser.pipelines.definition import Definition, TopicName, TopicSource
 from courser.pipelines.origin import Origin
 from courser.spark.connections import connection_to
 
@@ -19,7 +19,7 @@ _QUARANTINE_PARTITIONS = 1
 
 
 class TopicMissing(ClientFailure):
-    """A topic that the definition names is not there."""
+    """A topic that the definition names does not exist."""
 
     code = ErrorCode.TOPIC_NOT_FOUND
 
@@ -35,7 +35,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """The topic that is read; nothing of another source."""
+    """The topic that is read; empty for other sources."""
 
     uuid: str = ""
     partitions: tuple[PartitionFacts, ...] = ()
@@ -47,11 +47,11 @@ def needs_server(definition: Definition) -> bool:
 
 
 def check_topics(definition: Definition, target: Target, *, may_create: bool = True) -> SourceFacts:
-    """See that all topics are there, make those that may be made, and return what the source is.
+    """Check that all topics exist, create those that may be created, and return the facts about the source.
 
     Raises:
-        TopicMissing: with the closest name that is there.
-        ConnectionFailed, AuthenticationFailed, NotAllowed: as the server says.
+        TopicMissing: a topic does not exist; suggests the closest name.
+        ConnectionFailed, AuthenticationFailed, NotAllowed: the server cannot be used.
     """
     client = connection_to(target).sync
     facts = SourceFacts()
@@ -70,7 +70,7 @@ def check_topics(definition: Definition, target: Target, *, may_create: bool = T
 
 
 def lakes_by_offset(definition: Definition, facts: SourceFacts) -> Iterator[tuple[Path, Origin]]:
-    """Folders whose files are named after the offsets of the source, with whose these are."""
+    """Folders whose files are named after the offsets of the source, with the topic they belong to."""
     if not isinstance(definition.source, TopicSource):
         return
     origin = Origin(str(definition.source.place), facts.uuid)
@@ -81,34 +81,34 @@ def lakes_by_offset(definition: Definition, facts: SourceFacts) -> Iterator[tupl
         yield Path(definition.decoding.quarantine_path), origin
 
 
-def _written(definition: Definition) -> Iterator[tuple[TopicPlace, str, int | None]]:
-    """Topics that are written to, with the partitions to make them with."""
+def _written(definition: Definition) -> Iterator[tuple[TopicName, str, int | None]]:
+    """Topics that are written to, with the number of partitions to create them with."""
     if definition.sink.place is not None:
         yield definition.sink.place, "sink.topic", definition.sink.create_partitions
     if definition.decoding.quarantine_topic is not None:
         yield definition.decoding.quarantine_topic, "source.quarantine_topic", _QUARANTINE_PARTITIONS
 
 
-def _require(client: SyncClient, place: TopicPlace, key: str) -> TopicBounds:
-    """What is in a topic: whoever may poll or send may ask, and needs no permission to look at the topic itself."""
+def _require(client: SyncClient, place: TopicName, key: str) -> TopicBounds:
+    """The bounds of a topic. Anyone who may poll or send may ask for them; no permission for the topic is needed."""
     try:
         return client.get_partition_bounds(place.stream, place.topic)
     except NotFound:
-        raise TopicMissing(f'{key}: there is no topic "{place}"{_alike(client, place)}') from None
+        raise TopicMissing(f'{key}: topic "{place}" does not exist{_alike(client, place)}') from None
 
 
-def _alike(client: SyncClient, place: TopicPlace) -> str:
+def _alike(client: SyncClient, place: TopicName) -> str:
     try:
         names = [topic.name for topic in client.get_topics(place.stream)]
     except NotFound:
         found = get_close_matches(place.stream, _streams(client), n=1)
-        return f': there is no stream "{place.stream}"' + (f', did you mean "{found[0]}"?' if found else "")
+        return f'; stream "{place.stream}" does not exist' + (f', did you mean "{found[0]}"?' if found else "")
     except NotAllowed:
         return ""
     found = get_close_matches(place.topic, names, n=1)
     if found:
-        return f': did you mean "{place.stream}/{found[0]}"?'
-    return f"; make it with: courser topic create {place}"
+        return f'; did you mean "{place.stream}/{found[0]}"?'
+    return f"; create it with: courser topic create {place}"
 
 
 def _streams(client: SyncClient) -> list[str]:
@@ -117,7 +117,7 @@ def _streams(client: SyncClient) -> list[str]:
     return []
 
 
-def _create(client: SyncClient, place: TopicPlace, partitions: int) -> None:
+def _create(client: SyncClient, place: TopicName, partitions: int) -> None:
     try:
         client.get_partition_bounds(place.stream, place.topic)
     except NotFound:
@@ -128,12 +128,12 @@ def _create(client: SyncClient, place: TopicPlace, partitions: int) -> None:
             try:
                 make()
             except AlreadyExists:
-                # The stream mostly is there already, and another pipeline may have made the topic a moment ago.
+                # The stream usually exists, and another pipeline may have just created the topic.
                 continue
 
 
 def store_progress(target: Target, source: TopicSource, ends: Mapping[str, int]) -> None:
-    """Have the server remember how far the pipeline got, for views of lag. The checkpoint is what counts."""
+    """Store the pipeline's progress on the server, for lag reporting only. The checkpoint is what counts."""
     client = connection_to(target).sync
     for partition, end in ends.items():
         if end > 0:

@@ -1,7 +1,7 @@
-"""Where rows go: for each sink, how a streaming DataFrame is written so that a repeated batch changes nothing.
+"""Sinks: how a streaming DataFrame is written so that a repeated batch changes nothing.
 
-Lakes: the tasks write files aside (``staging``), the driver makes them visible (``publishing``) or appends them to a
-table together with the number of the batch. Topics: the server's own staging. The console: at least once, for eyes.
+Lakes: tasks write files aside (``staged_rows``), and the driver makes them visible (``lake_publishing``) or appends
+them to a table together with the batch number. Topics: the server's own staging. Console: at least once.
 """
 
 import json
@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING, Any
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
-from courser.pipelines.definition import Sink, TopicPlace
-from courser.pipelines.publishing import clear, publish, staging_root
-from courser.pipelines.reading import FORMAT, connection_options
-from courser.pipelines.staging import REPORT_SCHEMA, StagedFile, StageRows
+from courser.pipelines.definition import Sink, TopicName
+from courser.pipelines.lake_publishing import clear, publish, staging_root
+from courser.pipelines.sources import FORMAT, connection_options
+from courser.pipelines.staged_rows import REPORT_SCHEMA, StagedParquet, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
-from courser.spark.topic_names import topic_text
+from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 DERIVED = {"day": "yyyy-MM-dd", "hour": "HH"}
-"""Folder columns that are made from the time of a message."""
+"""Folder columns that are derived from the append time of a message."""
 _ROWS_AT_ONCE = 65_536
-"""Rows of a staged file that are held in memory while they are appended to a table."""
+"""Rows of a staged file that are in memory at a time while they are appended to a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowNames:
-    """Which columns say where a row comes from; None if rows are not messages any more."""
+    """The columns that tell where a row comes from; None if rows no longer correspond to messages."""
 
     partition: str | None = None
     offset: str | None = None
     timestamp: str | None = None
     left_out: tuple[str, ...] = ()
-    """Columns that are there for this only."""
+    """Columns that are needed for this only and are not written."""
 
 
 DECODED_NAMES = RowNames(PARTITION, OFFSET, TIMESTAMP)
@@ -46,7 +46,7 @@ RAW_NAMES = RowNames("partition", "offset", "timestamp")
 
 
 def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "DataFrame":
-    """The rows with every column that folders are made from. Raises ``TransformRefused`` if one cannot be had."""
+    """The rows with all folder columns. Raises ``TransformRefused`` if one is missing."""
     from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
 
     for name in sink.partition_by:
@@ -54,14 +54,14 @@ def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "Data
             continue
         if name not in DERIVED or names.timestamp is None or names.timestamp not in rows.columns:
             raise TransformRefused(
-                f"sink.partition_by names the column {name}, and the rows have {', '.join(rows.columns)}"
+                f"sink.partition_by names the unknown column {name}; the columns are {', '.join(rows.columns)}"
             )
         rows = rows.withColumn(name, f.date_format(names.timestamp, DERIVED[name]))
     return rows
 
 
 def staging_order(sink: Sink, names: RowNames, columns: Sequence[str], root: Path) -> StageRows:
-    """What tasks do with rows that have these columns. Tables make their folders themselves."""
+    """How tasks stage rows with these columns. Tables create their own folders."""
     is_parquet = sink.type == "parquet"
     by_offsets = is_parquet and names.partition is not None and names.partition in columns
     folders = tuple(sink.partition_by) if is_parquet else ()
@@ -79,7 +79,7 @@ def staging_order(sink: Sink, names: RowNames, columns: Sequence[str], root: Pat
 
 @dataclass(frozen=True, slots=True)
 class LakeSink:
-    """Handles the batches of one query, in the driver."""
+    """Writes the batches of one query, in the driver."""
 
     name: str
     sink: Sink
@@ -87,24 +87,24 @@ class LakeSink:
     spark_checkpoint: Path
     lists: Path
     count: Callable[[int, int], None]
-    """Told a batch and the rows that it has brought."""
+    """Called with a batch and the number of its rows."""
     is_staged: bool = False
-    """Whether the rows that come are reports of files that the tasks have written already."""
+    """Whether the incoming rows are reports of files that tasks have already written."""
     is_repetition: bool = False
     """Whether an older generation of the checkpoint may have written the same messages."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
-        """Write one batch. Spark calls it again with the same rows if it does not know whether it was done."""
+        """Write one batch. Spark calls it again with the same rows if it does not know whether it succeeded."""
         assert self.sink.path is not None, "the definition was checked"
         lake = Path(self.sink.path)
-        # In the same file system as the lake, where a rename is enough; tables are a folder's inside.
+        # In the same file system as the lake, so that a rename is enough, but outside of the table's folder.
         root = staging_root(lake, self.name)
         clear(root)
         query_id = self._query_id()
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
         if self.is_staged:
-            staged = [StagedFile(**row.asDict()) for row in rows.collect()]
+            staged = [StagedParquet(**row.asDict()) for row in rows.collect()]
         else:
             staged = self._stage(rows, root)
         if self.sink.type == "parquet":
@@ -115,18 +115,18 @@ class LakeSink:
         self.count(batch, sum(file.rows for file in staged))
 
     def _replaces(self) -> tuple[str, str] | None:
-        """The columns that tell messages apart, if these may have been written before a reset."""
+        """The columns that identify a message, if it may have been written before a reset."""
         if not self.is_repetition or self.names.partition is None or self.names.offset is None:
             return None
         return self.names.partition, self.names.offset
 
-    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
+    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedParquet]:
         rows = with_folder_columns(rows, self.sink, self.names)
         order = staging_order(self.sink, self.names, rows.columns, root)
-        return [StagedFile(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
+        return [StagedParquet(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
 
     def _query_id(self) -> str:
-        """Spark's name for the query: it lives in the checkpoint, so a new checkpoint has another one."""
+        """Spark's id of the query. It is stored in the checkpoint, so a new checkpoint has a new one."""
         found = json.loads((self.spark_checkpoint / "metadata").read_text("utf-8").strip().splitlines()[-1])
         return str(found["id"])
 
@@ -144,7 +144,7 @@ class LakeSink:
             known = iceberg.last_batch(iceberg.open_catalog(Path(self.sink.path)), self.sink.table or "", query_id)
         return known is not None and batch <= known
 
-    def _append(self, staged: Sequence[StagedFile], query_id: str, batch: int) -> None:
+    def _append(self, staged: Sequence[StagedParquet], query_id: str, batch: int) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
 
         assert self.sink.path is not None
@@ -162,7 +162,7 @@ class LakeSink:
             iceberg.append(catalog, self.sink.table or "", rows, schema, application=query_id, batch=batch)
 
 
-def _rows_of(staged: Sequence[StagedFile]) -> Iterator[Any]:
+def _rows_of(staged: Sequence[StagedParquet]) -> Iterator[Any]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     for file in staged:
@@ -181,7 +181,7 @@ def lake_writer(
     is_quarantine: bool = False,
     is_staged: bool = False,
 ) -> "DataStreamWriter":
-    """A query into a folder or a table."""
+    """A query that writes to a folder or a table."""
     if not is_staged:
         with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
@@ -191,8 +191,8 @@ def lake_writer(
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 
-def topic_writer(rows: "DataFrame", place: TopicPlace, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
-    """A query into a topic, exactly once."""
+def topic_writer(rows: "DataFrame", place: TopicName, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
+    """A query that writes to a topic, exactly once."""
     messages = as_messages(rows, sink)
     options = {**connection_options(target), "stream": place.stream, "topic": topic_text(place.topic)}
     if sink.partitioning is not None:
@@ -206,7 +206,7 @@ class ConsoleSink:
 
     rows: int
     show: Callable[[int, str], None]
-    """Told the batch and a table as text."""
+    """Called with the batch and a table as text."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         """Show one batch."""

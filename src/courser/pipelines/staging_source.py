@@ -1,8 +1,8 @@
-"""A topic that writes itself: the task that reads messages also writes them to Parquet, and tells Spark of the files.
+"""A data source whose tasks write the messages they read to Parquet and return only reports of the files.
 
-For pipelines that change nothing about a message on its way into a lake. No payload passes through Java, which is
-where most of the time goes otherwise. To Spark it is a stream like any other, with the same offsets and checkpoints;
-its rows are those of ``staging.REPORT_SCHEMA``.
+For pipelines that write messages to a lake unchanged. No payload passes through Java, which would otherwise take most
+of the time. To Spark it is a stream like any other, with the same offsets and checkpoints; its rows are those of
+``staged_rows.REPORT_SCHEMA``.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from courser.pipelines.staging import StageRows
+from courser.pipelines.staged_rows import StageRows
 from courser.spark.options import Use
 from courser.spark.read_options import ReadOptions, StreamOptions, read_options, stream_options
 from courser.spark.schema import default_schema
@@ -21,7 +21,7 @@ from courser.spark.stream_reader import StreamReader
 
 FORMAT = "courser_staging"
 ORDER = "stagingOrder"
-"""The option that holds what the tasks do with the rows. All others are those of the format ``courser``."""
+"""The option that tells tasks how to stage rows. All other options are those of the format ``courser``."""
 
 _DERIVED = {"day": "%Y-%m-%d", "hour": "%H"}
 _REPORT = (
@@ -38,7 +38,7 @@ _REPORT = (
 
 
 def order_text(order: StageRows) -> str:
-    """An order, as the option has it."""
+    """The text of the option."""
     return json.dumps(asdict(order))
 
 
@@ -48,7 +48,7 @@ def _order(text: str) -> StageRows:
 
 
 class StagingSource(DataSource):
-    """``spark.readStream.format("courser_staging")``. Has to be registered with the session."""
+    """``spark.readStream.format("courser_staging")``. Must be registered with the session."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,7 +56,7 @@ class StagingSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """That of the reports."""
+        """The schema of the reports."""
         return _REPORT
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
@@ -70,7 +70,7 @@ class StagingSource(DataSource):
 
 
 class StagingReader(StreamReader):
-    """Plans as any stream; its tasks write."""
+    """Plans like any stream, but its tasks write files."""
 
     def __init__(
         self, reads: Sequence[ReadOptions], streaming: StreamOptions, schema: StructType, order: StageRows
@@ -79,19 +79,19 @@ class StagingReader(StreamReader):
         self._order = order
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Write what the task reads, and report the files."""
+        """Write what the task reads and report the files."""
         return self._order(_with_folders(super().read(partition), self._order.folder_columns))
 
 
 def _with_folders(batches: Iterable[Any], folders: tuple[str, ...]) -> Iterator[Any]:
-    """Add the columns that folders are made from and that a message does not have."""
+    """Add the folder columns that are not columns of a message."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
     import pyarrow.compute as pc  # type: ignore[import-untyped]  # noqa: PLC0415
 
     for batch in batches:
         for name in folders:
             if name not in batch.schema.names:
-                # Without a zone: they are UTC, and nobody has to look for a table of zones.
+                # Without a time zone: times are UTC, and Arrow then needs no time zone database.
                 times = batch.column("timestamp").cast(pa.timestamp("us"))
                 batch = batch.append_column(name, pc.strftime(times, _DERIVED[name]))
         yield batch

@@ -1,6 +1,6 @@
-"""One pipeline from its start to its end: checked, started, watched, restarted after failures, given up.
+"""Supervises one pipeline: checks it, starts it, watches it, restarts it after failures, and finally gives up.
 
-Runs in a thread of its own. What others need to know about it is in ``status``, and in the state folder.
+Runs in a thread of its own. Other threads read ``status``; other processes read the state folder.
 """
 
 import threading
@@ -18,10 +18,10 @@ from courser.pipelines.definition import Definition, TopicSource
 from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.locking import this_process
 from courser.pipelines.origin import claim
-from courser.pipelines.progress import Progress, parse_progress
+from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import Outlets, start_queries
-from courser.pipelines.reading import target_of
 from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
+from courser.pipelines.sources import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.spark.failures import keep_trace, one_line
 
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_INTERVAL = 0.25
-"""Seconds between two looks at a running query, and at whether somebody wants it to stop."""
+"""Seconds between checks of a running query and of requests to stop it."""
 STOP_PATIENCE = 30.0
-"""Seconds that a batch under way gets to end before it is interrupted; it is repeated at the next start."""
+"""Seconds that a running batch gets to finish before it is interrupted. It is repeated at the next start."""
 BEGIN_PATIENCE = 30.0
-"""Seconds that one pipeline may keep the others of the process from starting."""
+"""Seconds for which one pipeline may delay the start of the others in the process."""
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a pipeline needs of the process it runs in."""
+    """What a pipeline needs from the process it runs in."""
 
     spark: "Callable[[], SparkSession]"
     clock: Clock
     environment: Mapping[str, str]
     show: Callable[[str, int, str], None]
-    """Told name, batch and table of a console sink."""
+    """Called with name, batch and table of a console sink."""
     java_log: Path
-    """What Java prints."""
+    """The file with Java's output."""
     starting: threading.Lock = field(default_factory=threading.Lock)
-    """Held while queries begin: each starts several Python processes, and Spark gives them ten seconds to report."""
+    """Held while queries start: each one starts several Python processes, and Spark gives them only ten seconds."""
 
 
 class Supervisor:
-    """Runs one pipeline. ``run`` is for a thread of its own; everything else may be called from any other."""
+    """Runs one pipeline. ``run`` needs a thread of its own; everything else can be called from any thread."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Supervisor:
         self._once = once
         self._stop = threading.Event()
         self._counted: dict[str, int] = {}
-        """Batches whose figures are in the status, by run of a query."""
+        """The last batch that is counted in the status, by run of a query."""
         self._written: dict[int, int] = {}
-        """Rows by batch, where Spark counts files."""
+        """Rows by batch, for queries whose rows Spark sees as file reports."""
         self._attempt_batches = 0
         me = this_process(definition.name)
         now = surroundings.clock.now()
@@ -94,16 +94,16 @@ class Supervisor:
         )
         self._ends: Mapping[str, int] = {}
         self.failure: Exception | None = None
-        """What ended it, if it failed."""
+        """The final error, if it failed."""
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Ask it to stop."""
         self._stop.set()
 
     # --- life ---
 
     def run(self) -> None:
-        """Run it to its end, and say in the status how it ended."""
+        """Run it until it ends. The status then tells how it ended."""
         self._folder.clear_stop()
         self._show_status()
         failures = 0
@@ -120,13 +120,13 @@ class Supervisor:
             return
 
     def _survives(self, error: Exception, failures: int) -> bool:
-        """Whether to try again, after the pause that goes before it."""
+        """Whether to retry. If so, waits for the pause before the retry."""
         rules = self._definition.supervision
         with suppress(OSError):
             keep_trace(error, self._folder.log_path, datetime.now(UTC))
         line = one_line(error)
         if is_java_gone(error):
-            line = f"Spark's Java process has ended; {self._surroundings.java_log} may say why"
+            line = f"Spark's Java process exited unexpectedly; see {self._surroundings.java_log}"
         if is_final(error) or failures > rules.restarts or self._wants_stop():
             gave_up = failures > rules.restarts and failures > 1
             self.failure = error
@@ -144,7 +144,7 @@ class Supervisor:
         return True
 
     def _attempt(self) -> bool:
-        """Run the queries once; True if they came to their end by themselves."""
+        """Run the queries once. Returns True if they finished by themselves."""
         definition = self._definition
         target = target_of(definition.server, self._surroundings.environment) if needs_server(definition) else None
         facts = check_topics(definition, target) if target is not None else SourceFacts()
@@ -152,7 +152,7 @@ class Supervisor:
             claim(lake, origin)
         spark = self._surroundings.spark()
         for name, value in definition.spark.items():
-            # Those of the whole process were given to it when it began, and cannot be set again.
+            # Settings of the whole process were set at its start and cannot be changed.
             if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
                 spark.conf.set(name, value)
         outlets = Outlets(
@@ -172,12 +172,12 @@ class Supervisor:
                 query.stop()
             self._look(queries)
         if target is not None and isinstance(definition.source, TopicSource) and self._ends:
-            # Spark says that a batch is done when it plans the next one: of the last one it never does.
+            # Spark reports a batch as done when it plans the next one, so never for the last batch.
             store_progress(target, definition.source, self._ends)
         return finished
 
     def _await_beginning(self, queries: "list[StreamingQuery]") -> None:
-        """Wait until Spark has found its sources, or a query has ended; not for longer than the others can wait."""
+        """Wait until Spark has initialized its sources, or a query has ended, but no longer than ``BEGIN_PATIENCE``."""
         waited = 0.0
         while waited < BEGIN_PATIENCE and any(
             query.isActive and query.status["message"].startswith("Initializing") for query in queries
@@ -200,10 +200,10 @@ class Supervisor:
     def _wants_stop(self) -> bool:
         return self._stop.is_set() or self._folder.is_stop_requested()
 
-    # --- figures ---
+    # --- status ---
 
     def _look(self, queries: "list[StreamingQuery]") -> None:
-        """Take in what Spark has to say since the last look."""
+        """Update the status from Spark's progress records since the last check."""
         run = str(queries[0].runId)
         records = [parse_progress(_plain(record)) for record in queries[0].recentProgress]
         for progress in records:
@@ -211,11 +211,11 @@ class Supervisor:
                 self._counted[run] = progress.batch
                 self._attempt_batches += 1
                 self._take(progress)
-        # While nothing happens, only the last record is of today.
+        # While the query is idle, only the last record is current.
         if records and not records[-1].is_batch and records[-1].lag:
             self._note(lag=records[-1].lag)
 
-    def _take(self, progress: Progress) -> None:
+    def _take(self, progress: QueryProgress) -> None:
         self._ends = progress.ends or self._ends
         rows, rate = progress.rows, progress.rows_per_second
         if progress.batch in self._written:
@@ -231,7 +231,7 @@ class Supervisor:
             lost=max(self.status.lost, progress.lost),
             bad_rows=self.status.bad_rows + progress.bad_rows,
             watermark=progress.watermark,
-            # Whatever it was, it has passed; the log keeps it.
+            # A finished batch clears the last error; the log keeps it.
             error=None,
         )
 
@@ -243,20 +243,20 @@ class Supervisor:
             self._show_status()
 
     def _show_status(self) -> None:
-        # Nobody needs it to go on: a full disk must not end the thread that waits for room on it.
+        # The status file is not essential: a full disk must not end the thread that waits for space on it.
         with suppress(OSError):
             self._folder.write(self.status)
 
 
 def _have_ended(queries: "list[StreamingQuery]") -> bool:
-    """Wait a moment for each of them, so that a failure of any is raised."""
-    # It takes parts of a second too, which its annotation does not say.
+    """Wait a moment for each query, so that a failure of any is raised."""
+    # It accepts fractions of a second, although its annotation does not say so.
     ended = [query.awaitTermination(LOOK_INTERVAL) for query in queries]  # type: ignore[arg-type]
     return all(ended)
 
 
 def _plain(record: object) -> Mapping[str, object]:
-    """Spark 4 hands over objects that are dictionaries too, and some that are not."""
+    """A progress record as a dictionary, which Spark's record objects also are."""
     if isinstance(record, dict):
         return record
-    raise ClientFailure(f"Spark's progress is a {type(record).__name__}: this version of it is not known")
+    raise ClientFailure(f"this version of Spark is not supported: its progress is a {type(record).__name__}")

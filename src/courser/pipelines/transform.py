@@ -1,4 +1,4 @@
-"""The SQL in the middle, and the shape that a topic wants its rows in."""
+"""Applies the SQL query of a pipeline, and shapes rows as messages for a topic."""
 
 from typing import TYPE_CHECKING
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEW = "source"
-"""What the query calls the rows."""
+"""The name of the rows in the query."""
 _MESSAGE_COLUMNS = ("payload", "key", "headers", "partition", "id")
-"""What a topic takes beside each other."""
+"""The columns that a topic accepts."""
 
 
 class TransformRefused(ClientFailure):
-    """A query or a sink that the rows do not have the columns for."""
+    """A query or sink needs a column that the rows do not have."""
 
 
 def apply_transform(spark: "SparkSession", rows: "DataFrame", transform: Transform) -> "DataFrame":
-    """The rows that come out of the query. ``spark`` is this pipeline's own session: names of views are its own too."""
+    """The output of the query. ``spark`` is the pipeline's own session, so its views are private too."""
     if transform.sql is None:
         return rows
     if transform.watermark is not None:
         column, delay = transform.watermark
         if column not in rows.columns:
             raise TransformRefused(
-                f"transform.watermark names the column {column}, and there are {', '.join(rows.columns)}"
+                f"transform.watermark names the unknown column {column}; the columns are {', '.join(rows.columns)}"
             )
         rows = rows.withWatermark(column, delay)
     rows.createOrReplaceTempView(VIEW)
@@ -34,11 +34,13 @@ def apply_transform(spark: "SparkSession", rows: "DataFrame", transform: Transfo
 
 
 def as_messages(rows: "DataFrame", sink: Sink) -> "DataFrame":
-    """Rows as a topic takes them: a column ``payload`` as it is, else the whole row as JSON."""
+    """Rows as messages: the column ``payload`` unchanged if there is one, else the whole row as JSON."""
     from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
 
     if sink.key is not None and sink.key not in rows.columns:
-        raise TransformRefused(f"sink.key names the column {sink.key}, and there are {', '.join(rows.columns)}")
+        raise TransformRefused(
+            f"sink.key names the unknown column {sink.key}; the columns are {', '.join(rows.columns)}"
+        )
     if "payload" in rows.columns:
         kept = [f.col(name) for name in _MESSAGE_COLUMNS if name in rows.columns and name != "key"]
         if sink.partitioning != "column":

@@ -1,16 +1,16 @@
-"""How much a micro-batch takes: limits in messages and bytes, shared out in proportion to what waits in a partition."""
+"""Decides how much a micro-batch reads: limits in messages and bytes, shared in proportion to partition backlogs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from courser.spark.errors import DataLost, beyond_the_head, partition_gone, retention_overtook
-from courser.spark.offsets import Progress, TopicProgress
-from courser.spark.topics import TopicFacts
+from courser.spark.offsets import QueryOffsets, TopicOffsets
+from courser.spark.topic_metadata import TopicFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of all topics together. None: no limit."""
+class BatchLimits:
+    """Limits of a micro-batch over all topics. None: no limit."""
 
     count: int | None = None
     size: int | None = None
@@ -18,14 +18,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """Progress made to fit what is there now, and what was lost thereby."""
+    """Offsets adjusted to what exists now, and the losses that this revealed."""
 
-    progress: TopicProgress
+    progress: TopicOffsets
     losses: tuple[DataLost, ...]
 
 
-def reconcile(progress: TopicProgress, facts: TopicFacts, topic: str) -> Reconciled:
-    """Compare how far a query got with what is there. New partitions begin at 0, never at their end."""
+def reconcile(progress: TopicOffsets, facts: TopicFacts, topic: str) -> Reconciled:
+    """Compare the offsets of a query with what exists. New partitions start at 0, never at their end."""
     following: dict[int, int] = {}
     lost = dict(progress.lost)
     losses: list[DataLost] = []
@@ -47,11 +47,11 @@ def reconcile(progress: TopicProgress, facts: TopicFacts, topic: str) -> Reconci
 
 
 TopicPartition = tuple[str, int]
-"""A topic and a partition."""
+"""Topic name and partition number."""
 
 
-def waiting_messages(progress: Progress, heads: Mapping[str, TopicFacts]) -> dict[TopicPartition, int]:
-    """How many messages wait in each partition. ``heads``: where reading may go to."""
+def waiting_messages(progress: QueryOffsets, heads: Mapping[str, TopicFacts]) -> dict[TopicPartition, int]:
+    """The backlog of each partition in messages. ``heads``: how far the query may read."""
     return {
         (topic, partition): max(heads[topic].partitions[partition].next - start, 0)
         if partition in heads[topic].partitions
@@ -62,12 +62,12 @@ def waiting_messages(progress: Progress, heads: Mapping[str, TopicFacts]) -> dic
 
 
 def admit(
-    progress: Progress, heads: Mapping[str, TopicFacts], facts: Mapping[str, TopicFacts], limits: Limits
-) -> Progress:
-    """How far the next micro-batch goes: to the heads, or as far as the limits allow.
+    progress: QueryOffsets, heads: Mapping[str, TopicFacts], facts: Mapping[str, TopicFacts], limits: BatchLimits
+) -> QueryOffsets:
+    """Where the next micro-batch ends: at the heads, or as far as the limits allow.
 
-    Each partition gets a share of the limit as large as its share of what waits in all topics; one that has something
-    gets a message at least, so that none starves and a message larger than the limit does not stop the query.
+    Each partition gets a share of the limit in proportion to its backlog. A partition with any backlog gets at least
+    one message, so that none starves and a message larger than the limit does not block the query.
     """
     waiting = waiting_messages(progress, heads)
     share = 1.0
@@ -97,9 +97,10 @@ def _part(count: int, share: float) -> int:
 
 
 def _not_over(taken: dict[TopicPartition, int], limit: int, read_count: int) -> dict[TopicPartition, int]:
-    """The minimum of one message each may pass the limit: then the largest shares are cut.
+    """Cut the largest shares if the minimum of one message per partition exceeds the limit.
 
-    If not even a message each is possible, partitions take turns: what was read so far says whose turn it is.
+    If the limit is below one message per partition, partitions take turns; the number of messages read so far decides
+    whose turn it is.
     """
     over = sum(taken.values()) - limit
     if over <= 0:

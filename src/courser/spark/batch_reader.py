@@ -1,4 +1,4 @@
-"""A batch read: everything between two offsets of each partition, planned in the driver, read in tasks."""
+"""A batch read: everything between two offsets of each partition. The driver plans it, tasks read it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,73 +6,64 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from courser.spark.connections import freeze_loaded_modules
 from courser.spark.decoding import Decoder
 from courser.spark.option_kinds import EARLIEST
-from courser.spark.places import LossRule, read_span
-from courser.spark.planning import Part, Range, Task, plan_tasks, resolve_end, resolve_start
+from courser.spark.planning import Task, TopicRead, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions
 from courser.spark.schema import arrow_schema
-from courser.spark.sources import places_in, source_of
-from courser.spark.topics import TopicSource
-from courser.spark.worker_memory import spare_collections
+from courser.spark.source_choice import metadata_of, sources_in
+from courser.spark.sources import LossRule, Range, read_range
+from courser.spark.topic_metadata import TopicMetadata
 
 
-class ReadTask(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(None)
-        self.topic = task.topic
-        self.spans = task.spans
-
-
-def read_tasks(reads: Sequence[ReadOptions], parts: Sequence[Part]) -> list[InputPartition]:
-    """The tasks of a read: its limits are the same for every topic."""
-    limits = reads[0]
-    tasks = plan_tasks(parts, size_max=limits.partition_size_max, min_count=limits.min_partitions)
-    return [ReadTask(task) for task in tasks]
+def read_tasks(options: Sequence[ReadOptions], reads: Sequence[TopicRead]) -> list[InputPartition]:
+    """The tasks of a read. Its limits are the same for every topic."""
+    limits = options[0]
+    return list(plan_tasks(reads, size_max=limits.partition_size_max, min_count=limits.min_partitions))
 
 
 def read_task(task: InputPartition, reads: Sequence[ReadOptions], schema: StructType) -> Iterator[Any]:
     """The record batches of a task. Raises ``ReadFailed``, ``DataLost``."""
-    # Spark makes a task of its own if there is nothing to read.
-    if not isinstance(task, ReadTask):
+    # If there is nothing to read, Spark creates a task of its own.
+    if not isinstance(task, Task):
         return
     (options,) = (options for options in reads if options.topic == task.topic)
     rule = LossRule(options.name, fails=options.fail_on_data_loss)
     decoder = Decoder(arrow_schema(schema), stream=options.stream, topic=options.topic, size_max=options.batch_size)
-    for span in task.spans:
-        for piece in read_span(span, rule):
-            yield from decoder.decode(piece.records, span.start, span.end)
-    spare_collections()
+    for wanted in task.ranges:
+        for fetched in read_range(wanted, rule):
+            yield from decoder.decode(fetched.records, wanted.start, wanted.end)
+    freeze_loaded_modules()
 
 
 class BatchReader(DataSourceReader):
-    """Reads topics once. Built in several processes: it connects when it plans, and in tasks."""
+    """Reads topics once. Spark builds it in several processes, so it connects only when it plans and in tasks."""
 
     def __init__(self, reads: Sequence[ReadOptions], schema: StructType) -> None:
         self.reads = reads
         self.schema = schema
 
     def wants(self, topic: str) -> bool:  # noqa: ARG002
-        """For readers that know more about what is wanted."""
+        """Whether to read the topic at all. Overridden by readers that know the query's filters."""
         return True
 
-    def narrowed(self, ranges: list[Range], source: TopicSource) -> list[Range]:  # noqa: ARG002
-        """The same."""
+    def narrowed(self, ranges: list[Range], metadata: TopicMetadata) -> list[Range]:  # noqa: ARG002
+        """The parts of the ranges that are needed. Overridden by readers that know the query's filters."""
         return ranges
 
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises ``ReadFailed``, ``DataLost``."""
-        return read_tasks(self.reads, [self._part(options) for options in self.reads if self.wants(options.topic)])
+        return read_tasks(self.reads, [self._read_of(options) for options in self.reads if self.wants(options.topic)])
 
-    def _part(self, options: ReadOptions) -> Part:
-        source = source_of(options)
-        facts = source.facts()
-        starts = resolve_start(options, source, facts, unnamed=EARLIEST)
-        ends = resolve_end(options, source, facts)
+    def _read_of(self, options: ReadOptions) -> TopicRead:
+        metadata = metadata_of(options)
+        facts = metadata.facts()
+        starts = resolve_start(options, metadata, facts, unnamed=EARLIEST)
+        ends = resolve_end(options, metadata, facts)
         ranges = [Range(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
-        return Part(options.topic, self.narrowed(ranges, source), facts, places_in(options, source, facts))
+        sources_of = sources_in(options, metadata, facts)
+        return TopicRead(options.topic, self.narrowed(ranges, metadata), facts, sources_of)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See ``read_task``."""

@@ -1,9 +1,9 @@
-"""A quicker start of Spark: the classes that a session loads, kept in a file that Java maps into memory.
+"""Speeds up the start of Spark with an archive of loaded classes that Java maps into memory.
 
-Spark loads some ten thousand classes from three hundred jars before it answers the first question, and checks each of
-them anew in every start. Java can keep the result (a dynamic archive of class data sharing): a start then takes half
-the time. The file belongs to one Java and one pyspark; Java itself checks that they fit, and does without it if they do
-not. It is made once, by a short session in a process of its own, when pyspark is installed by a command.
+Spark loads about ten thousand classes from three hundred jars before it answers its first query, and Java verifies them
+at every start. Java can save the result (a dynamic class data sharing archive), which halves the start time. The
+archive belongs to one Java and one pyspark; if they do not match, Java ignores it. It is created once, by a short
+session in a process of its own, when a command installs pyspark.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from pathlib import Path
 from courser.spark.java import Java, cache_directory, find_java
 
 _MAKING_TIME_MAX = 150.0
-"""Seconds. It takes half a minute; on a machine that busy it would not pay."""
+"""Seconds. It normally takes half a minute; on a machine that is slower than this it is not worth it."""
 _SUFFIX = ".jsa"
 
 
 def archive_path(java: Java, environment: Mapping[str, str]) -> Path:
-    """Where the archive for this Java and the installed pyspark is, or would be."""
+    """The path of the archive for this Java and the installed pyspark. It may not exist."""
     import pyspark  # noqa: PLC0415 -- optional
 
     jars = Path(pyspark.__file__).parent / "jars"
@@ -32,18 +32,18 @@ def archive_path(java: Java, environment: Mapping[str, str]) -> Path:
 
 
 def archive_options(java: Java, environment: Mapping[str, str]) -> str:
-    """Options for Java that use the archive; nothing if there is none."""
+    """Java options that use the archive; empty if there is none."""
     path = archive_path(java, environment)
-    # Spark splits its settings at blanks.
+    # Spark splits this setting at blanks.
     return f"-XX:SharedArchiveFile={path}" if path.is_file() and " " not in str(path) else ""
 
 
 def make_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> bool:
-    """Make it unless it is there. A failure is no error: starts are slower without it. Returns whether it is there."""
+    """Create the archive if it is missing. Returns whether it exists; without it, starts are only slower."""
     path = archive_path(find_java(environment), environment)
     if path.is_file():
         return True
-    say("making the starts of Spark quicker, once")
+    say("preparing Spark for faster starts (only needed once)")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as place:
@@ -52,7 +52,7 @@ def make_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> 
                 return False
             for outdated in path.parent.glob(f"spark-*{_SUFFIX}"):
                 outdated.unlink(missing_ok=True)
-            # Whole, or not there: others may start at this moment.
+            # Atomically: another process may be starting Spark right now.
             made.replace(path)
     except OSError:
         return False
@@ -60,7 +60,7 @@ def make_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> 
 
 
 def _run_session(made: Path, place: Path) -> bool:
-    """A session that does a little of everything, and writes the archive when it ends."""
+    """Run a session that does a little of everything and writes the archive when it exits."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _SESSION, str(made), str(place)],

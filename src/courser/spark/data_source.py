@@ -1,6 +1,6 @@
-"""The data source ``courser``: what Spark calls, and in which order the parts behind it are made.
+"""The data source ``courser``: the entry points that Spark calls.
 
-Everything here is cheap: Spark builds a source and its readers in several processes, and connects in few of them.
+Everything here is cheap and opens no connection: Spark builds the source and its readers in several processes.
 """
 
 from pyspark.sql.datasource import (
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from courser.spark.batch_reader import BatchReader
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options
-from courser.spark.pushdown import PushingReader
+from courser.spark.pushdown import FilteringReader
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import check_schema, default_schema
 from courser.spark.stream_reader import StreamReader
@@ -32,8 +32,8 @@ class CourserSource(DataSource):
         return "courser"
 
     def schema(self) -> StructType:
-        """The columns, if the user names none. Raises ``OptionRefused``."""
-        # Spark does not say yet whether it will be a batch read or a stream.
+        """The columns if the user gives no schema. Raises ``OptionRefused``."""
+        # Spark does not tell yet whether this is a batch read or a stream.
         values = parse_options(self.options, Use.BATCH, Use.STREAM)
         return default_schema(
             values["schemaStyle"], include_headers=values["includeHeaders"], columns=values["columns"]
@@ -43,7 +43,7 @@ class CourserSource(DataSource):
         """For a batch read. Raises ``OptionRefused``."""
         reads, values = read_options(self.options, Use.BATCH)
         check_schema(schema, values["schemaStyle"])
-        return PushingReader(reads, schema) if values["pushdown"] else BatchReader(reads, schema)
+        return FilteringReader(reads, schema) if values["pushdown"] else BatchReader(reads, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For a stream. Raises ``OptionRefused``."""
@@ -54,11 +54,11 @@ class CourserSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For a batch write. Raises ``OptionRefused``, ``RowRefused`` or ``WriteFailed``."""
         if overwrite:
-            raise WriteFailed('a topic can only be appended to: write with mode("append"), or purge the topic before')
+            raise WriteFailed('topics can only be appended to; use mode("append"), or purge the topic first')
         return CourserBatchWriter(write_options(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """For a streaming write. Raises ``OptionRefused``, ``RowRefused`` or ``WriteFailed``."""
         if overwrite:
-            raise WriteFailed('a topic can only be appended to: use the output mode "append"')
+            raise WriteFailed('topics can only be appended to; use the output mode "append"')
         return CourserStreamWriter(write_options(self.options, schema))

@@ -1,7 +1,8 @@
-"""Batches as they are stored and polled into Arrow record batches, straight from their bytes.
+"""Decodes stored batches into Arrow record batches, straight from their bytes.
 
-Only the columns that are asked for are made. Numpy finds the frames and reads their fields, one C++ loop gathers the
-payloads; there is no Python object per message. Spark is fastest with record batches of 2 to 4 MB: larger ones are cut.
+Only the requested columns are built. Numpy finds the frames and reads their fields, and a C++ loop gathers the
+payloads; there is no Python object per message. Spark is fastest with record batches of 2 to 4 MB, so larger ones are
+split.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,23 +23,23 @@ from courser.spark.errors import ReadFailed
 from courser.spark.header_blocks import Positions, find_entries, headers_column, key_column
 
 ROW_COUNT_MAX = 10_000
-"""Rows of one record batch: Spark gets slower beyond."""
+"""Rows of one record batch: Spark is slower with more."""
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _LOG_APPEND_TIME = 1
-"""``timestampType`` of Kafka's source: the time is that of the append."""
+"""``timestampType`` of Kafka's data source: the timestamp is the append time."""
 
 
 class Decoder:
-    """Makes record batches of one topic's messages."""
+    """Decodes the messages of one topic."""
 
     def __init__(self, schema: Any, *, stream: str, topic: str, size_max: int) -> None:
         """Prepare for a schema.
 
         Args:
             schema: The Arrow schema that Spark expects.
-            stream: What stands in the column of that name.
-            topic: The same.
-            size_max: Bytes of one record batch, about.
+            stream: The value of the column ``stream``.
+            topic: The value of the column ``topic``.
+            size_max: Approximate bytes of a record batch.
         """
         self._schema = schema
         self._size_max = size_max
@@ -46,10 +47,10 @@ class Decoder:
         self._constants = {"stream": _Repeated(stream), "topic": _Repeated(topic)}
 
     def decode(self, records: memoryview, start: int, end: int) -> Iterator[Any]:
-        """Record batches of the messages from offset ``start`` to below ``end``; there may be others around them.
+        """Record batches of the messages from offset ``start`` up to, but not including, ``end``; ignores others.
 
         Raises:
-            ReadFailed: the lengths inside contradict each other, or an offset has more than 63 bits.
+            ReadFailed: the lengths in a batch are inconsistent, or an offset has more than 63 bits.
         """
         frames = _Frames(records, *_survey(records, self._name))
         count = len(frames.starts)
@@ -57,7 +58,7 @@ class Decoder:
             return
         first, last = int(frames.offsets[0]), int(frames.offsets[-1])
         if last < 0:
-            raise ReadFailed(f"{self._name}: offset {last + 2**64} has more than 63 bits: Spark has no type for it")
+            raise ReadFailed(f"{self._name}: offset {last + 2**64} does not fit Spark's BIGINT")
         if first < start or last >= end:
             frames = frames.between(start, end)
         for part in frames.cut(self._size_max):
@@ -77,7 +78,7 @@ class Decoder:
 
 
 class _Repeated:
-    """One text, as often as it is asked for: the longest array so far is kept."""
+    """A column that repeats one text. Keeps the longest array so far and returns slices of it."""
 
     def __init__(self, text: str) -> None:
         self._text = text.encode()
@@ -87,7 +88,7 @@ class _Repeated:
     def times(self, count: int) -> Any:
         if self._array is None or self._count < count:
             self._count = max(count, ROW_COUNT_MAX)
-            # From its buffers: ``pa.repeat`` loads pandas, which takes half a second in every new worker.
+            # Built from buffers because ``pa.repeat`` loads pandas, which takes half a second in every new worker.
             bounds = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(self._text))
             buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._text * self._count)]
             self._array = pa.Array.from_buffers(pa.string(), self._count, buffers)
@@ -95,7 +96,7 @@ class _Repeated:
 
 
 def _survey(records: memoryview, name: str) -> tuple[Positions, Positions, Positions]:
-    """Where every frame begins; where the batches begin, and how many frames each has. ``name``: for messages."""
+    """Where the frames begin, where the batches begin, and how many frames each batch has."""
     starts: list[Positions | list[int]] = []
     singles: list[int] = []
     batches: list[int] = []
@@ -106,7 +107,7 @@ def _survey(records: memoryview, name: str) -> tuple[Positions, Positions, Posit
         _, offset, _, _, length, _, count = unpack(records, position)
         body, end = position + header_size, position + length
         if count == 1 and _frame_end(records, body) == end:
-            # Whoever sends messages one by one makes many such batches: no array for a single number.
+            # Clients that send single messages create many such batches; do not allocate an array for each.
             singles.append(body)
         else:
             starts += (singles, _starts_in(records[body:end], count, offset, name) + body)
@@ -128,11 +129,11 @@ def _starts_in(body: memoryview, count: int, offset: int, name: str) -> Position
     try:
         return survey_frames(body, count)[0].starts
     except InvalidBatch as error:
-        raise ReadFailed(f"{name}: the batch at offset {offset} cannot be read: {error.reason}") from error
+        raise ReadFailed(f"{name}: could not decode the batch at offset {offset}: {error.reason}") from error
 
 
 class _Frames:
-    """Some frames of batches that lie behind one another, and their fields as arrays."""
+    """Frames of consecutive batches, with their fields as arrays."""
 
     def __init__(self, records: memoryview, starts: Positions, batches: Positions, counts: Positions) -> None:
         self.records = records
@@ -142,7 +143,7 @@ class _Frames:
         self._counts = counts
 
     def between(self, start: int, end: int) -> "_Frames":
-        """Only those from offset ``start`` to below ``end``."""
+        """Only the frames from offset ``start`` up to, but not including, ``end``."""
         offsets = self.offsets
         wanted = (offsets >= start) & (offsets < end)
         number = np.repeat(np.arange(len(self._batches)), self._counts)[wanted]
@@ -150,7 +151,7 @@ class _Frames:
         return _Frames(self.records, self.starts[wanted], self._batches, counts)
 
     def cut(self, size_max: int) -> "Iterator[_Frames]":
-        """In pieces of about ``size_max`` bytes: small remains go with the piece before them."""
+        """Split into groups of about ``size_max`` bytes. If the whole is only a little larger, it is not split."""
         count = len(self.starts)
         if not count:
             return
@@ -171,45 +172,45 @@ class _Frames:
 
     @cached_property
     def headers(self) -> NDArray[np.void]:
-        """The headers of all frames, behind one another."""
-        # Headers that begin at every single byte, overlapping: picking from them reads any position.
+        """The headers of all frames."""
+        # An overlapping view with a header at every byte, so that indexing it reads a header at any position.
         every_byte: NDArray[np.void] = np.ndarray(
             (len(self.data) - _FRAME_HEADER.itemsize + 1,), f"V{_FRAME_HEADER.itemsize}", self.records, 0, (1,)
         )
         return every_byte[self.starts].view(_FRAME_HEADER)
 
     def field(self, name: str) -> Positions:
-        """One number of every frame."""
+        """One numeric field of every frame header."""
         return self.headers[name].astype(np.int64)
 
     def _of_batch(self, position: int) -> Positions:
-        """One field of every frame's batch."""
+        """One field of the batch header, for every frame."""
         every_byte: NDArray[np.int64] = np.ndarray((len(self.data) - 7,), "<i8", self.records, 0, (1,))
         return np.repeat(every_byte[self._batches + position], self._counts)
 
     @cached_property
     def offsets(self) -> Positions:
-        """Of every message. Those with more than 63 bits are below 0."""
+        """The offset of every message. Offsets with more than 63 bits appear as negative numbers."""
         return self._of_batch(_BASE_OFFSET_POSITION) + self.field("offset_delta")
 
     @property
     def timestamps(self) -> Positions:
-        """When every message was appended."""
+        """The append time of every message."""
         return _in_calendar(self._of_batch(_TIMESTAMP_POSITION))
 
     @property
     def origin_timestamps(self) -> Positions:
-        """When every message was made."""
+        """The creation time of every message."""
         return _in_calendar(_in_calendar(self._of_batch(_ORIGIN_POSITION)) + self.field("timestamp_delta"))
 
     @property
     def partitions(self) -> NDArray[np.int32]:
-        """Of every message."""
+        """The partition of every message."""
         return self._of_batch(_PARTITION_POSITION).astype(np.int32)
 
     @cached_property
     def payload_lengths(self) -> Positions:
-        """Bytes of every payload."""
+        """The size of every payload in bytes."""
         return self.field("payload_length")
 
     @property
@@ -219,7 +220,7 @@ class _Frames:
 
     @cached_property
     def entries(self) -> Any:
-        """All user headers."""
+        """The user headers of all messages."""
         return find_entries(self.data, self.payload_starts + self.payload_lengths, self.field("user_headers_length"))
 
 
@@ -234,10 +235,10 @@ _FRAME_HEADER = np.dtype(
         ("reserved", "<u8"),
     ]
 )
-"""As ``layout.FRAME_HEADER`` has it."""
+"""The same layout as ``layout.FRAME_HEADER``."""
 assert _FRAME_HEADER.itemsize == layout.FRAME_HEADER_SIZE
 _RUN_LENGTH_MIN = 16
-"""Frames of one size behind one another that are copied by one call: for shorter runs the calls cost more."""
+"""Average length of runs of equally spaced payloads from which one strided copy per run is faster than gathering."""
 _PARTITION_POSITION, _BASE_OFFSET_POSITION, _TIMESTAMP_POSITION, _ORIGIN_POSITION = 0, 8, 16, 24
 
 
@@ -271,7 +272,7 @@ def _payloads(frames: _Frames) -> Any:
 
 
 def _equal_payloads(frames: _Frames, starts: Positions, size: int, runs: list[int]) -> Any:
-    """Payloads of one size: each run of them, at equal distances, is one strided copy."""
+    """Payloads of equal size: each run of equally spaced ones is one strided copy."""
     count = len(starts)
     payloads = np.empty((count, size), np.uint8)
     for first, last in pairwise(runs):

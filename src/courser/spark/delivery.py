@@ -1,4 +1,4 @@
-"""How batches get to the server: staged, to be published later, or sent at once. A few are on their way at a time."""
+"""Delivers batches to the server: staged and published later, or sent directly. A few are in flight at a time."""
 
 from collections import deque
 from concurrent.futures import Future
@@ -8,26 +8,26 @@ from courser.api import commands as c
 from courser.errors import CourserError, ErrorCode, Uncertain
 from courser.model.messaging import ToPartition
 from courser.records.batch import Batch
-from courser.spark.connections import Connection, patiently
+from courser.spark.connections import Connection, with_retries
 from courser.spark.routing import Destination
 from courser.spark.write_options import WriteOptions
 
 _IN_FLIGHT_MAX = 4
-"""Batches on their way: the server writes one while the next is made."""
+"""Batches in flight: the server writes one while the next is encoded."""
 
 
 class Delivery(Protocol):
-    """Takes the batches of one task."""
+    """Delivers the batches of one task."""
 
     def send(self, destination: Destination, batch: Batch) -> None:
-        """Hand over a batch. It may still be on its way on return; errors come up later then."""
+        """Deliver a batch. It may still be in flight on return; its error is then raised by a later call."""
 
     def finish(self) -> int:
-        """Return when all is with the server: how many batches there were."""
+        """Wait until the server has everything. Returns the number of batches."""
 
 
 class StagedDelivery:
-    """One attempt at one part of a batch of a sink."""
+    """Stages the batches of one task attempt."""
 
     def __init__(
         self, connection: Connection, options: WriteOptions, *, sink: str, batch: int, part: int, attempt: int
@@ -47,12 +47,12 @@ class StagedDelivery:
             self._await_first()
 
     def finish(self) -> int:
-        """See ``Delivery``. The part is durable then."""
+        """See ``Delivery``. The staged part is durable on return."""
         while self._under_way:
             self._await_first()
         if self._chunk_count:
             finish = self._connection.sync.finish_stage
-            patiently(lambda: finish(*self._name, self._chunk_count), self._options.retries)
+            with_retries(lambda: finish(*self._name, self._chunk_count), self._options.retries)
         return self._chunk_count
 
     def _begin(self, chunk: int, destination: Destination, batch: Batch) -> "Future[None]":
@@ -64,14 +64,14 @@ class StagedDelivery:
         try:
             future.result()
         except CourserError as error:
-            # After a new connection they may come in another order; those before this one are there by now.
+            # After a reconnect, batches may arrive out of order. Those before this one have arrived by now.
             if error.code not in (ErrorCode.STAGED_PART_INCOMPLETE, ErrorCode.DISCONNECTED):
                 raise
-            patiently(lambda: self._begin(chunk, destination, batch).result(), self._options.retries)
+            with_retries(lambda: self._begin(chunk, destination, batch).result(), self._options.retries)
 
 
 class DirectDelivery:
-    """Sends that are visible at once: at least once, because a task that is run again sends again."""
+    """Sends batches that are visible immediately: at least once, because a retried task sends again."""
 
     def __init__(self, connection: Connection, options: WriteOptions) -> None:
         self._connection = connection
@@ -99,6 +99,6 @@ class DirectDelivery:
         try:
             future.result()
         except Uncertain:
-            # It may be there twice then: that is what "at least once" means.
+            # The message may be stored twice then, as "at least once" allows.
             again = self._connection.client.request
-            patiently(lambda: self._connection.begin(again(command)).result(), self._options.retries)
+            with_retries(lambda: self._connection.begin(again(command)).result(), self._options.retries)

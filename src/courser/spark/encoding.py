@@ -1,7 +1,7 @@
-"""Arrow columns into batches of messages: frames joined by Arrow and numpy over whole columns.
+"""Encodes Arrow columns as batches of messages. Arrow and numpy build the frames of whole columns at once.
 
-Nothing here makes an object per message but the two hashes that need one: the checksum of a frame, and the partition
-of a key that was not seen before.
+No Python object is created per message, except for two hashes: the checksum of a frame, and the partition of each
+distinct key.
 """
 
 import os
@@ -12,53 +12,52 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import xxhash
 from numpy.typing import NDArray
 
-from courser.client.messages import KEY_HEADER
 from courser.records import layout
 from courser.records.batch import Batch, batch_of
 from courser.records.frame_walk import fill_checksums
 from courser.records.frame_walk_pure import FRAME_FIELDS
+from courser.records.message_keys import KEY_HEADER, hash_of_key
 from courser.records.user_headers import FIELD_SIZE_MAX, USER_HEADERS_SIZE_MAX, HeaderKind
 from courser.spark.errors import RowRefused
 
 Array: TypeAlias = Any
-"""A ``pyarrow.Array``: pyarrow has no types of its own for its arrays."""
+"""A ``pyarrow.Array``; pyarrow has no type stubs."""
 
 MESSAGE_SIZE_MAX = layout.BATCH_SIZE_MAX - layout.BATCH_HEADER_SIZE - layout.FRAME_HEADER_SIZE
-"""Bytes of a payload with its headers: a message must fit into a batch."""
+"""Bytes of a payload with its user headers: a message must fit into a batch."""
 ID_SIZE = 16
 _FIELD_HEAD = np.dtype([("kind", "u1"), ("length", "<u4")])
-"""What stands before a key and before a value in a block of user headers."""
+"""Precedes each key and each value in a block of user headers."""
 _KEY_PREFIX = bytes([HeaderKind.STRING]) + len(KEY_HEADER).to_bytes(4, "little") + KEY_HEADER + bytes([HeaderKind.RAW])
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages as columns, in the form that frames are made from. All of one length."""
+    """Messages as columns of equal length, ready to be made into frames."""
 
     payloads: Array
-    """Binary, none null."""
+    """Binary, without nulls."""
     blocks: Array | None
-    """Binary: user headers as they are stored, none null."""
+    """Binary, without nulls: blocks of user headers in their stored form."""
     ids: NDArray[np.void] | None
     """16 bytes each."""
     times: NDArray[np.int64] | None
-    """Creation times, microseconds."""
+    """Creation times in microseconds."""
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def frame_ends(self) -> NDArray[np.int64]:
-        """Bytes of the frames up to each one, itself included."""
+        """Cumulative size of the frames in bytes, up to and including each one."""
         sizes = np.diff(_offsets(self.payloads)) + layout.FRAME_HEADER_SIZE
         if self.blocks is not None:
             sizes = sizes + np.diff(_offsets(self.blocks))
         return np.cumsum(sizes)
 
     def take(self, numbers: NDArray[np.int64]) -> "Rows":
-        """Some of them, in the order of the numbers."""
+        """The rows with these numbers, in this order."""
         return Rows(
             self.payloads.take(pa.array(numbers)),
             None if self.blocks is None else self.blocks.take(pa.array(numbers)),
@@ -67,7 +66,7 @@ class Rows:
         )
 
     def slice(self, start: int, end: int) -> "Rows":
-        """A range of them."""
+        """The rows from ``start`` up to, but not including, ``end``."""
         return Rows(
             self.payloads.slice(start, end - start),
             None if self.blocks is None else self.blocks.slice(start, end - start),
@@ -77,7 +76,7 @@ class Rows:
 
 
 def join_rows(pieces: list[Rows]) -> Rows:
-    """Pieces of one task behind one another; they have the same columns."""
+    """Concatenate rows that have the same columns."""
     if len(pieces) == 1:
         return pieces[0]
     first = pieces[0]
@@ -93,41 +92,41 @@ def join_rows(pieces: list[Rows]) -> Rows:
 
 
 def binary_column(column: Array, name: str) -> Array:
-    """A text or binary column as binary. Nulls stay."""
+    """A text or binary column as binary. Nulls are kept."""
     kind = column.type
     if pa.types.is_binary(kind):
         return column
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return column.cast(pa.binary())
-    raise RowRefused(f'column "{name}" holds {kind}, where text or bytes are expected')
+    raise RowRefused(f'column "{name}" must hold text or bytes, not {kind}')
 
 
 def without_nulls(column: Array, name: str) -> Array:
-    """The column, if no row lacks a value. Raises ``RowRefused``."""
+    """The column, which must not contain nulls. Raises ``RowRefused``."""
     if column.null_count:
         number = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise RowRefused(
-            f'column "{name}" is null in row {number} of a batch of {len(column)}: every message needs one'
+            f'column "{name}" is null in row {number} of a batch of {len(column)}; every message needs a value'
         )
     return column
 
 
 def id_column(column: Array) -> NDArray[np.void]:
-    """16 bytes for each row; what is null is drawn."""
+    """An id of 16 bytes for each row. Nulls get new ids."""
     ids = new_ids(len(column))
     if column.null_count == len(column):
         return ids
     sizes = pc.binary_length(column)
     if not pc.all(pc.equal(sizes, ID_SIZE)).as_py():
         number = pc.index(pc.not_equal(sizes, ID_SIZE).fill_null(False), True).as_py()
-        raise RowRefused(f'column "id" has {sizes[number]} bytes in row {number}: an id has {ID_SIZE}')
+        raise RowRefused(f'column "id" has {sizes[number]} bytes in row {number}; an id must have {ID_SIZE}')
     given = column.is_valid().to_numpy(zero_copy_only=False)
     ids[given] = np.frombuffer(_data(column.drop_null()), f"V{ID_SIZE}")
     return ids
 
 
 def new_ids(count: int) -> NDArray[np.void]:
-    """Ids that nobody else has: one draw, and numbers from there on."""
+    """Unique ids: consecutive numbers from a random start."""
     low, high = np.frombuffer(os.urandom(ID_SIZE), "<u8")
     ids = np.empty((count, 2), "<u8")
     ids[:, 0] = np.arange(count, dtype=np.uint64) + low
@@ -136,7 +135,7 @@ def new_ids(count: int) -> NDArray[np.void]:
 
 
 def time_column(column: Array) -> NDArray[np.int64]:
-    """Microseconds since 1970; what is null is now."""
+    """Microseconds since 1970. Nulls become the current time."""
     times = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
     values: NDArray[np.int64] = times.fill_null(time.time_ns() // 1000).to_numpy(zero_copy_only=False)
     if len(values) and int(values.min()) < 0:
@@ -148,21 +147,21 @@ def time_column(column: Array) -> NDArray[np.int64]:
 
 
 def key_partitions(keys: Array, count: int) -> NDArray[np.int64]:
-    """The partition of each key: the one that any client's keyed send goes to. -1 where there is no key."""
+    """The partition of each key, the same as for keyed sends of any client; -1 where the key is null."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
-    hashes = np.fromiter(map(xxhash.xxh32_intdigest, distinct), np.int64, len(distinct)) % count
+    hashes = np.fromiter(map(hash_of_key, distinct), np.int64, len(distinct)) % count
     numbers = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     partitions: NDArray[np.int64] = np.append(hashes, -1)[numbers]
     return partitions
 
 
 def key_blocks(keys: Array) -> Array:
-    """The user header that keeps a key; empty where there is none."""
+    """The user header that stores each key; empty where there is no key."""
     sizes = pc.binary_length(keys).fill_null(0).to_numpy(zero_copy_only=False)
     if len(sizes) and int(sizes.max()) > FIELD_SIZE_MAX:
         number = int(sizes.argmax())
-        raise RowRefused(f'column "key" has {sizes[number]} bytes in row {number}: a key has at most {FIELD_SIZE_MAX}')
+        raise RowRefused(f'column "key" has {sizes[number]} bytes in row {number}; the maximum is {FIELD_SIZE_MAX}')
     has_key = pa.array(sizes > 0)
     prefix = pc.if_else(has_key, pa.scalar(_KEY_PREFIX, pa.binary()), pa.scalar(b"", pa.binary()))
     lengths = pc.if_else(has_key, _fixed(sizes.astype("<u4"), 4), pa.scalar(b"", pa.binary()))
@@ -170,10 +169,10 @@ def key_blocks(keys: Array) -> Array:
 
 
 def header_blocks(headers: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """User headers of a map column, or of Kafka's list of pairs, as they are stored; and which rows name a key there.
+    """The stored form of headers in a map column or in Kafka's list of pairs, and which rows contain a message key.
 
     Raises:
-        RowRefused: a key or value that is empty, null or too long, or too many of them.
+        RowRefused: a name or value is empty, null or too long, or there are too many of them.
     """
     keys, values = _pairs(headers)
     value_kind = HeaderKind.STRING if pa.types.is_string(values.type) else HeaderKind.RAW
@@ -187,7 +186,7 @@ def header_blocks(headers: Array) -> tuple[Array, NDArray[np.bool_]]:
     rows = _list_offsets(headers)
     row_starts = starts[rows]
     if len(rows) > 1 and int(np.diff(row_starts).max()) > USER_HEADERS_SIZE_MAX:
-        raise RowRefused(f'column "headers" has more than {USER_HEADERS_SIZE_MAX} bytes in a row')
+        raise RowRefused(f'column "headers" exceeds the maximum of {USER_HEADERS_SIZE_MAX} bytes per row')
     is_key = pc.equal(names, KEY_HEADER).to_numpy(zero_copy_only=False)
     counts = np.append(0, np.cumsum(is_key))[rows]
     base = int(row_starts[0]) if len(row_starts) else 0
@@ -204,14 +203,14 @@ def _pairs(headers: Array) -> tuple[Array, Array]:
     if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
         pairs = headers.values
         return pairs.field(0), pairs.field(1)
-    raise RowRefused(f'column "headers" holds {kind}, where a map of text to bytes is expected')
+    raise RowRefused(f'column "headers" must hold a map of text to bytes, not {kind}')
 
 
 def _list_offsets(headers: Array) -> NDArray[np.int64]:
-    """Where the pairs of each row begin. Rows that are null have none."""
+    """Where the pairs of each row begin. Null rows have none."""
     offsets: NDArray[np.int64] = headers.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     if headers.null_count:
-        # A null row may cover pairs; none of them are its own.
+        # In Arrow a null row may still span pairs.
         sizes = np.diff(offsets) * headers.is_valid().to_numpy(zero_copy_only=False)
         if int(sizes.sum()) != int(offsets[-1] - offsets[0]):
             raise RowRefused('column "headers" has null rows with contents')
@@ -222,7 +221,7 @@ def _check_fields(what: str, column: Array) -> None:
     sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     if len(sizes) and not 1 <= int(sizes.min()) <= int(sizes.max()) <= FIELD_SIZE_MAX:
         bad = int(sizes[(sizes < 1) | (sizes > FIELD_SIZE_MAX)][0])
-        raise RowRefused(f'column "headers": a {what} has {bad} bytes, and 1 to {FIELD_SIZE_MAX} are possible')
+        raise RowRefused(f'column "headers": a {what} has {bad} bytes; it must have 1 to {FIELD_SIZE_MAX}')
 
 
 def _field_heads(column: Array, kind: HeaderKind) -> Array:
@@ -236,10 +235,10 @@ def _field_heads(column: Array, kind: HeaderKind) -> Array:
 
 
 def make_batches(rows: Rows) -> list[Batch]:
-    """Messages as batches: one, or several if their creation times are too far apart for one.
+    """One batch of the messages, or several if their creation times are too far apart for one.
 
     Raises:
-        RowRefused: a message that fits into no batch.
+        RowRefused: a message does not fit into a batch.
     """
     times = rows.times
     if times is None:
@@ -267,7 +266,7 @@ def _make_batch(rows: Rows) -> Batch:
         heads["user_headers_length"] = block_sizes
         sizes = sizes + block_sizes
     if int(sizes.max()) > MESSAGE_SIZE_MAX:
-        raise RowRefused(f"a message of {int(sizes.max())} bytes is too large: {MESSAGE_SIZE_MAX} are possible")
+        raise RowRefused(f"a message has {int(sizes.max())} bytes; the maximum is {MESSAGE_SIZE_MAX}")
     origin = time.time_ns() // 1000
     if rows.times is not None:
         origin = int(rows.times.min())
@@ -278,10 +277,10 @@ def _make_batch(rows: Rows) -> Batch:
 
 
 def _frames(heads: NDArray[np.void], rows: Rows) -> memoryview:
-    """Headers, payloads and user headers of all messages, joined in memory that can be written to."""
+    """Frame headers, payloads and user headers of all messages, joined in writable memory."""
     count, size = len(rows), int(heads["payload_length"][0])
     if rows.blocks is None and (heads["payload_length"] == size).all():
-        # All alike, as many are: two copies, and no loop.
+        # Payloads of equal size without headers, a common case: two copies, no loop.
         table = np.empty((count, layout.FRAME_HEADER_SIZE + size), np.uint8)
         table[:, : layout.FRAME_HEADER_SIZE] = heads.view(np.uint8).reshape(count, -1)
         table[:, layout.FRAME_HEADER_SIZE :] = np.frombuffer(_data(rows.payloads), np.uint8).reshape(count, size)
@@ -295,7 +294,7 @@ def _frames(heads: NDArray[np.void], rows: Rows) -> memoryview:
 
 
 def _fixed(values: NDArray[Any], width: int) -> Array:
-    """A binary column over an array whose elements are its values."""
+    """A binary column whose values are the elements of an array."""
     count = len(values)
     offsets = np.arange(0, width * count + 1, width, dtype=np.int32)
     data = np.ascontiguousarray(values).view(np.uint8)
@@ -303,7 +302,7 @@ def _fixed(values: NDArray[Any], width: int) -> Array:
 
 
 def _offsets(column: Array) -> NDArray[np.int64]:
-    """Where the values of a binary column begin in its data, and where the last one ends."""
+    """Where each value of a binary column begins in its data, and where the last one ends."""
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(1, np.int64)
@@ -312,6 +311,6 @@ def _offsets(column: Array) -> NDArray[np.int64]:
 
 
 def _data(column: Array) -> memoryview:
-    """The values of a binary column behind one another."""
+    """The concatenated values of a binary column."""
     offsets, buffer = _offsets(column), column.buffers()[2]
     return memoryview(b"") if buffer is None else memoryview(buffer)[int(offsets[0]) : int(offsets[-1])]

@@ -1,14 +1,14 @@
-"""What the data source raises: each with the facts, and with what can be done about it."""
+"""Errors of the data source. Each message states the facts and what to do about them."""
 
 from courser.errors import ClientFailure, ErrorCode
 
 
 class ReadFailed(ClientFailure):
-    """A read that cannot go on, or that found less than it was planned for."""
+    """A read cannot continue, or found fewer messages than planned."""
 
 
 class DataLost(ReadFailed):
-    """Messages that a read must have are gone."""
+    """Messages that a read needs are gone."""
 
     code = ErrorCode.OFFSET_GONE
 
@@ -17,7 +17,7 @@ class DataLost(ReadFailed):
         self.args = (reason,)
         self.partition = partition
         self.wanted = wanted
-        """The offset that should be read next."""
+        """The next offset to read."""
         self.earliest = earliest
         """The first offset that can be read instead."""
         self.lost = lost
@@ -33,15 +33,15 @@ def _lost(reason: str, partition: int, wanted: int, earliest: int, lost: int) ->
 
 _REMEDIES = (
     "read the missing range from a backup of the segment files (source=segments), start with a new checkpoint, "
-    "or go on without these messages with the option failOnDataLoss=false"
+    "or set failOnDataLoss=false to continue without these messages"
 )
 
 
 def retention_overtook(topic: str, partition: int, wanted: int, earliest: int) -> DataLost:
-    """What is wanted was deleted."""
+    """The offset to read was deleted by retention."""
     lost = earliest - wanted
     return DataLost(
-        f"{topic}: partition {partition}: offset {wanted} is wanted, but {earliest} is the earliest that is kept: "
+        f"{topic}: partition {partition}: offset {wanted} is needed, but the earliest available offset is {earliest}: "
         f"{lost} messages are gone; {_REMEDIES}",
         partition=partition,
         wanted=wanted,
@@ -51,11 +51,11 @@ def retention_overtook(topic: str, partition: int, wanted: int, earliest: int) -
 
 
 def beyond_the_head(topic: str, partition: int, wanted: int, head: int) -> DataLost:
-    """What is wanted does not exist, though it did when it was planned."""
+    """The offset to read does not exist, although it did when the read was planned."""
     lost = wanted - head
     return DataLost(
-        f"{topic}: partition {partition}: offset {wanted} is wanted, but {head} is the next that will be written: "
-        f"the topic was cut back, and {lost} messages that were there are gone; {_REMEDIES}",
+        f"{topic}: partition {partition}: offset {wanted} is needed, but the next offset to be written is {head}: "
+        f"the topic was truncated, and {lost} messages are gone; {_REMEDIES}",
         partition=partition,
         wanted=wanted,
         earliest=head,
@@ -64,10 +64,10 @@ def beyond_the_head(topic: str, partition: int, wanted: int, head: int) -> DataL
 
 
 def partition_gone(topic: str, partition: int, wanted: int) -> DataLost:
-    """The whole partition was deleted."""
+    """The partition was deleted."""
     return DataLost(
-        f"{topic}: partition {partition} does not exist any more, and offset {wanted} of it is wanted: nobody knows "
-        f"how many messages are gone; {_REMEDIES}",
+        f"{topic}: partition {partition} no longer exists, but offset {wanted} of it is needed; the number of lost "
+        f"messages is unknown; {_REMEDIES}",
         partition=partition,
         wanted=wanted,
         earliest=0,
@@ -88,27 +88,27 @@ def unavailable(topic: str, partition: int, first: int, end: int, reason: str) -
 
 
 def fewer_than_planned(topic: str, partition: int, start: int, end: int, reached: int) -> ReadFailed:
-    """A task got less than it should."""
+    """A task received fewer messages than planned."""
     return ReadFailed(
-        f"{topic}: partition {partition}: offsets {start} to {end - 1} were planned, but only those below {reached} "
-        f"came: {end - reached} are missing"
+        f"{topic}: partition {partition}: offsets {start} to {end - 1} were planned, but only offsets below {reached} "
+        f"were received: {end - reached} are missing"
     )
 
 
 def topic_left_out(query: str, topic: str) -> ReadFailed:
-    """A query does not read a topic any more that its checkpoint knows."""
+    """The checkpoint of a query contains a topic that the query no longer reads."""
     return ReadFailed(
-        f'{query}: the checkpoint knows topic "{topic}" too, which the option "topic" does not name any more: its '
-        "messages would not be read from here on; name it again, start with a new checkpoint, or give it up with the "
-        "option failOnDataLoss=false, and how far the query got in it is forgotten"
+        f'{query}: the checkpoint contains topic "{topic}", but the option "topic" no longer names it, so its new '
+        "messages would not be read; name it again, start with a new checkpoint, or set failOnDataLoss=false to drop "
+        "the topic and forget its offsets"
     )
 
 
 class RowRefused(ClientFailure):
-    """A row, or a column, that cannot become messages."""
+    """A row or a column cannot be written as messages."""
 
     code = ErrorCode.INVALID_FORMAT
 
 
 class WriteFailed(ClientFailure):
-    """A write that cannot be carried out as it was asked for."""
+    """A write cannot be carried out as requested."""

@@ -1,7 +1,7 @@
-"""What a failure of Spark says in one line. The pages around it go to a log: ``keep_trace``.
+"""Reduces a Spark failure to one line. The full traces go to a log (``keep_trace``).
 
-Spark wraps an error of Python into the text of a Java exception, with traces of both. The line that matters is the
-last of the innermost Python trace; without one it is Spark's own sentence, without its codes and plans.
+Spark wraps a Python error into the text of a Java exception, with the traces of both. The line that matters is the last
+one of the innermost Python trace. Without such a trace it is Spark's own message, without its error codes and plans.
 """
 
 import re
@@ -15,7 +15,7 @@ _TRACE = "Traceback (most recent call last):"
 _PYTHON_ERROR = re.compile(r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Za-z_]\w*)(?:: (?P<says>.*))?$")
 _JAVA_ERROR = re.compile(r"(?:^|: )(?:[a-z_]\w*\.)+[\w$]*(?:Exception|Error): ")
 _END = re.compile(r"\s+SQLSTATE: |\n\s*\n|\n\s*at |\n===|\n== |\n\nJVM stacktrace|;\n")
-"""Where a message ends and Spark's own additions begin."""
+"""Where a message ends and Spark's additions begin."""
 _PLACE = re.compile(r"SQLSTATE: \w+;? \(?line (\d+),? pos (\d+)")
 _CONDITIONS = re.compile(
     r"^(?:\[[A-Z][\w.]*\] |Query \[id = [^\]]*\] terminated with exception: |Job aborted due to stage failure: )+"
@@ -23,11 +23,11 @@ _CONDITIONS = re.compile(
 _LOST_TASK = re.compile(r"^.*?most recent failure: Lost task [^)]*\)[^)]*\): ", re.DOTALL)
 _CALLED = re.compile(r"^An error occurred while calling [^\n]*\n: ")
 _LENGTH_MAX = 500
-"""Characters of a line: Spark prints whole plans into some of them."""
+"""Characters of a line: Spark puts whole plans into some messages."""
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, for somebody who knows neither Java nor Spark's inside."""
+    """What went wrong, for a reader who knows neither Java nor Spark's internals."""
     if isinstance(error, CourserError):
         return _flat(str(error))
     text = _text(error)
@@ -40,18 +40,18 @@ def one_line(error: BaseException) -> str:
 
 
 def is_slow_start(error: BaseException) -> bool:
-    """Whether a Python process was not up within the ten seconds that Spark allows it: worth another try.
+    """Whether a Python worker did not start within the ten seconds that Spark allows. Worth a retry.
 
-    The limit is fixed in Spark. A cold disk or a machine with too much to do is enough to miss it.
+    The limit cannot be configured. A cold disk or an overloaded machine is enough to exceed it.
     """
     return "worker failed to connect back" in _text(error)
 
 
 def keep_trace(error: BaseException, log: Path, moment: datetime) -> None:
-    """Append everything that is known about a failure."""
+    """Append everything known about a failure to a log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     pages = ["".join(traceback.format_exception(error))]
-    # Java's own trace, which Spark keeps beside the message.
+    # Spark keeps Java's trace separately from the message.
     if java := getattr(error, "_stackTrace", None):
         pages.append(f"Java:\n{java}")
     with log.open("a") as file:
@@ -60,15 +60,15 @@ def keep_trace(error: BaseException, log: Path, moment: datetime) -> None:
 
 
 def _text(error: BaseException) -> str:
-    """The message. Errors of Spark ask Java for theirs, which may have ended."""
+    """The message. Spark's errors ask Java for it, which may have exited."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 -- py4j raises whatever its connection meets
-        return str(getattr(error, "_desc", "") or f"{type(error).__name__}, and Java has ended ({failure})")
+        return str(getattr(error, "_desc", "") or f"{type(error).__name__}, and Java has exited ({failure})")
 
 
 def _python_line(text: str) -> str:
-    """The error that the last trace ends with."""
+    """The error at the end of the last trace."""
     _, _, after = text.rpartition(_TRACE)
     lines = after.split("\n")[1:]
     start = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
@@ -80,12 +80,12 @@ def _python_line(text: str) -> str:
     if found is None:
         return _flat(said)
     message = _flat(f"{found['says'] or ''}\n{rest}")
-    # Ours are sentences; of all others the name is half of what they say.
+    # Our own messages are complete sentences; for other errors the class name carries half of the meaning.
     return message if message and found["module"].startswith("courser.") else f"{found['name']}: {message}".rstrip(": ")
 
 
 def _spark_line(text: str) -> str:
-    """Spark's own sentence."""
+    """Spark's own message."""
     place = _PLACE.search(text)
     text = _CALLED.sub("", text.strip())
     sentence = _cut(text)

@@ -1,7 +1,7 @@
-"""A topic as the files of a data directory show it: for reads without a server, such as of a backup.
+"""The metadata of a topic, from the files of a data directory: for reads without a server, such as from a backup.
 
-Names lead to directories through the descriptors. What the ledger knows of sealed segments is believed; of the others
-the headers are walked. The server may be running: its files are only read, and what is not whole yet does not count.
+Descriptors map names to directories. The size of a sealed segment comes from the ledger; other segments are scanned
+header by header. The server may be running: its files are only read, and incomplete batches are ignored.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from courser.errors import DamagedData
 from courser.records import layout
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
 from courser.spark.errors import ReadFailed
-from courser.spark.topics import Bounds, Segment, TopicFacts
+from courser.spark.topic_metadata import Bounds, SegmentInfo, TopicFacts
 from courser.storage.files import File, read_exactly
 from courser.storage.ledger import LedgerState, read_ledger
 from courser.storage.local_files import LocalFileSystem
@@ -40,7 +40,7 @@ class FilesTopic:
         self._files = LocalFileSystem()
 
     def facts(self) -> TopicFacts:
-        """Of all partitions. Raises ``ReadFailed``."""
+        """See ``TopicMetadata``. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         partitions = {}
         for partition in topic.partitions:
@@ -51,18 +51,18 @@ class FilesTopic:
             partitions[partition.partition_id] = Bounds(first, segments[-1].next, size, count)
         return TopicFacts(topic.uuid, partitions)
 
-    def segments(self, partition: int) -> list[Segment]:
-        """See ``TopicSource``. Raises ``ReadFailed``."""
+    def segments(self, partition: int) -> list[SegmentInfo]:
+        """See ``TopicMetadata``. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         return self._segments(stream_id, topic, partition)
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        """See ``TopicSource``: the ledger knows."""
+        """See ``TopicMetadata``: the ledger knows."""
         gaps = self._ledger(*self._find(), partition).gaps
         return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
-        """See ``TopicSource``. Walks the headers of the one segment that it is in. Raises ``ReadFailed``."""
+        """See ``TopicMetadata``. Scans the headers of the segment that contains it. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         identity, directory = self._place(stream_id, topic, partition)
         ledger = self._ledger(stream_id, topic, partition)
@@ -88,19 +88,19 @@ class FilesTopic:
                 topic = self._descriptor(topic_directory(self._path, stream_id, topic_id))
                 if isinstance(topic, TopicDescriptor) and topic.topic.name == self._topic:
                     return stream_id, topic.topic
-        raise ReadFailed(f"{self._path}: there is no {self._stream}/{self._topic} in this data directory")
+        raise ReadFailed(f"{self._path}: topic {self._stream}/{self._topic} does not exist in this data directory")
 
     def _numbers(self, path: Path) -> list[int]:
         try:
             return sorted(int(entry.name) for entry in self._files.list_directory(path) if entry.name.isdecimal())
         except OSError as error:
-            raise ReadFailed(f"{path} cannot be read: {error.strerror or error}") from error
+            raise ReadFailed(f"could not read {path}: {error.strerror or error}") from error
 
     def _descriptor(self, path: Path) -> StreamDescriptor | TopicDescriptor | None:
         try:
             return read_descriptor(self._files, path)
         except (DamagedData, OSError) as error:
-            raise ReadFailed(f"{path} cannot be read: {error}") from error
+            raise ReadFailed(f"could not read {path}: {error}") from error
 
     def _place(self, stream_id: int, topic: Topic, partition: int) -> tuple[PartitionIdentity, Path]:
         (found,) = (one for one in topic.partitions if one.partition_id == partition)
@@ -113,8 +113,8 @@ class FilesTopic:
         identity, directory = self._place(stream_id, topic, partition)
         return read_ledger(self._files, directory / LEDGER, identity).state
 
-    def _segments(self, stream_id: int, topic: Topic, partition: int) -> list[Segment]:
-        """At least one: an empty one if there is no file yet."""
+    def _segments(self, stream_id: int, topic: Topic, partition: int) -> list[SegmentInfo]:
+        """The segments, oldest first. If there is no file yet, a single empty one."""
         identity, directory = self._place(stream_id, topic, partition)
         ledger = self._ledger(stream_id, topic, partition)
         relative = str(directory.relative_to(self._path))
@@ -122,31 +122,31 @@ class FilesTopic:
         for base in self._base_offsets(directory):
             sealed = ledger.sealed.get(base)
             if sealed is not None:
-                segments.append(Segment(base, sealed.end_offset, sealed.size, relative, is_sealed=True))
+                segments.append(SegmentInfo(base, sealed.end_offset, sealed.size, relative, is_sealed=True))
             else:
                 behind, size = base, 0
                 for position, header in self._headers(directory, identity, base, None):
                     behind, size = header.end_offset, position + header.stored_length
-                segments.append(Segment(base, behind, size, relative, is_sealed=False))
+                segments.append(SegmentInfo(base, behind, size, relative, is_sealed=False))
         start = ledger.numbers.start_offset
         kept = [segment for segment in segments if segment.next > start]
-        return kept or [Segment(start, start, 0, relative, is_sealed=False)]
+        return kept or [SegmentInfo(start, start, 0, relative, is_sealed=False)]
 
     def _base_offsets(self, directory: Path) -> list[int]:
         try:
             names = [entry.name for entry in self._files.list_directory(directory)]
         except OSError as error:
-            raise ReadFailed(f"{directory} cannot be read: {error.strerror or error}") from error
+            raise ReadFailed(f"could not read {directory}: {error.strerror or error}") from error
         return sorted(base for name in names if (base := base_offset_of(name, LOG_SUFFIX)) is not None)
 
     def _headers(
         self, directory: Path, identity: PartitionIdentity, base: int, size: int | None
     ) -> Iterator[tuple[int, StoredHeader]]:
-        """The headers of a segment one after the other; bodies are stepped over. Ends where no batch begins."""
+        """The batch headers of a segment with their positions. Skips the bodies; ends where no valid batch begins."""
         try:
             file = self._files.open(log_path(directory, base))
         except OSError as error:
-            raise ReadFailed(f"{log_path(directory, base)} cannot be read: {error.strerror or error}") from error
+            raise ReadFailed(f"could not read {log_path(directory, base)}: {error.strerror or error}") from error
         end = file.size() if size is None else size
         try:
             yield from _walk(file, identity, base, end)

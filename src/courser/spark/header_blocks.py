@@ -1,7 +1,7 @@
-"""User headers of many messages at once: all blocks are walked side by side, one entry of each per step.
+"""Parses the user headers of many messages at once: all blocks are walked in parallel, one entry per step.
 
-No object per message and none per entry: numpy finds keys and values, Arrow gathers them. What the bytes of a block
-mean is said in ``courser.records.user_headers``.
+No Python object is created per message or entry: numpy finds keys and values, Arrow gathers them. The format of a block
+is described in ``courser.records.user_headers``.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from numpy.typing import NDArray
 
 from courser.client.arrow import gather
-from courser.client.messages import KEY_HEADER
+from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import FIELD_SIZE_MAX, HeaderKind
 
 Positions = NDArray[np.int64]
@@ -20,13 +20,13 @@ Positions = NDArray[np.int64]
 _KIND_MAX = int(HeaderKind.FLOAT64)
 _LENGTH_SIZE = 4
 _FIELD_SIZE = 1 + _LENGTH_SIZE
-"""Of a field: its kind and its length."""
+"""Bytes before the contents of a field: its kind and its length."""
 _KEY_HEADER = np.frombuffer(KEY_HEADER, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of all blocks that could be read, in order: which message's, and where key and value lie."""
+    """The entries of all valid blocks, in order: the row of the message, and the positions of key and value."""
 
     rows: Positions
     key_starts: Positions
@@ -35,7 +35,7 @@ class Entries:
     value_ends: Positions
 
     def chosen(self, which: NDArray[Any]) -> "Entries":
-        """Some of them."""
+        """The entries that ``which`` selects."""
         return Entries(
             self.rows[which],
             self.key_starts[which],
@@ -46,13 +46,13 @@ class Entries:
 
 
 def find_entries(data: NDArray[np.uint8], starts: Positions, lengths: Positions) -> Entries:
-    """Walk over the blocks at ``starts``. A block that is not of the typed form has no entries: clients encrypt."""
+    """Parse the blocks at ``starts``. A block in another format, such as an encrypted one, has no entries."""
     rows = np.flatnonzero(lengths)
     positions, ends = starts[rows], (starts + lengths)[rows]
     is_opaque = np.zeros(len(starts), np.bool_)
     steps: list[tuple[Positions, ...]] = []
     while len(rows):
-        # What lies beyond the end is never looked at: the position of the block's own last bytes will do instead.
+        # Clamp positions beyond the end of a block to its last bytes; such entries are rejected below.
         last = ends - _FIELD_SIZE
         key_field = np.minimum(positions, np.maximum(last, 0))
         key_start = positions + _FIELD_SIZE
@@ -83,7 +83,7 @@ def find_entries(data: NDArray[np.uint8], starts: Positions, lengths: Positions)
 
 
 def _length_at(data: NDArray[np.uint8], positions: Positions) -> Positions:
-    """The 32-bit numbers that begin there."""
+    """The 32-bit numbers at these positions."""
     every_byte: NDArray[np.uint32] = np.ndarray((max(len(data) - _LENGTH_SIZE + 1, 0),), "<u4", data, 0, (1,))
     return every_byte[np.minimum(positions, len(every_byte) - 1)].astype(np.int64)
 
@@ -97,7 +97,7 @@ def _is_length(lengths: Positions) -> NDArray[np.bool_]:
 
 
 def is_key(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.bool_]:
-    """Which entries hold the key of their message, not a header of the user's."""
+    """Which entries hold the message key rather than a user's header."""
     found: NDArray[np.bool_] = entries.key_ends - entries.key_starts == len(KEY_HEADER)
     candidates = np.flatnonzero(found)
     if len(candidates):
@@ -110,11 +110,11 @@ def is_key(data: NDArray[np.uint8], entries: Entries) -> NDArray[np.bool_]:
 
 
 def key_column(data: NDArray[np.uint8], entries: Entries, count: int) -> Any:
-    """The key of every message; null where it has none."""
+    """The key of every message; null where there is none."""
     keys = entries.chosen(is_key(data, entries))
     if not len(keys.rows):
         return pa.nulls(count, pa.binary())
-    # The first one counts, as everywhere.
+    # If a message has several, the first one counts, as everywhere.
     rows, first = np.unique(keys.rows, return_index=True)
     if len(rows) != len(keys.rows):
         keys = keys.chosen(first)
@@ -129,7 +129,7 @@ def key_column(data: NDArray[np.uint8], entries: Entries, count: int) -> Any:
 
 
 def headers_column(data: NDArray[np.uint8], entries: Entries, count: int, kind: Any) -> Any:
-    """The headers of every message, without the key, as a map or as a list of structures; null where it has none."""
+    """The headers of every message without the key, as a map or a list of structs; null where there are none."""
     headers = entries.chosen(~is_key(data, entries))
     if not len(headers.rows):
         return pa.nulls(count, kind)
@@ -159,7 +159,7 @@ def _validity(rows: Positions, count: int) -> Any:
 
 
 def _as_text(names: Any) -> Any:
-    """Binary as text. Names that are no UTF-8, such as numbers, get replacement characters."""
+    """Binary as text. Bytes that are not valid UTF-8 become replacement characters."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

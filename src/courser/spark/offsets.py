@@ -1,12 +1,12 @@
-"""How far a query got, as Spark checkpoints it.
+"""The offsets of a streaming query, as Spark checkpoints them.
 
-Of one topic: ``{"v": 1, "topic_id": "...", "p": {"0": 1200}, "lost": {"0": 50}}``. ``p`` has the next offset to read of
-every partition, ``lost`` how many messages were gone before they could be read (only where there were some).
+One topic: ``{"v": 1, "topic_id": "...", "p": {"0": 1200}, "lost": {"0": 50}}``. ``p`` is the next offset to read, by
+partition; ``lost`` is how many messages were gone before they were read (partitions without losses are omitted).
 
-Of several: ``{"v": 2, "topics": {"orders": {"topic_id": "...", "p": {...}}, "payments": {...}}}``.
+Several topics: ``{"v": 2, "topics": {"orders": {"topic_id": "...", "p": {...}}, "payments": {...}}}``.
 
-A topic is known by its identity, not by its name: it may be renamed. So a query of one topic can get others as well.
-Spark compares offsets as text: keys always come in the same order.
+Topics are identified by id, not by name, so they can be renamed and topics can be added to a query of one topic. Spark
+compares offsets as text, so keys are always in the same order.
 """
 
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from courser.spark.errors import ReadFailed
-from courser.spark.topic_names import listed
-from courser.spark.topics import TopicFacts
+from courser.spark.option_kinds import listed
+from courser.spark.topic_metadata import TopicFacts
 
 ONE_TOPIC, SEVERAL_TOPICS = 1, 2
-"""The versions: what the offsets of one topic and of several look like."""
+"""Format versions: offsets of one topic, and of several."""
 NAMELESS = ""
-"""Stands for the name of a topic that is alone in its checkpoint, and is not named there."""
+"""Stands for the name of the topic in a version 1 checkpoint, which does not contain it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicProgress:
+class TopicOffsets:
     """How far a query got in one topic."""
 
     topic_uuid: bytes
     next: Mapping[int, int]
-    """By partition."""
+    """The next offset to read, by partition."""
     lost: Mapping[int, int] = field(default_factory=dict)
-    """By partition: since the query began."""
+    """Messages lost since the query began, by partition."""
 
     def as_json(self) -> dict[str, Any]:
-        """The canonical form."""
+        """The canonical JSON form."""
         return {
             "topic_id": self.topic_uuid.hex(),
             "p": _texts(self.next),
@@ -42,12 +42,12 @@ class TopicProgress:
         }
 
 
-Progress = Mapping[str, TopicProgress]
+QueryOffsets = Mapping[str, TopicOffsets]
 """How far a query got, by topic."""
 
 
-def progress_json(progress: Progress) -> dict[str, Any]:
-    """The canonical form."""
+def offsets_json(progress: QueryOffsets) -> dict[str, Any]:
+    """The canonical JSON form."""
     if len(progress) == 1:
         (topic,) = progress.values()
         return {"v": ONE_TOPIC, **topic.as_json()}
@@ -58,27 +58,27 @@ def _texts(numbers: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): numbers[partition] for partition in sorted(numbers)}
 
 
-def parse_progress(value: Mapping[str, Any], query: str) -> Progress:
-    """Understand what a checkpoint holds, by the names that topics had then. ``query``: for messages.
+def parse_offsets(value: Mapping[str, Any], query: str) -> QueryOffsets:
+    """Parse the offsets in a checkpoint, by the names that topics had then. ``query`` is for error messages.
 
     Raises:
-        ReadFailed: another version or another source made it.
+        ReadFailed: they have an unknown version, or come from another data source.
     """
     version = value.get("v")
     if version not in (ONE_TOPIC, SEVERAL_TOPICS):
         raise ReadFailed(
-            f"{query}: the checkpoint has offsets of version {version!r}, but this release knows versions {ONE_TOPIC} "
-            f"and {SEVERAL_TOPICS}: another source or another release made it; start with a new checkpoint"
+            f"{query}: the checkpoint has offsets of version {version!r}, but this release reads versions {ONE_TOPIC} "
+            f"and {SEVERAL_TOPICS}: it was written by another data source or release; start with a new checkpoint"
         )
     try:
         topics = {NAMELESS: value} if version == ONE_TOPIC else value["topics"]
         return {name: _topic_progress(topic) for name, topic in topics.items()}
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ReadFailed(f"{query}: the checkpoint has offsets that cannot be understood: {error!r}") from error
+        raise ReadFailed(f"{query}: could not parse the offsets in the checkpoint: {error!r}") from error
 
 
-def _topic_progress(value: Mapping[str, Any]) -> TopicProgress:
-    return TopicProgress(
+def _topic_progress(value: Mapping[str, Any]) -> TopicOffsets:
+    return TopicOffsets(
         bytes.fromhex(value["topic_id"]),
         {int(partition): int(offset) for partition, offset in value["p"].items()},
         {int(partition): int(count) for partition, count in value.get("lost", {}).items()},
@@ -87,19 +87,19 @@ def _topic_progress(value: Mapping[str, Any]) -> TopicProgress:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A checkpoint beside the topics that a query reads now."""
+    """A checkpoint matched with the topics that the query reads now."""
 
-    progress: Progress
-    """By their names of today. Topics that the checkpoint does not know are not in it."""
+    progress: QueryOffsets
+    """By current topic name. Topics that are not in the checkpoint are absent."""
     left_out: tuple[str, ...]
-    """Topics that the checkpoint knows and the query does not read any more."""
+    """Topics of the checkpoint that the query no longer reads."""
 
 
-def match_topics(saved: Progress, facts: Mapping[str, TopicFacts], query: str) -> Matched:
-    """Find the topics of a checkpoint among those that are read.
+def match_topics(saved: QueryOffsets, facts: Mapping[str, TopicFacts], query: str) -> Matched:
+    """Match the topics of a checkpoint with those that are read.
 
     Raises:
-        ReadFailed: a topic was deleted and created again, or the checkpoint is about something else altogether.
+        ReadFailed: a topic was deleted and recreated, or the checkpoint belongs to another query.
     """
     names = {topic.uuid: name for name, topic in facts.items()}
     left_out = tuple(name for name, topic in saved.items() if topic.topic_uuid not in names)
@@ -109,8 +109,8 @@ def match_topics(saved: Progress, facts: Mapping[str, TopicFacts], query: str) -
     progress = {names[topic.topic_uuid]: topic for topic in saved.values() if topic.topic_uuid in names}
     if not progress:
         raise ReadFailed(
-            f"{query}: the checkpoint is about {listed(saved)}, and none of these topics is read: it belongs to "
-            "another query; start with a new checkpoint"
+            f"{query}: the checkpoint is for {listed(saved)}, but the query reads none of these: it belongs to another "
+            "query; start with a new checkpoint"
         )
     return Matched(progress, left_out)
 
@@ -118,9 +118,9 @@ def match_topics(saved: Progress, facts: Mapping[str, TopicFacts], query: str) -
 def _another_topic(name: str, uuid: bytes, facts: Mapping[str, TopicFacts], query: str) -> ReadFailed:
     is_alone = name == NAMELESS and len(facts) == 1
     today = next(iter(facts.values())) if is_alone else facts.get(name)
-    found = f"none of {listed(facts)} is that one" if today is None else f"this one is {today.uuid.hex()}"
+    found = f"none of {listed(facts)} has this id" if today is None else f"this one is {today.uuid.hex()}"
     named = "" if name == NAMELESS else f'"{name}", '
     return ReadFailed(
-        f"{query}: the checkpoint is about topic {named}{uuid.hex()}, but {found}: it was deleted and created again, "
+        f"{query}: the checkpoint is for topic {named}{uuid.hex()}, but {found}: the topic was deleted and recreated, "
         "or the checkpoint belongs to another query; start with a new checkpoint"
     )

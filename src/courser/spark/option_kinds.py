@@ -1,40 +1,41 @@
-"""What options take: how their texts become values, and what is said of texts that do not.
+"""Kinds of option values: how text is parsed, and what the error message says was expected.
 
-Offsets and times may be given by topic and partition, as JSON.
+Offsets and times can be given per topic and partition, as JSON.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import Any
 
 from courser.model.quantities import parse_byte_size, parse_duration
-from courser.spark.topic_names import parse_topics
 
 _SECOND = 1_000_000
 OFFSET_MAX = 2**63 - 1
-"""What Spark's BIGINT holds. Offsets of the server have 64 bits without a sign; larger ones are refused."""
+"""The largest BIGINT. The server's offsets are unsigned 64-bit numbers; larger ones are refused."""
 EARLIEST = -2
 LATEST = -1
-"""In offsets by partition, as Kafka's source writes them."""
+"""Special offsets, as in Kafka's data source."""
 ONLY_TOPIC = ""
-"""Stands for the one topic of a read, where offsets are given by partition alone: no topic has this name."""
+"""Stands for the only topic of a read if offsets are given by partition alone. No topic can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a text becomes a value."""
+    """How the text of an option is parsed."""
 
     name: str
-    """For people."""
+    """For the reference."""
     parse: Callable[[str], Any]
     """Raises ``ValueError`` with what was expected."""
 
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("a text that is not empty")
+        raise ValueError("a non-empty text")
     return text
 
 
@@ -89,8 +90,52 @@ def _time(text: str) -> int:
     return (moment.days * 86_400 + moment.seconds) * _SECOND + moment.microseconds
 
 
+# --- topic names --------------------------------------------------------------------------------------
+
+_ATOM = re.compile(r"\\[,\\\s]|.", re.DOTALL)
+_ESCAPED = re.compile(r"[,\\]|\A\s|\s\Z")
+
+
+def parse_topics(text: str) -> tuple[str, ...]:
+    r"""The names in a comma-separated list. Raises ``ValueError`` with what was expected.
+
+    Topic names may contain anything. A comma inside a name is written ``\,``, and a backslash before such a character
+    ``\\``. Blanks around a name are ignored unless they are escaped too.
+    """
+    names: list[list[str]] = [[]]
+    for atom in _ATOM.findall(text):
+        if atom == ",":
+            names.append([])
+        else:
+            names[-1].append(atom)
+    topics = tuple(map(_unescaped, names))
+    if not all(topics) or len(set(topics)) != len(topics):
+        raise ValueError(r'a comma-separated list of distinct names; write a comma inside a name as "\,"')
+    return topics
+
+
+def _unescaped(atoms: list[str]) -> str:
+    kept = list(dropwhile(str.isspace, atoms))
+    while kept and kept[-1].isspace():
+        kept.pop()
+    return "".join(atom[-1] for atom in kept)
+
+
+def topic_text(*topics: str) -> str:
+    """These names as the option ``topic`` spells them: commas, backslashes and outer blanks are escaped."""
+    return ",".join(_ESCAPED.sub(lambda found: f"\\{found[0]}", topic) for topic in topics)
+
+
+def listed(topics: Iterable[str]) -> str:
+    """For error messages: ``"orders", "payments"``."""
+    return ", ".join(f'"{topic}"' for topic in topics)
+
+
+# --- choices, offsets, times ---------------------------------------------------------------------------
+
+
 def choice(*words: str) -> Kind:
-    """One of some words."""
+    """One of several words."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()
@@ -104,14 +149,14 @@ def choice(*words: str) -> Kind:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise ValueError("names with commas between them")
+        raise ValueError("a comma-separated list of names")
     return names
 
 
 Given = int | Mapping[int, int]
-"""Of one topic: an offset (``EARLIEST``, ``LATEST``) or a time for all partitions, or one for each that is named."""
+"""For one topic: an offset (or ``EARLIEST``, ``LATEST``) or a time, for all partitions or by partition."""
 ByTopic = int | Mapping[str, Given]
-"""The same for all topics, or by topic."""
+"""The same, for all topics or by topic."""
 
 _OFFSETS_EXPECTED = (
     'earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}, "payments": "latest"} (-2 earliest, -1 latest)'
@@ -179,9 +224,9 @@ TEXT = Kind("text", _text)
 FLAG = Kind("`true` or `false`", _flag)
 COUNT = Kind("number above 0", _count)
 NUMBER = Kind("number", _number)
-SIZE = Kind("bytes, or such as `128 MiB`", _size)
-DURATION = Kind("seconds, or such as `30s`", _duration)
+SIZE = Kind("bytes, or a size like `128 MiB`", _size)
+DURATION = Kind("seconds, or a duration like `30s`", _duration)
 TIMES = Kind('ISO time, microseconds since 1970, or JSON `{"orders": "2026-05-01T12:00:00Z"}`', _times)
-NAMES = Kind("names with commas between them", _names)
-TOPICS = Kind("names with commas between them", parse_topics)
+NAMES = Kind("comma-separated names", _names)
+TOPICS = Kind("comma-separated names", parse_topics)
 OFFSETS = Kind('`earliest`, `latest`, or JSON `{"orders": {"0": 23, "1": -2}}`', _offsets)

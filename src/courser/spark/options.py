@@ -1,8 +1,8 @@
-"""The options of the data source ``courser``: one table, from which parsing, error messages and documentation are made.
+"""The options of the data source ``courser``: one table that drives parsing, error messages and documentation.
 
-Spark hands options over as text, with names in whatever case. Unknown names are errors that name the closest one that
-exists; so are values that an option does not take. Passwords and tokens may come from the environment instead: the
-driver resolves them once, so that they stand in no plan and no log.
+Spark passes options as text, with names in any case. Unknown names and invalid values are errors; the message suggests
+the closest name. Passwords and tokens can come from the environment instead: the driver resolves them once, so that
+they appear in no plan and no log.
 """
 
 import difflib
@@ -29,15 +29,15 @@ from courser.spark.option_kinds import (
     TOPICS,
     Kind,
     choice,
+    listed,
 )
-from courser.spark.topic_names import listed
 
 RETRY_PAUSE = 0.5
-"""Seconds before the first attempt to reach a server that went away; doubled for each further one."""
+"""Seconds before the first attempt to reconnect; doubled for each further attempt."""
 
 
 class OptionRefused(ClientFailure):
-    """An option that does not exist, is missing, or has a value that it does not take."""
+    """An option is unknown, missing, or has an invalid value."""
 
     code = ErrorCode.CONFIGURATION_REFUSED
 
@@ -64,7 +64,7 @@ class Option:
     name: str
     kind: Kind
     default: str | None
-    """As a user would write it; None: nothing."""
+    """As a user would write it; None: no default."""
     help: str
     uses: frozenset[Use]
 
@@ -73,30 +73,34 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "url", TEXT, None, "The server: `iggy://user:password@host:port`. Else as the client looks for it.", EVERYTHING
+        "url",
+        TEXT,
+        None,
+        "The server: `iggy://user:password@host:port`. Default: found as in the client.",
+        EVERYTHING,
     ),
-    Option("address", TEXT, None, "The server as `host:port`, in place of `url`.", EVERYTHING),
-    Option("context", TEXT, None, "The name of a saved context, in place of `url`.", EVERYTHING),
-    Option("username", TEXT, None, "Who logs in. Else `COURSER_USERNAME` of the driver's environment.", EVERYTHING),
-    Option("password", TEXT, None, "Better not here: `COURSER_PASSWORD` of the driver's environment.", EVERYTHING),
-    Option("tokenFile", TEXT, None, "A file of the driver with a personal access token.", EVERYTHING),
-    Option("tls", FLAG, "false", "Whether the connection is encrypted.", EVERYTHING),
-    Option("tlsCaFile", TEXT, None, "PEM file of the authority that signed the server's certificate.", EVERYTHING),
+    Option("address", TEXT, None, "The server as `host:port`, instead of `url`.", EVERYTHING),
+    Option("context", TEXT, None, "The name of a saved context, instead of `url`.", EVERYTHING),
+    Option(
+        "username", TEXT, None, "The user name. Default: `COURSER_USERNAME` in the driver's environment.", EVERYTHING
+    ),
+    Option("password", TEXT, None, "Better set `COURSER_PASSWORD` in the driver's environment.", EVERYTHING),
+    Option("tokenFile", TEXT, None, "A file on the driver that contains a personal access token.", EVERYTHING),
+    Option("tls", FLAG, "false", "Whether to use TLS.", EVERYTHING),
+    Option("tlsCaFile", TEXT, None, "PEM file of the CA that signed the server's certificate.", EVERYTHING),
     Option(
         "connectTimeout",
         DURATION,
         None,
-        "How long a connection may take to come about. Default: as `url` says, or 5 s.",
+        "How long connecting may take. Default: from `url`, or 5 s.",
         EVERYTHING,
     ),
-    Option(
-        "requestTimeout", DURATION, None, "How long an answer may take. Default: as `url` says, or 30 s.", EVERYTHING
-    ),
+    Option("requestTimeout", DURATION, None, "How long a reply may take. Default: from `url`, or 30 s.", EVERYTHING),
     Option(
         "retries",
         NUMBER,
         "5",
-        "How often to try again, with growing pauses from half a second to 5, when the server is away.",
+        "How often to retry when the server cannot be reached, with pauses that grow from 0.5 s to 5 s.",
         EVERYTHING,
     ),
     Option("stream", TEXT, None, "Name of the stream. Required.", EVERYTHING),
@@ -104,107 +108,121 @@ OPTIONS: tuple[Option, ...] = (
         "topic",
         TOPICS,
         None,
-        "Name of the topic. Required. A read takes several topics of the stream: `orders,payments`. A comma that "
-        "belongs to a name is written `\\,`.",
+        "Name of the topic. Required. A read accepts several topics of the stream: `orders,payments`. Write a comma "
+        "inside a name as `\\,`.",
         EVERYTHING,
     ),
     Option(
         "source",
         choice("auto", "server", "segments"),
         "auto",
-        "Where messages come from. `auto`: closed segments from their files where `path` is given and the task can "
-        "read it, everything else from the server. `segments`: files only, without a server.",
+        "Where messages are read from. `auto`: sealed segments from their files if `path` is set and the task can read "
+        "it, everything else from the server. `segments`: from files only, without a server.",
         READS,
     ),
-    Option("path", TEXT, None, "The server's data directory, as drivers and tasks see it.", READS),
+    Option("path", TEXT, None, "The server's data directory, as seen by the driver and the tasks.", READS),
     Option(
         "verify",
         choice("full", "off"),
         "full",
-        "`full` checks the stored hashes of every batch that is read from a file; `off` only those of headers.",
+        "For reads from files: `full` checks the hashes of batch headers and bodies, `off` only those of headers.",
         READS,
     ),
     Option(
         "onCorrupt",
         choice("fail", "skip", "quarantine"),
         "fail",
-        "Damaged data in a file: `fail` stops; `skip` passes over it and logs which offsets are missing; `quarantine` "
-        "does that too, and copies the damaged bytes to `quarantinePath`.",
+        "What to do about damaged data in a file: `fail` stops; `skip` skips it and logs the missing offsets; "
+        "`quarantine` also copies the damaged bytes to `quarantinePath`.",
         READS,
     ),
-    Option("quarantinePath", TEXT, None, "Folder for damaged bytes, as tasks see it: a file for each place.", READS),
+    Option(
+        "quarantinePath",
+        TEXT,
+        None,
+        "Folder for damaged bytes, as seen by the tasks; one file per damaged spot.",
+        READS,
+    ),
     Option(
         "startingOffsets",
         OFFSETS,
         None,
-        "Where a batch read, or a query without a checkpoint, begins. Default: `earliest` for a batch read, `latest` "
-        "for a stream; so begin partitions and topics that are not named too. The offsets of one topic may stand "
-        'alone: `{"0": 23}`. `-2` is `earliest`, `-1` `latest`; a topic can have a word: `{"orders": "earliest"}`.',
+        "Where a batch read, or a query without a checkpoint, starts. Default: `earliest` for a batch read, `latest` "
+        "for a stream; this also applies to partitions and topics that are not named. With a single topic, its name "
+        'can be omitted: `{"0": 23}`. `-2` means `earliest`, `-1` means `latest`; a topic can also have one word for '
+        'all its partitions: `{"orders": "earliest"}`.',
         READS,
     ),
-    Option("endingOffsets", OFFSETS, "latest", "Where a batch read ends: offsets are exclusive.", BATCH),
+    Option("endingOffsets", OFFSETS, "latest", "Where a batch read ends (exclusive).", BATCH),
     Option(
         "startingTimestamp",
         TIMES,
         None,
-        "Begin with the first message that was appended at this time or later. By topic, or by topic and partition "
-        '(`{"orders": {"0": 1777636800000000}}`), if they differ; what is not named begins as without this option.',
+        "Start with the first message appended at this time or later. Can be given by topic, or by topic and partition "
+        '(`{"orders": {"0": 1777636800000000}}`); topics and partitions that are not named start as without it.',
         READS,
     ),
     Option(
         "endingTimestamp",
         TIMES,
         None,
-        "End before the first message that was appended at this time or later. By topic and partition as above.",
+        "End before the first message appended at this time or later. By topic and partition as above.",
         BATCH,
     ),
-    Option("maxOffsetsPerTrigger", COUNT, None, "Messages of a micro-batch at most.", STREAM),
-    # Four tasks of `maxBytesPerPartition`, and about a second on two cores: what Spark does once for each micro-batch,
-    # some 200 ms, is a small part of it, and a query that fails has not much to do again.
-    Option("maxBytesPerTrigger", SIZE, "512 MiB", "Bytes of a micro-batch, about.", STREAM),
+    Option("maxOffsetsPerTrigger", COUNT, None, "Maximum number of messages in a micro-batch.", STREAM),
+    # Four tasks of `maxBytesPerPartition`, about a second on two cores. Spark's fixed cost of some 200 ms for each
+    # micro-batch is then a small part of it, and a query that fails has little to repeat.
+    Option("maxBytesPerTrigger", SIZE, "512 MiB", "Approximate maximum number of bytes in a micro-batch.", STREAM),
     Option(
         "minOffsetsPerTrigger",
         COUNT,
         None,
-        "Wait for so many messages before a micro-batch, at most `maxTriggerDelay`.",
+        "Wait for this many messages before starting a micro-batch, but no longer than `maxTriggerDelay`.",
         STREAM,
     ),
     Option("maxTriggerDelay", DURATION, "15m", "How long `minOffsetsPerTrigger` may hold messages back.", STREAM),
-    Option("minPartitions", COUNT, None, "Split into at least so many tasks.", READS),
-    Option("maxBytesPerPartition", SIZE, "128 MiB", "Bytes of a task, about: larger ranges are split.", READS),
+    Option("minPartitions", COUNT, None, "Minimum number of tasks.", READS),
+    Option(
+        "maxBytesPerPartition",
+        SIZE,
+        "128 MiB",
+        "Approximate maximum number of bytes per task; larger ranges are split.",
+        READS,
+    ),
     Option(
         "failOnDataLoss",
         FLAG,
         "true",
-        "Messages that are gone before they were read: `true` stops, with the numbers; `false` goes on, and counts "
-        "them in the offsets that Spark shows and checkpoints.",
+        "What to do if messages are gone before they were read: `true` stops and reports how many; `false` continues "
+        "and counts them in the offsets that Spark shows and checkpoints.",
         READS,
     ),
     Option(
         "consumer",
         TEXT,
         None,
-        "A name under which the server stores how far the query got: for views of lag only.",
+        "A consumer name under which the server stores the query's progress. Used for lag reporting only.",
         STREAM,
     ),
-    Option("schemaStyle", choice("native", "kafka"), "native", "The columns, and what they are called.", READS),
-    Option("includeHeaders", FLAG, "false", "Whether there is a column `headers`.", READS),
-    Option("columns", NAMES, None, "Only these columns. The same as a schema that names them.", READS),
+    Option("schemaStyle", choice("native", "kafka"), "native", "Which columns there are, and their names.", READS),
+    Option("includeHeaders", FLAG, "false", "Whether to include the column `headers`.", READS),
+    Option("columns", NAMES, None, "Read only these columns. The same as a schema that names them.", READS),
     Option(
         "pushdown",
         FLAG,
         "false",
         "Use filters on `topic`, `partition`, `offset` and `timestamp` to read less. Needs the setting "
-        "`spark.sql.python.filterPushdown.enabled=true`. Only for a frame that is read once, see above.",
+        "`spark.sql.python.filterPushdown.enabled=true`. Only for a DataFrame that is read once, see above.",
         BATCH,
     ),
     Option(
         "partitioning",
         choice("key", "column", "balanced"),
         None,
-        "Which partition a row goes to: by the hash of its column `key`, as in any client; the one that its column "
-        "`partition` names; or the partitions in turn. Default: `column` if there is a column `partition`, else `key` "
-        "if there is a column `key`, else `balanced`. Rows where the column is null are balanced.",
+        "How to choose the partition of a row: `key` by the hash of the column `key`, as all clients do; `column` by "
+        "the number in the column `partition`; `balanced` by rotating over the partitions. Default: `column` if there "
+        "is a column `partition`, else `key` if there is a column `key`, else `balanced`. Rows with null in that "
+        "column are balanced.",
         WRITE,
     ),
     Option(
@@ -212,39 +230,39 @@ OPTIONS: tuple[Option, ...] = (
         choice("exactly-once", "at-least-once"),
         "exactly-once",
         "`exactly-once` stages rows on the server and publishes them when all tasks are done; `at-least-once` sends "
-        "them at once, and again when a task is run again.",
+        "them immediately, and again if a task is retried.",
         WRITE,
     ),
     Option(
         "createTopic",
         COUNT,
         None,
-        "Make streams and topics that do not exist, with so many partitions. Without it they are errors.",
+        "Create missing streams and topics, with this many partitions. Without it, they are an error.",
         WRITE,
     ),
     Option(
         "jobId",
         TEXT,
         None,
-        "Of a batch write: within seven days a job with this id is published once, however often it is run.",
+        "For batch writes: a job with this id is published only once within seven days, however often it runs.",
         WRITE,
     ),
-    Option("batchBytes", SIZE, "2 MiB", "Bytes of one Arrow batch, about.", EVERYTHING),
+    Option("batchBytes", SIZE, "2 MiB", "Approximate size of an Arrow batch.", EVERYTHING),
 )
 
 
 def closest(word: str, known: list[str]) -> str | None:
-    """The known word that looks most like it, if any does."""
+    """The most similar known word, if there is one."""
     lowered = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
     return lowered[found[0]] if found else None
 
 
 def parse_options(given: Mapping[str, str], *uses: Use) -> dict[str, Any]:
-    """The values of all options of these uses, by their names as the table has them; defaults where nothing is said.
+    """The values of all options of these uses, by name; defaults for those that are not given.
 
     Raises:
-        OptionRefused: an unknown name, a value that cannot be, or an option that is for something else.
+        OptionRefused: a name is unknown, a value is invalid, or an option is not for this use.
     """
     by_name = {option.name.lower(): option for option in OPTIONS}
     values: dict[str, Any] = {
@@ -262,35 +280,35 @@ def parse_options(given: Mapping[str, str], *uses: Use) -> dict[str, Any]:
         try:
             values[option.name] = option.kind.parse(text)
         except ValueError as error:
-            shown = "that" if option.name == "password" else f'"{text}"'
-            raise OptionRefused(f'option "{option.name}" does not take {shown}: it takes {error}') from None
+            shown = "(hidden)" if option.name == "password" else f'"{text}"'
+            raise OptionRefused(f'invalid value {shown} for option "{option.name}"; expected {error}') from None
     return values
 
 
 def _unknown(name: str, known: list[str]) -> str:
     alike = closest(name, known)
-    hint = f'; the closest is "{alike}"' if alike else f"; there are {', '.join(sorted(known))}"
-    return f'there is no option "{name}"{hint}'
+    hint = f'; did you mean "{alike}"?' if alike else f"; the options are {', '.join(sorted(known))}"
+    return f'unknown option "{name}"{hint}'
 
 
 # --- connections --------------------------------------------------------------------------------------
 
 
 def target_of(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Target:
-    """The server and the login that options name; secrets of the environment and of files are in it.
+    """The server and login that the options specify, with secrets from the environment and from files filled in.
 
     Raises:
-        OptionRefused: they contradict each other, or make no sense.
+        OptionRefused: they conflict or are invalid.
     """
     places = [name for name in ("url", "address", "context") if values.get(name)]
     if len(places) > 1:
-        raise OptionRefused(f'options "{places[0]}" and "{places[1]}" both name the server: give one of them')
+        raise OptionRefused(f'options "{places[0]}" and "{places[1]}" both name the server; set only one of them')
     options: dict[str, object] = {
         "reconnect_attempts": values["retries"] + 1,
         "reconnect_interval": RETRY_PAUSE,
     }
     for name, field in (("connectTimeout", "connect_timeout"), ("requestTimeout", "request_timeout")):
-        # What is not said here may be said in the url.
+        # If they are not set here, the url may set them.
         if values[name] is not None:
             options[field] = values[name]
     if values["tls"]:
@@ -309,7 +327,7 @@ def target_of(values: Mapping[str, Any], environment: Mapping[str, str] = os.env
 def _password(environment: Mapping[str, str]) -> str:
     password = environment.get("COURSER_PASSWORD") or environment.get("IGGY_PASSWORD")
     if password is None:
-        raise OptionRefused('option "username" needs "password", or COURSER_PASSWORD in the environment of the driver')
+        raise OptionRefused('option "username" needs "password", or COURSER_PASSWORD in the driver\'s environment')
     return password
 
 
@@ -317,11 +335,11 @@ def _token(path: Path) -> str:
     try:
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionRefused(f'option "tokenFile": {path} cannot be read: {error}') from error
+        raise OptionRefused(f'option "tokenFile": could not read {path}: {error}') from error
 
 
 def required(values: Mapping[str, Any], name: str) -> str:
-    """The value of an option that must be there. Raises ``OptionRefused``."""
+    """The value of a required option. Raises ``OptionRefused``."""
     value = values[name]
     if value is None:
         raise OptionRefused(f'option "{name}" is required')
@@ -336,18 +354,18 @@ def required_topics(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def required_topic(values: Mapping[str, Any]) -> str:
-    """The topic of what takes one only. Raises ``OptionRefused``."""
+    """The topic, where only one is allowed. Raises ``OptionRefused``."""
     required(values, "topic")
     (topic,) = one_topic(values)
     return topic
 
 
 def one_topic(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same where there may be none. Raises ``OptionRefused`` if there are several."""
+    """The same, where there may be none. Raises ``OptionRefused`` if there are several."""
     topics: tuple[str, ...] = values["topic"] or ()
     if len(topics) > 1:
         raise OptionRefused(
-            f'option "topic" names {len(topics)} topics, {listed(topics)}, where only one can be; a comma that belongs '
-            r'to a name is written "\,"'
+            f'option "topic" names {len(topics)} topics, {listed(topics)}, but only one is allowed here; write a comma '
+            r'inside a name as "\,"'
         )
     return topics

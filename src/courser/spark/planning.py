@@ -1,60 +1,53 @@
-"""From options and bounds to ranges, and from ranges to tasks: all that is decided before anything is read."""
+"""Plans a read: from options and bounds to ranges, and from ranges to tasks. Nothing is read here."""
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from pyspark.sql.datasource import InputPartition
+
 from courser.spark.errors import ReadFailed, beyond_the_head, partition_gone, retention_overtook
 from courser.spark.option_kinds import EARLIEST, LATEST, Given
-from courser.spark.places import Place, Span
 from courser.spark.read_options import ReadOptions
-from courser.spark.topics import Bounds, TopicFacts, TopicSource
+from courser.spark.sources import Range
+from courser.spark.topic_metadata import Bounds, TopicFacts, TopicMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Offsets of one partition: from ``start`` to below ``end``."""
-
-    partition: int
-    start: int
-    end: int
-
-
-def resolve_start(options: ReadOptions, source: TopicSource, facts: TopicFacts, *, unnamed: int) -> dict[int, int]:
-    """Where to begin in every partition. ``unnamed``: ``EARLIEST`` or ``LATEST``, for those that no option names.
+def resolve_start(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts, *, unnamed: int) -> dict[int, int]:
+    """The offset to start at in every partition. ``unnamed``: ``EARLIEST`` or ``LATEST``, if no option names one.
 
     Raises:
-        DataLost: an offset that is not there, unless that is allowed.
-        ReadFailed: a time for a partition that is not there.
+        DataLost: an offset does not exist, and the options do not allow that.
+        ReadFailed: a time is given for a partition that does not exist.
     """
     if options.starting_time is not None:
-        return _at_time(options.starting_time, options, source, facts, unnamed)
+        return _at_time(options.starting_time, options, metadata, facts, unnamed)
     starts = _named(options.starting, options, facts, unnamed)
     return {partition: _checked(options, partition, start, facts) for partition, start in starts.items()}
 
 
-def resolve_end(options: ReadOptions, source: TopicSource, facts: TopicFacts) -> dict[int, int]:
-    """Where a batch read ends in every partition: exclusive. Raises as ``resolve_start`` does."""
+def resolve_end(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts) -> dict[int, int]:
+    """The offset before which a batch read ends in every partition. Raises as ``resolve_start`` does."""
     ends = _named(options.ending, options, facts, LATEST)
     ends = {partition: _checked(options, partition, end, facts, is_end=True) for partition, end in ends.items()}
     if options.ending_time is None:
         return ends
-    times = _at_time(options.ending_time, options, source, facts, LATEST)
+    times = _at_time(options.ending_time, options, metadata, facts, LATEST)
     return {partition: min(end, times[partition]) for partition, end in ends.items()}
 
 
 def _at_time(
-    times: Given, options: ReadOptions, source: TopicSource, facts: TopicFacts, unnamed: int
+    times: Given, options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts, unnamed: int
 ) -> dict[int, int]:
     if not isinstance(times, Mapping):
         times = dict.fromkeys(facts.partitions, times)
     for partition in times:
         if partition not in facts.partitions:
-            raise ReadFailed(f"{options.name}: a time is given for partition {partition}, which does not exist")
+            raise ReadFailed(f"{options.name}: the options give a time for partition {partition}, which does not exist")
     offsets = {partition: _special(unnamed, bounds) for partition, bounds in facts.partitions.items()}
     for partition, time in times.items():
-        found = source.offset_at_time(partition, time)
+        found = metadata.offset_at_time(partition, time)
         offsets[partition] = facts.partitions[partition].next if found is None else found
     return offsets
 
@@ -80,7 +73,7 @@ def _special(offset: int, bounds: Bounds) -> int:
 
 
 def _checked(options: ReadOptions, partition: int, offset: int, facts: TopicFacts, *, is_end: bool = False) -> int:
-    """The offset if it is there, or the next one that is, if that is allowed."""
+    """The offset if it exists, else the nearest one that does, if the options allow that."""
     bounds = facts.partitions[partition]
     if offset > bounds.next:
         if options.fail_on_data_loss:
@@ -95,53 +88,52 @@ def _checked(options: ReadOptions, partition: int, offset: int, facts: TopicFact
 
 # --- tasks --------------------------------------------------------------------------------------------
 
-PlacesOf = Callable[[Range], Sequence[tuple[Range, tuple[Place, ...]]]]
-"""Cuts a range where its places change."""
+SourcesOf = Callable[[Range], Sequence[Range]]
+"""Splits a range by the sources that hold its messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TopicRead:
     """What a read wants of one topic."""
 
     topic: str
     ranges: Sequence[Range]
     facts: TopicFacts
-    places_of: PlacesOf
+    sources_of: SourcesOf
 
     def size(self, wanted: Range) -> float:
-        """Bytes of a range, about."""
-        return (wanted.end - wanted.start) * self.facts.partitions[wanted.partition].message_size
+        """Approximate size of a range in bytes."""
+        return wanted.count * self.facts.partitions[wanted.partition].message_size
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one task reads: neighbouring spans of one partition."""
+class Task(InputPartition):
+    """What one Spark task reads: consecutive ranges of one partition, each with its sources."""
 
-    topic: str
-    spans: tuple[Span, ...]
+    def __init__(self, topic: str, ranges: tuple[Range, ...]) -> None:
+        super().__init__(None)
+        self.topic = topic
+        self.ranges = ranges
 
 
-def plan_tasks(parts: Sequence[Part], *, size_max: int, min_count: int | None) -> list[Task]:
-    """Tasks of about ``size_max`` bytes at most; at least ``min_count`` of them if there are messages enough.
+def plan_tasks(reads: Sequence[TopicRead], *, size_max: int, min_count: int | None) -> list[Task]:
+    """Tasks of about ``size_max`` bytes at most, and at least ``min_count`` of them if there are enough messages.
 
-    Both hold for all topics together: the largest ranges are split first.
+    Both limits apply to all topics together. The largest ranges are split first.
     """
-    wanted = [(part, span) for part in parts for span in part.ranges if span.end > span.start]
-    sizes = [part.size(span) for part, span in wanted]
+    wanted = [(read, part) for read in reads for part in read.ranges if part.count > 0]
+    sizes = [read.size(part) for read, part in wanted]
     counts = [max(round(size / size_max), 1) for size in sizes]
     if min_count is not None:
-        _raise_counts(counts, sizes, [span.end - span.start for _, span in wanted], min_count)
+        _raise_counts(counts, sizes, [part.count for _, part in wanted], min_count)
     return [
-        Task(
-            part.topic, tuple(Span(cut.partition, cut.start, cut.end, places) for cut, places in part.places_of(share))
-        )
-        for (part, span), count in zip(wanted, counts, strict=True)
-        for share in _split(span, count)
+        Task(read.topic, tuple(read.sources_of(share)))
+        for (read, part), count in zip(wanted, counts, strict=True)
+        for share in _split(part, count)
     ]
 
 
 def _raise_counts(counts: list[int], sizes: list[float], message_counts: list[int], min_count: int) -> None:
-    """One more task for whichever range has the largest ones, until there are enough or each has a single message."""
+    """Add a task to the range with the largest tasks until there are enough, or each task has a single message."""
     largest = [(-size / count, number) for number, (size, count) in enumerate(zip(sizes, counts, strict=True))]
     heapq.heapify(largest)
     missing = min_count - sum(counts)
@@ -153,8 +145,7 @@ def _raise_counts(counts: list[int], sizes: list[float], message_counts: list[in
             heapq.heappush(largest, (-sizes[number] / counts[number], number))
 
 
-def _split(part: Range, count: int) -> list[Range]:
-    total = part.end - part.start
-    count = min(count, total)
-    bounds = [part.start + total * number // count for number in range(count + 1)]
-    return [replace(part, start=start, end=end) for start, end in pairwise(bounds)]
+def _split(wanted: Range, count: int) -> list[Range]:
+    count = min(count, wanted.count)
+    bounds = [wanted.start + wanted.count * number // count for number in range(count + 1)]
+    return [replace(wanted, start=start, end=end) for start, end in pairwise(bounds)]

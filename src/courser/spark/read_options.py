@@ -1,6 +1,6 @@
-"""The options of reads, as values with types: what readers and planning work with. Pickled to every task.
+"""The options of a read as typed values. Pickled to every task.
 
-A read of several topics has options for each of them. They differ in the name, and in where the topic begins and ends.
+A read of several topics has options for each of them, which differ in the topic's name and in where it starts and ends.
 """
 
 import os
@@ -9,49 +9,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from courser.client.targets import Target
-from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given
+from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given, listed
 from courser.spark.options import OptionRefused, Use, parse_options, required, required_topics, target_of
-from courser.spark.topic_names import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read was asked for of one topic."""
+    """The options of a read, for one topic."""
 
     target: Target | None
-    """None: no server is asked, everything comes from files."""
+    """None: read from files, without a server."""
     stream: str
     topic: str
     source: str
     path: str | None
     verify: bool
-    """Whether the bodies of stored batches are hashed too."""
+    """Whether to check the hashes of batch bodies too."""
     skip_corrupt: bool
     quarantine: str | None
-    """Folder for damaged bytes that are skipped; None: they are left where they are."""
+    """Folder that skipped damaged bytes are copied to; None: they are not copied."""
     starting: Given
     starting_time: Given | None
     """Microseconds since 1970."""
     ending: Given
     ending_time: Given | None
     min_partitions: int | None
-    """Tasks of the whole read, at least."""
+    """Minimum number of tasks of the whole read."""
     partition_size_max: int
-    """Bytes of a task, about."""
+    """Approximate bytes of a task."""
     fail_on_data_loss: bool
     batch_size: int
-    """Bytes of one Arrow batch, about."""
+    """Approximate bytes of an Arrow batch."""
     retries: int
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """For error messages."""
         return f"{self.stream}/{self.topic}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What only streams have."""
+    """Options for streams only."""
 
     max_count: int | None
     max_size: int
@@ -63,10 +62,10 @@ class StreamOptions:
 def read_options(
     given: Mapping[str, str], use: Use, environment: Mapping[str, str] = os.environ
 ) -> tuple[tuple[ReadOptions, ...], dict[str, Any]]:
-    """Understand the options of a read, topic by topic; also returns all values by name.
+    """Parse the options of a read, topic by topic. Also returns all values by name.
 
     Raises:
-        OptionRefused: something is missing, unknown, or contradicts something else.
+        OptionRefused: an option is missing, unknown, or in conflict with another.
     """
     values = parse_options(given, use)
     _check_together(values, use)
@@ -76,7 +75,7 @@ def read_options(
         for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
     }
     if EARLIEST in bounds["endingOffsets"].values():
-        raise OptionRefused('option "endingOffsets" does not take "earliest": nothing would be read')
+        raise OptionRefused('option "endingOffsets" cannot be "earliest": nothing would be read')
     stream = required(values, "stream")
     target = None if values["source"] == "segments" else target_of(values, environment)
     usual_start = LATEST if use is Use.STREAM else EARLIEST
@@ -106,19 +105,21 @@ def read_options(
 
 
 def _check_together(values: Mapping[str, Any], use: Use) -> None:
-    """Raise ``OptionRefused`` for options that do not go with each other."""
+    """Raise ``OptionRefused`` for options that conflict."""
     if values["source"] == "segments" and values["path"] is None:
-        raise OptionRefused('option "source=segments" needs "path": the data directory of the server')
+        raise OptionRefused('option "source=segments" needs "path", the server\'s data directory')
     if values["source"] == "segments" and use is Use.STREAM:
-        raise OptionRefused('a stream reads from the server: option "source" takes auto or server')
+        raise OptionRefused('streams read from the server; option "source" must be auto or server')
     if (values["onCorrupt"] == "quarantine") != (values["quarantinePath"] is not None):
-        raise OptionRefused('options "onCorrupt=quarantine" and "quarantinePath" belong together: give both, or none')
+        raise OptionRefused(
+            'options "onCorrupt=quarantine" and "quarantinePath" require each other; set both or neither'
+        )
     if values["startingOffsets"] is not None and values["startingTimestamp"] is not None:
-        raise OptionRefused('options "startingOffsets" and "startingTimestamp" both say where to begin: give one')
+        raise OptionRefused('options "startingOffsets" and "startingTimestamp" conflict; set only one of them')
 
 
 def _by_topic(option: str, given: ByTopic | None, topics: tuple[str, ...]) -> dict[str, Given]:
-    """What an option says of each topic; nothing of those that it does not name."""
+    """The value of an option by topic; topics that it does not name are absent."""
     if given is None:
         return {}
     if isinstance(given, int):
@@ -126,17 +127,19 @@ def _by_topic(option: str, given: ByTopic | None, topics: tuple[str, ...]) -> di
     if ONLY_TOPIC in given:
         if len(topics) > 1:
             raise OptionRefused(
-                f'option "{option}" names partitions alone, but several topics are read, {listed(topics)}: name them '
-                "too, as in " + '{"orders": {"0": 23}}'
+                f'option "{option}" names only partitions, but several topics are read ({listed(topics)}); name the '
+                "topics too, as in " + '{"orders": {"0": 23}}'
             )
         given = {topics[0] if topic == ONLY_TOPIC else topic: bound for topic, bound in given.items()}
     if others := given.keys() - set(topics):
-        raise OptionRefused(f'option "{option}" names topic "{min(others)}", but {listed(topics)} is read')
+        raise OptionRefused(
+            f'option "{option}" names topic "{min(others)}", which is not read; topics: {listed(topics)}'
+        )
     return dict(given)
 
 
 def stream_options(values: Mapping[str, Any]) -> StreamOptions:
-    """The rest, for streams."""
+    """The options for streams only."""
     return StreamOptions(
         max_count=values["maxOffsetsPerTrigger"],
         max_size=values["maxBytesPerTrigger"],

@@ -1,4 +1,4 @@
-"""The reference of options, as Markdown from the one table. ``python -m courser.spark.reference`` writes it anew."""
+"""Generates the Markdown reference of all options. ``python -m courser.spark.reference`` updates the document."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ MARK = "<!-- From here on made by `python -m courser.spark.reference`. -->"
 
 
 def options_markdown() -> str:
-    """All options, those for everything first."""
+    """All options as a table."""
     lines = ["## Options", "", "| option | for | default | takes | |", "| --- | --- | --- | --- | --- |"]
     lines += [_row(option) for option in OPTIONS]
     return "\n".join(lines) + "\n"
@@ -21,10 +21,10 @@ def _row(option: Option) -> str:
 
 
 def with_reference(document: str) -> str:
-    """A document with the reference of today behind the mark. Raises ``ValueError`` if there is no mark."""
+    """The document with the current reference after the mark. Raises ``ValueError`` if there is no mark."""
     head, mark, _ = document.partition(MARK)
     if not mark:
-        raise ValueError(f"there is no line {MARK}")
+        raise ValueError(f"the document has no line {MARK}")
     return f"{head}{mark}\n\n{options_markdown()}"
 
 

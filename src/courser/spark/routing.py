@@ -1,4 +1,4 @@
-"""Which topic and partition each row goes to, and the rows of each collected until they are worth a batch."""
+"""Routes each row to a topic and partition, and collects the rows of a partition until they fill a batch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ from courser.spark.errors import RowRefused
 from courser.spark.write_options import PAYLOAD_NAMES, WriteOptions
 
 _COLLECTED_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of rows that a task holds back for fuller batches, over all partitions."""
+"""Bytes of rows that a task buffers for fuller batches, over all partitions."""
 
 
 _BODY_SIZE_MAX = layout.BATCH_SIZE_MAX - layout.BATCH_HEADER_SIZE
 _SLACK_PART = 8
-"""A batch may be larger or smaller than wanted by one part in so many, if it ends with an Arrow batch then."""
+"""A batch may deviate from its target size by 1/8 if it then ends with an Arrow batch."""
 
 
 class Destination(NamedTuple):
@@ -41,8 +41,8 @@ class Destination(NamedTuple):
     partition: int
 
 
-class Ready(NamedTuple):
-    """Rows that make a batch."""
+class ReadyRows(NamedTuple):
+    """Rows that fill a batch."""
 
     destination: Destination
     rows: Rows
@@ -58,22 +58,22 @@ class Router:
     """Sorts the rows of one task by partition."""
 
     def __init__(self, options: WriteOptions, partition_count: Callable[[str, str], int], *, first_turn: int) -> None:
-        """``first_turn``: where balanced writes begin, another one for each task."""
+        """``first_turn``: the partition at which balanced writes begin; differs between tasks."""
         self._options = options
         self._partition_count = partition_count
-        # A few rows more or less do not matter, but joining those of two Arrow batches copies all of them.
+        # A few rows more or less do not matter, but joining rows of two Arrow batches copies all of them.
         self._slack = max(min(options.batch_size // _SLACK_PART, _BODY_SIZE_MAX - options.batch_size), 0)
         self._turn = first_turn
         self._collected: dict[Destination, _Collected] = {}
         self._size = 0
         self._current: dict[tuple[str, str], int] = {}
-        """By topic: the partition whose turn it is."""
+        """The partition that balanced rows go to now, by topic."""
 
-    def add(self, batch: Any) -> Iterator[Ready]:
-        """Take the rows of an Arrow batch; give those that are worth a batch of messages.
+    def add(self, batch: Any) -> Iterator[ReadyRows]:
+        """Take the rows of an Arrow batch; return those that fill a batch of messages.
 
         Raises:
-            RowRefused: a row that cannot be a message, or names no partition that there is.
+            RowRefused: a row cannot be written, or names a partition that does not exist.
         """
         if not batch.num_rows:
             return
@@ -89,13 +89,13 @@ class Router:
             largest = max(self._collected, key=lambda destination: self._collected[destination].size)
             yield self._release(largest)
 
-    def rest(self) -> Iterator[Ready]:
-        """All that was held back."""
+    def rest(self) -> Iterator[ReadyRows]:
+        """All rows that are still buffered."""
         for destination in list(self._collected):
             yield self._release(destination)
 
-    def _collect(self, destination: Destination, rows: Rows) -> Iterator[Ready]:
-        """Add rows to those of a partition; give full batches, and keep what is left."""
+    def _collect(self, destination: Destination, rows: Rows) -> Iterator[ReadyRows]:
+        """Add rows to those of a partition; return full batches and keep the rest."""
         start, ends = 0, rows.frame_ends()
         while start < len(rows):
             collected = self._collected.setdefault(destination, _Collected())
@@ -106,7 +106,7 @@ class Router:
             else:
                 end = max(int(np.searchsorted(ends, begin + room, side="right")), start)
             if end == start and not collected.size:
-                # A message that is larger than a batch should be.
+                # A single message that is larger than the target size of a batch.
                 end = start + 1
             if end > start:
                 size = int(ends[end - 1]) - begin
@@ -117,18 +117,18 @@ class Router:
             if start < len(rows) or collected.size >= self._options.batch_size - self._slack:
                 yield self._release(destination)
 
-    def _release(self, destination: Destination) -> Ready:
+    def _release(self, destination: Destination) -> ReadyRows:
         collected = self._collected.pop(destination)
         self._size -= collected.size
         if self._current.get((destination.stream, destination.topic)) == destination.partition:
-            # The next balanced rows go to the next partition.
+            # Balanced rows now go to the next partition.
             del self._current[destination.stream, destination.topic]
-        return Ready(destination, join_rows(collected.pieces))
+        return ReadyRows(destination, join_rows(collected.pieces))
 
     # --- topics ---
 
     def _by_topic(self, columns: dict[str, Any], count: int) -> Iterator[tuple[str, str, NDArray[np.int64] | None]]:
-        """Each topic, and the numbers of its rows; None is all of them."""
+        """Each topic and the numbers of its rows; None means all rows."""
         options = self._options
         if "stream" not in columns and "topic" not in columns:
             assert options.stream is not None
@@ -152,20 +152,21 @@ class Router:
         keys: Any,
         chosen: NDArray[np.int64] | None,
     ) -> NDArray[np.int64] | int:
-        """The partition of each row, or the one of all."""
+        """The partition of each row, or a single one for all."""
         partition_count = self._partition_count(stream, topic)
         partitions: NDArray[np.int64] | None = None
         if self._options.partitioning == "column":
             numbers = columns["partition"] if chosen is None else columns["partition"].take(pa.array(chosen))
             partitions = numbers.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-            # A null means "any"; a number that is not there is a mistake.
+            # A null means any partition; a partition that does not exist is an error.
             wrong = (partitions >= partition_count) | (partitions < -1)
             if numbers.null_count == 0:
                 wrong |= partitions < 0
             if wrong.any():
                 number = int(partitions[wrong][0])
                 raise RowRefused(
-                    f'column "partition" names partition {number}, but {stream}/{topic} has {partition_count}'
+                    f'column "partition" names partition {number}, but {stream}/{topic} has '
+                    f"{partition_count} partitions"
                 )
         if keys is not None and self._options.partitioning != "balanced":
             by_key = key_partitions(keys if chosen is None else keys.take(pa.array(chosen)), partition_count)
@@ -186,13 +187,13 @@ class Router:
 
 
 def _names(column: Any, default: str | None, name: str, count: int) -> tuple[list[str], NDArray[np.int64]]:
-    """The distinct names of a column, and the number of each row's."""
+    """The distinct names in a column, and for each row the index of its name."""
     if column is None:
         assert default is not None
         return [default], np.zeros(count, np.int64)
     if column.null_count:
         if default is None:
-            raise RowRefused(f'column "{name}" is null in a row, and there is no option "{name}"')
+            raise RowRefused(f'column "{name}" contains null and the option "{name}" is not set')
         column = column.fill_null(default)
     encoded = column.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -205,7 +206,7 @@ def _rows_of(columns: dict[str, Any], keys: Any) -> Rows:
     if "headers" in columns:
         blocks, has_key = header_blocks(columns["headers"])
         if keys is not None:
-            # A key among the headers counts; the column only says where the message goes.
+            # A key among the headers is stored; the column then only selects the partition.
             own = pc.if_else(pa.array(has_key), pa.scalar(None, pa.binary()), keys) if has_key.any() else keys
             blocks = pc.binary_join_element_wise(blocks, key_blocks(own), b"")
     elif keys is not None:
@@ -216,7 +217,7 @@ def _rows_of(columns: dict[str, Any], keys: Any) -> Rows:
 
 
 def _by_partition(rows: Rows, partitions: NDArray[np.int64] | int) -> Iterator[tuple[int, Rows]]:
-    """The rows of each partition, in their order."""
+    """The rows of each partition, in order."""
     if isinstance(partitions, int):
         yield partitions, rows
         return

@@ -1,6 +1,6 @@
-"""The columns of a read: their names and types in both styles, and the choice that a user's schema makes.
+"""The columns of a read: their names and types in both styles, and the selection that a user's schema makes.
 
-Spark does not tell a source which columns a query uses, so a schema that names fewer is how less is read.
+Spark does not tell a data source which columns a query uses, so a smaller schema is the way to read less.
 """
 
 from collections.abc import Sequence
@@ -54,10 +54,10 @@ _STYLES = {"native": _NATIVE, "kafka": _KAFKA}
 
 
 def default_schema(style: str, *, include_headers: bool, columns: Sequence[str] | None = None) -> StructType:
-    """What a read gives if the user names no schema.
+    """The schema of a read if the user gives none.
 
     Raises:
-        OptionRefused: a column that does not exist.
+        OptionRefused: a column does not exist.
     """
     known = _STYLES[style]
     if columns is not None:
@@ -69,27 +69,27 @@ def check_schema(schema: StructType, style: str) -> None:
     """Check a schema that a user gave.
 
     Raises:
-        OptionRefused: a column that does not exist, or has another type.
+        OptionRefused: a column does not exist, or has a different type.
     """
     known = _STYLES[style]
     for field in schema.fields:
         wanted = _field(known, field.name).dataType
         if not _is_alike(field.dataType, wanted):
             is_type = field.dataType.simpleString()
-            raise OptionRefused(f'column "{field.name}" has type {wanted.simpleString()}, not {is_type}')
+            raise OptionRefused(f'column "{field.name}" is {wanted.simpleString()}, not {is_type}')
 
 
 def _field(known: StructType, name: str) -> StructField:
     names = known.fieldNames()
     if name not in names:
         alike = closest(name, names)
-        hint = f'; the closest is "{alike}"' if alike else f"; there are {', '.join(names)}"
-        raise OptionRefused(f'there is no column "{name}"{hint}')
+        hint = f'; did you mean "{alike}"?' if alike else f"; the columns are {', '.join(names)}"
+        raise OptionRefused(f'unknown column "{name}"{hint}')
     return known[name]
 
 
 def _is_alike(one: DataType, other: DataType) -> bool:
-    """Whether types are the same, whatever may be null in them."""
+    """Whether the types are equal apart from nullability."""
     return bool(one.simpleString() == other.simpleString())
 
 

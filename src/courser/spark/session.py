@@ -1,7 +1,7 @@
-"""A Spark session as Courser needs it: UTC, this interpreter in the workers, small tasks, a quiet terminal.
+"""Starts Spark sessions with Courser's defaults: UTC, this interpreter in the workers, small tasks, a quiet terminal.
 
-Starting one sets JAVA_HOME, PYSPARK_PYTHON and the like in the environment of this process, because Spark's scripts
-and workers read them there.
+Starting a session sets JAVA_HOME, PYSPARK_PYTHON and the like in this process's environment, because Spark's scripts
+and workers read them from there.
 """
 
 import logging
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULTS: Mapping[str, str] = {
-    # Times of messages are UTC: a DataFrame must not show them in whatever zone this machine is in.
+    # Message timestamps are UTC and must not be shown in the machine's local time zone.
     "spark.sql.session.timeZone": "UTC",
-    # Spark's own 200 cost a stateful stream ten seconds in each batch.
+    # Spark's default of 200 costs a stateful stream ten seconds per batch.
     "spark.sql.shuffle.partitions": "4",
-    # What other tools read: they refuse the INT96 that Spark writes otherwise.
+    # Other tools do not read the INT96 that Spark writes by default.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Rows handed to Python at once: 2 MB for messages of 1 KB. The default of 10,000 takes twice the time.
+    # Rows passed to Python at a time: 2 MB for messages of 1 KB. The default of 10,000 takes twice as long.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-    # Java reads the rows of a Python source a third faster from such a socket than over TCP.
+    # Java reads the rows of a Python data source a third faster through a Unix domain socket than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Without it Spark fails a reader that offers to look at filters.
+    # Without it, Spark rejects readers that accept filters.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-"""What a session gets that was told nothing else."""
+"""Settings of a session unless the caller overrides them."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOPBACK: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""On one machine nothing has to be reachable from outside."""
+"""On a single machine, nothing has to be reachable from outside."""
 
 
 class PackageMissing(CourserError):
@@ -59,11 +59,11 @@ class PackageMissing(CourserError):
         self.extra = extra
 
     def __str__(self) -> str:
-        return f"{self.name} is not installed: pip install 'courser[{self.extra}]'"
+        return f"{self.name} is not installed; run: pip install 'courser[{self.extra}]'"
 
 
 class JavaFailed(CourserError):
-    """Java ended before Spark was up."""
+    """Java exited before Spark was running."""
 
     def __init__(self, reason: str, log: Path) -> None:
         super().__init__(reason, log)
@@ -71,7 +71,7 @@ class JavaFailed(CourserError):
         self.log = log
 
     def __str__(self) -> str:
-        return f"Spark does not start: {self.reason}; all that Java said is in {self.log}"
+        return f"could not start Spark: {self.reason}; see Java's output in {self.log}"
 
 
 def spark_session(
@@ -82,20 +82,20 @@ def spark_session(
     log: Path | None = None,
     keep_interrupts: bool = False,
 ) -> "SparkSession":
-    """Start Spark, or take the session that runs in this process already.
+    """Start Spark, or return the session that is already running in this process.
 
     Args:
-        app_name: How Spark's own pages call it.
-        master: Where it runs: ``local[2]``, ``spark://host:7077``...
-        settings: Of Spark, over the defaults.
-        log: Where Java's output goes, appended; None: ``spark.log`` in the user's cache directory.
-        keep_interrupts: Leave Ctrl-C as it is. In a notebook it is good that pyspark cancels all jobs then; a command
-            that waits for one would get an error of the call to Java that this happens in.
+        app_name: The name on Spark's web pages.
+        master: Where Spark runs: ``local[2]``, ``spark://host:7077``...
+        settings: Spark settings that override the defaults.
+        log: File to append Java's output to; None: ``spark.log`` in the user's cache directory.
+        keep_interrupts: Do not let pyspark handle Ctrl-C. Its handler cancels all jobs, which suits a notebook. In a
+            command that waits for a job, the running call to Java would fail instead.
 
     Raises:
-        PackageMissing: pyspark or pyarrow.
-        JavaMissing: There is no Java that runs Spark.
-        JavaFailed: There is one, and it did not start.
+        PackageMissing: pyspark or pyarrow is not installed.
+        JavaMissing: no Java was found that can run Spark.
+        JavaFailed: Java did not start.
     """
     for name in ("pyspark", "pyarrow"):
         _import(name)
@@ -115,18 +115,18 @@ def spark_session(
     session: SparkSession = SparkSession.builder.config(conf=configuration).getOrCreate()
     if keep_interrupts and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupts)
-    # It prints each error as a page of JSON at the moment it is made, before anybody could have handled it.
+    # This logger prints every error as a page of JSON when it is created, before anyone can handle it.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 
 
 def default_log(environment: Mapping[str, str]) -> Path:
-    """Where Java's output goes if nobody says where."""
+    """Where Java's output goes by default."""
     return cache_directory(environment) / "spark.log"
 
 
 def _launch(configuration: "SparkConf", log: Path) -> "JavaGateway":
-    """Start Java. What it prints goes to the log: its warnings are for those who build Spark."""
+    """Start Java with its output in the log: its warnings are of interest to Spark developers only."""
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
@@ -137,11 +137,11 @@ def _launch(configuration: "SparkConf", log: Path) -> "JavaGateway":
             return launch_gateway(configuration, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             said = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-            raise JavaFailed("; ".join(said[:3]) or "it said nothing", log) from error
+            raise JavaFailed("; ".join(said[:3]) or "Java printed nothing", log) from error
 
 
 def session_settings(app_name: str, master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """All that a session is told."""
+    """All settings of a session."""
     return {
         "spark.app.name": app_name,
         "spark.master": master,
@@ -152,14 +152,14 @@ def session_settings(app_name: str, master: str, settings: Mapping[str, str]) ->
 
 
 def _use_archive(settings: dict[str, str], java: Java) -> None:
-    """Classes from the archive, if one was made and nobody says anything about archives."""
+    """Use the class archive if there is one and the settings do not mention another."""
     given = settings.get(_JAVA_OPTIONS, "")
     if "Archive" not in given and (options := archive_options(java, os.environ)):
         settings[_JAVA_OPTIONS] = f"{given} {options}".strip()
 
 
 def end_java() -> None:
-    """End the Java of this process and wait for it. By itself it ends some time after the process."""
+    """Stop this process's Java and wait for it. Left alone, it exits some time after the process."""
     from pyspark import SparkContext  # noqa: PLC0415
 
     gateway = SparkContext._gateway
@@ -173,17 +173,17 @@ def end_java() -> None:
 
 
 def prepare_environment(environment: MutableMapping[str, str], master: str) -> Java:
-    """Name the Java and the Python that Spark has to use, as far as nobody else has. Returns the Java.
+    """Set the variables that tell Spark which Java and Python to use. Returns the Java.
 
     Raises:
-        JavaMissing: There is no Java that runs Spark.
+        JavaMissing: no Java was found that can run Spark.
     """
     java = find_java(environment)
     java.apply(environment)
     if is_on_loopback(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     if is_local(master):
-        # Whatever python3 is on the path: it knows neither this environment nor its packages.
+        # Spark's default is the python3 on the PATH, which may lack this environment's packages.
         environment["PYSPARK_PYTHON"] = sys.executable
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -191,12 +191,12 @@ def prepare_environment(environment: MutableMapping[str, str], master: str) -> J
 
 
 def is_local(master: str) -> bool:
-    """Whether the tasks run in the driver's own process."""
+    """Whether tasks run on the driver's machine, started by the driver itself."""
     return master == "local" or master.startswith("local[")
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether everything is on this machine and nothing has to be reached from another one."""
+    """Whether everything runs on this machine."""
     return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
 
 

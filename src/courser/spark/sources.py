@@ -1,78 +1,119 @@
-"""Which source knows the topic, and which places have its messages: what the options ``source`` and ``path`` decide."""
+"""Ranges of offsets and the sources that their messages are read from: the seam between planning and reading.
 
-from functools import cache
-from pathlib import Path
+A *range* is a run of offsets of one partition. A *source* returns the stored batches of a range; there are two kinds,
+the server and a segment file. A planned range lists its sources in order of preference. If a task cannot use one of
+them, it falls back to the next. Ranges are pickled to tasks, so sources hold no sockets and no open files.
+"""
 
-from courser.records.stored_header import PartitionIdentity
-from courser.spark.files_topic import FilesTopic
-from courser.spark.places import MissingPlace, Place
-from courser.spark.planning import PlacesOf, Range
-from courser.spark.read_options import ReadOptions
-from courser.spark.segment_place import SegmentPlace
-from courser.spark.server_place import ServerPlace
-from courser.spark.topics import Segment, ServerTopic, TopicFacts, TopicSource
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+from courser.errors import ErrorCode, OffsetsUnavailable
+from courser.spark.errors import ReadFailed, fewer_than_planned, unavailable
 
-def source_of(options: ReadOptions) -> TopicSource:
-    """Who is asked about the topic."""
-    if options.target is None:
-        assert options.path is not None, "read_options has seen to it"
-        return FilesTopic(options.path, options.stream, options.topic)
-    return server_topic(options)
+_log = logging.getLogger(__name__)
 
 
-def server_topic(options: ReadOptions) -> ServerTopic:
-    """The same for streams, which always ask the server."""
-    assert options.target is not None, "read_options has seen to it"
-    return ServerTopic(options.target, options.stream, options.topic, options.retries)
+class Fetched(NamedTuple):
+    """Consecutive batches from a source, and how far the range has been read with them."""
+
+    records: memoryview
+    """Valid until the next fetch. May contain messages outside the range."""
+    next_offset: int
 
 
-def places_in(options: ReadOptions, source: TopicSource, facts: TopicFacts) -> PlacesOf:
-    """How ranges of this topic are cut by the places that have them."""
-    server: tuple[Place, ...] = ()
-    if options.target is not None:
-        server = (
-            ServerPlace(
-                options.target, options.stream, options.topic, facts.uuid, 2 * options.batch_size, options.retries
-            ),
+class SourceUnavailable(Exception):
+    """This task cannot read from the source; nothing was read from the current offset on."""
+
+
+class Source(Protocol):
+    """Where messages are read from."""
+
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+        """The messages from offset ``start`` up to, but not including, ``end``.
+
+        Raises:
+            SourceUnavailable: try the next source.
+            OffsetsUnavailable: messages are gone or damaged; reading can continue after them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSegment:
+    """Stands for a segment file that should be there, between others that are."""
+
+    directory: str
+
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:  # noqa: ARG002
+        """See ``Source``. Raises ``OffsetsUnavailable``."""
+        reason = f"missing from the files in {self.directory}"
+        raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition, from ``start`` up to, but not including, ``end``."""
+
+    partition: int
+    start: int
+    end: int
+    sources: tuple[Source, ...] = ()
+    """In order of preference. Empty until they are chosen."""
+
+    @property
+    def count(self) -> int:
+        """How many offsets."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class LossRule:
+    """What to do if messages are gone."""
+
+    topic: str
+    """``stream/topic``, for error messages."""
+    fails: bool
+
+    def apply(self, partition: int, error: OffsetsUnavailable, end: int) -> int:
+        """The offset to continue at. Raises ``DataLost`` if the read must fail."""
+        behind = min(error.end_offset, end)
+        lost = unavailable(self.topic, partition, error.first_offset, behind, error.reason)
+        if self.fails:
+            raise lost
+        _log.warning("%s", lost)
+        return behind
+
+
+def read_range(wanted: Range, rule: LossRule) -> Iterator[Fetched]:
+    """All messages of a range, from the first of its sources that works.
+
+    Raises:
+        DataLost: messages are gone, and the rule does not allow that.
+        ReadFailed: no source has them, or fewer came than were planned.
+    """
+    offset = wanted.start
+    failures: list[str] = []
+    sources = list(wanted.sources)
+    while sources and offset < wanted.end:
+        try:
+            for fetched in sources[0].fetch(wanted.partition, offset, wanted.end):
+                offset = fetched.next_offset
+                yield fetched
+        except SourceUnavailable as failure:
+            failures.append(str(failure))
+            sources.pop(0)
+        except OffsetsUnavailable as error:
+            offset = rule.apply(wanted.partition, error, wanted.end)
+        else:
+            break
+    if offset >= wanted.end:
+        return
+    if failures and not sources:
+        raise ReadFailed(
+            f"{rule.topic}: partition {wanted.partition}: could not read offsets {offset} to {wanted.end - 1}: "
+            + "; ".join(failures)
         )
-    if options.path is None or options.source == "server":
-        return lambda part: [(part, server)]
-    segments = cache(source.segments)
-
-    def by_segments(part: Range) -> list[tuple[Range, tuple[Place, ...]]]:
-        cuts: list[tuple[Range, tuple[Place, ...]]] = []
-        position = part.start
-        for segment in segments(part.partition):
-            # The open segment has a file too, but the server knows better how much of it counts.
-            if segment.next <= position or segment.first >= part.end or not (segment.is_sealed or not server):
-                continue
-            if segment.first > position and not source.is_reserved(part.partition, position, segment.first):
-                missing = Range(part.partition, position, segment.first)
-                cuts.append((missing, server or (MissingPlace(segment.directory),)))
-            start, end = max(position, segment.first), min(part.end, segment.next)
-            place = _place(options, facts.uuid, part.partition, segment)
-            cuts.append((Range(part.partition, start, end), (place, *server)))
-            position = end
-        if position < part.end:
-            cuts.append((Range(part.partition, position, part.end), server))
-        return cuts
-
-    return by_segments
-
-
-def _place(options: ReadOptions, uuid: bytes, partition: int, segment: Segment) -> SegmentPlace:
-    assert options.path is not None
-    directory = Path(options.path) / segment.directory
-    # The name of the directory says which of the partitions with this number it is.
-    incarnation = int(directory.name.rpartition("-")[2])
-    return SegmentPlace(
-        directory=str(directory),
-        identity=PartitionIdentity(uuid, partition, incarnation),
-        base_offset=segment.first,
-        size=segment.size,
-        read_size=options.batch_size,
-        verify=options.verify,
-        skip_corrupt=options.skip_corrupt,
-        quarantine=options.quarantine,
-    )
+    raise fewer_than_planned(rule.topic, wanted.partition, wanted.start, wanted.end, offset)

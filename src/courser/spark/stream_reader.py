@@ -1,8 +1,8 @@
-"""A stream: micro-batches between explicit offsets, which Spark keeps in its checkpoint.
+"""A streaming read: micro-batches between explicit offsets, which Spark keeps in its checkpoint.
 
-Spark asks for the heads about 200 times a second when nothing happens, so the question waits at the server for a
-moment, and is answered at once when a message arrives. An exception here ends the query: what may pass, such as a
-server that restarts, is waited for.
+Spark asks for the latest offsets about 200 times a second while nothing happens. So the request waits on the server for
+a moment, and returns at once when a message arrives. An exception here ends the query, so temporary failures, such as a
+server restart, are retried instead.
 """
 
 import logging
@@ -21,24 +21,24 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from courser.errors import CourserError
-from courser.spark.admission import Limits, admit, reconcile, waiting_messages
+from courser.spark.admission import BatchLimits, admit, reconcile, waiting_messages
 from courser.spark.batch_reader import read_task, read_tasks
 from courser.spark.connections import connection_to
 from courser.spark.errors import DataLost, ReadFailed, partition_gone, topic_left_out
-from courser.spark.offsets import Progress, TopicProgress, match_topics, parse_progress, progress_json
-from courser.spark.option_kinds import LATEST
-from courser.spark.planning import Part, Range, resolve_start
+from courser.spark.offsets import QueryOffsets, TopicOffsets, match_topics, offsets_json, parse_offsets
+from courser.spark.option_kinds import LATEST, topic_text
+from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
-from courser.spark.sources import places_in, server_topic
-from courser.spark.topic_names import topic_text
-from courser.spark.topics import ServerTopic, TopicFacts
+from courser.spark.source_choice import server_topic, sources_in
+from courser.spark.sources import Range
+from courser.spark.topic_metadata import ServerTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
 
 IDLE_WAIT = 0.1
-"""Seconds that a query without new messages waits at the server for some: so it asks 20 times a second, not 200."""
+"""Seconds that an idle query waits on the server for new messages, so that it asks 20 times a second, not 200."""
 HEADS_AGE_MAX = 0.1
-"""Seconds for which the heads of the partitions are remembered for views of lag."""
+"""Seconds for which partition heads are cached for lag reporting."""
 
 
 Facts = Mapping[str, TopicFacts]
@@ -46,7 +46,7 @@ Facts = Mapping[str, TopicFacts]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics for ever. Lives in one driver-side process; another one builds it only to pickle it to tasks."""
+    """Reads topics continuously. One driver-side process plans with it; another only pickles it to tasks."""
 
     def __init__(
         self,
@@ -61,52 +61,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream_options = stream_options
         self._schema = schema
         self._clock = clock
-        self._sources: dict[str, ServerTopic] = {}
+        self._topics: dict[str, ServerTopic] = {}
         self._facts: tuple[float, Facts] | None = None
         self._target: Facts | None = None
-        """Where a run with ``availableNow`` ends."""
+        """Where a run with the trigger ``availableNow`` ends."""
         self._held_since: float | None = None
-        """When messages were first held back, because there were too few."""
-        self._stored: Progress | None = None
-        """What the server was last told."""
+        """When messages were first held back because there were too few."""
+        self._stored: QueryOffsets | None = None
+        """What was last stored on the server."""
 
-    # --- what is there --------------------------------------------------------------------------------
+    # --- topics ---------------------------------------------------------------------------------------
 
-    def _source(self, topic: str) -> ServerTopic:
-        if topic not in self._sources:
-            self._sources[topic] = server_topic(self._reads[topic])
-        return self._sources[topic]
+    def _metadata(self, topic: str) -> ServerTopic:
+        if topic not in self._topics:
+            self._topics[topic] = server_topic(self._reads[topic])
+        return self._topics[topic]
 
     def _ask(self) -> Facts:
-        """Bounds of all partitions now."""
-        # The age counts from before the question: what is remembered is never older than it seems.
+        """The bounds of all partitions now."""
+        # Take the time before the request, so that the cached bounds are never older than they seem.
         now = self._clock()
-        self._facts = now, {topic: self._source(topic).facts() for topic in self._reads}
+        self._facts = now, {topic: self._metadata(topic).facts() for topic in self._reads}
         return self._facts[1]
 
     def _recent(self) -> Facts:
-        """Bounds of all partitions, at most a moment old."""
+        """The bounds of all partitions, at most ``HEADS_AGE_MAX`` old."""
         if self._facts is None or self._clock() - self._facts[0] > HEADS_AGE_MAX:
             return self._ask()
         return self._facts[1]
 
-    def _ask_patiently(self, saved: Progress) -> Facts:
-        """Bounds of all partitions; if nothing is new, those of a moment later, or of when something arrives."""
+    def _ask_or_wait(self, saved: QueryOffsets) -> Facts:
+        """The bounds of all partitions. If nothing is new, wait a moment, or until a message arrives, and ask again."""
         facts = self._ask()
         reached = {progress.topic_uuid: progress.next for progress in saved.values()}
         heads = {topic.uuid: _heads(topic) for topic in facts.values()}
         return self._ask() if self._target is None and reached == heads and self._wait(facts) else facts
 
     def _wait(self, facts: Facts) -> bool:
-        """Wait for a message, but not for long. Whether one has come.
+        """Wait a moment for a message. Returns whether one arrived.
 
-        A connection waits for one topic at a time, so each has its turn. What comes to a topic after its turn is seen
-        with the next question: Spark asks it at once.
+        A connection waits on one topic at a time, so the topics take turns. A message that arrives after its topic's
+        turn is found by the next request, which Spark makes at once.
         """
-        return any(self._source(topic).wait(_heads(found), IDLE_WAIT / len(facts)) for topic, found in facts.items())
+        return any(self._metadata(topic).wait(_heads(found), IDLE_WAIT / len(facts)) for topic, found in facts.items())
 
-    def _matched(self, saved: Progress, facts: Facts) -> Progress:
-        """How far the query got in the topics that it reads. Raises ``ReadFailed``."""
+    def _matched(self, saved: QueryOffsets, facts: Facts) -> QueryOffsets:
+        """The saved offsets of the topics that the query reads now. Raises ``ReadFailed``."""
         found = match_topics(saved, facts, self._name)
         for topic in found.left_out:
             self._report(topic_left_out(self._name, topic))
@@ -120,58 +120,58 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what Spark calls -----------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins. Raises ``ReadFailed``, ``DataLost``."""
-        return progress_json(self._starts(self._ask(), self._reads))
+        """Where a query without a checkpoint starts. Raises ``ReadFailed``, ``DataLost``."""
+        return offsets_json(self._starts(self._ask(), self._reads))
 
-    def _starts(self, facts: Facts, topics: Iterable[str]) -> Progress:
-        """Where topics begin of which the query has read nothing yet."""
+    def _starts(self, facts: Facts, topics: Iterable[str]) -> QueryOffsets:
+        """Where to start in topics that the query has not read yet."""
         return {
-            topic: TopicProgress(
+            topic: TopicOffsets(
                 facts[topic].uuid,
-                resolve_start(self._reads[topic], self._source(topic), facts[topic], unnamed=LATEST),
+                resolve_start(self._reads[topic], self._metadata(topic), facts[topic], unnamed=LATEST),
             )
             for topic in topics
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark takes one limit only; the others are applied in ``latestOffset``."""
+        """Spark accepts a single limit; the others are applied in ``latestOffset``."""
         if self._stream_options.max_count is not None:
             return ReadMaxRows(self._stream_options.max_count)
         return ReadMaxBytes(self._stream_options.max_size)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember where this run ends."""
+        """Fix where this run ends."""
         self._target = self._ask()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends. Raises ``ReadFailed``, ``DataLost``."""
-        saved = parse_progress(start, self._name)
-        facts = self._ask_patiently(saved)
+        saved = parse_offsets(start, self._name)
+        facts = self._ask_or_wait(saved)
         progress = self._matched(saved, facts)
-        # Spark asks what comes next when all before it is processed; it does not always say so by `commit`.
+        # When Spark asks for the next batch, everything before it is processed. It does not always call `commit`.
         self._store(saved)
-        # A micro-batch that brings a new topic only says where it begins: the next one has a start to read from.
+        # A micro-batch that adds a topic only records its starting offsets; the next one reads from there.
         added = self._starts(facts, self._reads.keys() - progress.keys())
         known, losses = self._reconciled(progress, facts)
         heads = self._target or facts
         if not losses and not added and not self._is_enough(known, heads, limit):
-            return progress_json(progress)
-        return progress_json({**admit(known, heads, facts, self._limits(limit)), **added})
+            return offsets_json(progress)
+        return offsets_json({**admit(known, heads, facts, self._limits(limit)), **added})
 
-    def _reconciled(self, progress: Progress, facts: Facts) -> tuple[Progress, list[DataLost]]:
+    def _reconciled(self, progress: QueryOffsets, facts: Facts) -> tuple[QueryOffsets, list[DataLost]]:
         found = {topic: reconcile(one, facts[topic], self._reads[topic].name) for topic, one in progress.items()}
         losses = [loss for one in found.values() for loss in one.losses]
         for loss in losses:
             self._report(loss)
         return {topic: one.progress for topic, one in found.items()}, losses
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> BatchLimits:
         if isinstance(limit, ReadAllAvailable):
-            return Limits()
-        return Limits(self._stream_options.max_count, self._stream_options.max_size)
+            return BatchLimits()
+        return BatchLimits(self._stream_options.max_count, self._stream_options.max_size)
 
-    def _is_enough(self, progress: Progress, heads: Facts, limit: ReadLimit) -> bool:
-        """Whether a micro-batch is worth it: ``minOffsetsPerTrigger``, but not for longer than ``maxTriggerDelay``."""
+    def _is_enough(self, progress: QueryOffsets, heads: Facts, limit: ReadLimit) -> bool:
+        """Whether to run a micro-batch now: ``minOffsetsPerTrigger`` is reached, or ``maxTriggerDelay`` has passed."""
         wanted = self._stream_options.min_count
         if wanted is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return True
@@ -186,31 +186,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The heads, for views of lag."""
+        """The heads of the partitions, for lag reporting."""
         facts = self._recent()
-        return progress_json({topic: TopicProgress(found.uuid, _heads(found)) for topic, found in facts.items()})
+        return offsets_json({topic: TopicOffsets(found.uuid, _heads(found)) for topic, found in facts.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch. Raises ``ReadFailed``, ``DataLost``."""
         facts = self._recent()
-        before, after = (self._matched(parse_progress(value, self._name), facts) for value in (start, end))
-        parts = [
-            Part(
+        before, after = (self._matched(parse_offsets(value, self._name), facts) for value in (start, end))
+        reads = [
+            TopicRead(
                 topic,
                 self._ranges(options, before[topic], after[topic], facts[topic]),
                 facts[topic],
-                places_in(options, self._source(topic), facts[topic]),
+                sources_in(options, self._metadata(topic), facts[topic]),
             )
             for topic, options in self._reads.items()
-            # One that is new in the second begins there.
+            # A topic that is only in the second one starts there.
             if topic in before and topic in after
         ]
-        return read_tasks(list(self._reads.values()), parts)
+        return read_tasks(list(self._reads.values()), reads)
 
     def _ranges(
-        self, options: ReadOptions, before: TopicProgress, after: TopicProgress, facts: TopicFacts
+        self, options: ReadOptions, before: TopicOffsets, after: TopicOffsets, facts: TopicFacts
     ) -> list[Range]:
-        """What lies between two offsets, without what was counted as lost when the second one was made."""
+        """The ranges between two offsets, without messages that were counted as lost when the end was planned."""
         ranges = []
         for partition, last in sorted(after.next.items()):
             lost = after.lost.get(partition, 0) - before.lost.get(partition, 0)
@@ -218,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first >= last:
                 continue
             if partition not in facts.partitions:
-                # It was there when the micro-batch was planned: this is a repetition after a restart.
+                # It existed when the micro-batch was planned: this is a replay after a restart.
                 self._report(partition_gone(options.name, partition, first))
                 continue
             ranges.append(Range(partition, first, last))
@@ -229,11 +229,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, list(self._reads.values()), self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything below was processed. Comes with the next micro-batch only, never for the last one of a run."""
-        self._store(parse_progress(end, self._name))
+        """Everything before ``end`` is processed. Spark calls this with the next micro-batch, so not after the last."""
+        self._store(parse_offsets(end, self._name))
 
-    def _store(self, saved: Progress) -> None:
-        """Store how far the query got at the server, under the name of its consumer: for views of lag only."""
+    def _store(self, saved: QueryOffsets) -> None:
+        """Store how far the query got on the server under its consumer's name. Used for lag reporting only."""
         consumer = self._stream_options.consumer
         if consumer is None or saved == self._stored:
             return
@@ -242,20 +242,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 store_progress(self._reads[topic], consumer, progress)
             self._stored = saved
         except CourserError as error:
-            # The checkpoint is what counts. The next micro-batch stores it again.
-            _log.warning("progress of %s could not be stored as consumer %s: %s", self._name, consumer, error)
+            # Only the checkpoint matters for correctness. The next micro-batch stores its progress again.
+            _log.warning("could not store the progress of %s for consumer %s: %s", self._name, consumer, error)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks need the options only.
-        return self.__dict__ | {"_sources": {}, "_facts": None, "_target": None}
+        # Tasks need only the options.
+        return self.__dict__ | {"_topics": {}, "_facts": None, "_target": None}
 
 
 def _heads(facts: TopicFacts) -> dict[int, int]:
     return {partition: bounds.next for partition, bounds in facts.partitions.items()}
 
 
-def store_progress(options: ReadOptions, consumer: str, progress: TopicProgress) -> None:
-    """Store how far a query got at the server. Raises ``CourserError``."""
+def store_progress(options: ReadOptions, consumer: str, progress: TopicOffsets) -> None:
+    """Store how far a query got on the server. Raises ``CourserError``."""
     assert options.target is not None, "streams read from a server"
     client = connection_to(options.target).sync
     for partition, following in progress.next.items():

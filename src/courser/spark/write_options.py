@@ -1,4 +1,4 @@
-"""The options of writes, as values with types. Pickled to every task."""
+"""The options of a write as typed values. Pickled to every task."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -34,52 +34,52 @@ _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "stream": (StringType,),
     "topic": (StringType,),
 }
-"""The columns that a write takes, and their types."""
+"""The columns that a write accepts, and their types."""
 _OF_THE_SERVER = {
-    "offset": "the server numbers messages itself",
-    "timestamp": "the server stamps the time of the append itself; a creation time goes into origin_timestamp",
-    "timestampType": "the server has one kind of time",
+    "offset": "the server assigns offsets",
+    "timestamp": "the server sets the append time; put a creation time into origin_timestamp",
+    "timestampType": "the server has only one kind of timestamp",
 }
-"""Columns that a read gives and a write cannot take."""
+"""Columns that a read returns but a write does not accept."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Options that Spark takes itself, and hands on all the same."""
+"""Options of Spark itself, which it passes on to the data source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
     target: Target
     stream: str | None
-    """For rows without a column ``stream``."""
+    """For rows that do not name a stream in a column."""
     topic: str | None
     partitioning: str
     """``key``, ``column`` or ``balanced``."""
     is_exactly_once: bool
     create_partitions: int | None
-    """Partitions of topics that do not exist and are made; None: such topics are errors."""
+    """Partitions to create missing topics with; None: a missing topic is an error."""
     job_id: str | None
     batch_size: int
-    """Bytes of a batch of messages, about."""
+    """Approximate bytes of a batch of messages."""
     retries: int
 
 
 def write_options(
     given: Mapping[str, str], schema: StructType, environment: Mapping[str, str] = os.environ
 ) -> WriteOptions:
-    """Understand the options of a write of rows with this schema.
+    """Parse the options of a write of rows with this schema.
 
     Raises:
-        OptionRefused: something is missing, unknown, or contradicts something else.
-        RowRefused: a column that cannot be written, or none that must be there.
+        OptionRefused: an option is missing, unknown, or in conflict with another.
+        RowRefused: a column cannot be written, or a required one is missing.
     """
     values = parse_options({name: text for name, text in given.items() if name.lower() not in _OF_SPARK}, Use.WRITE)
     check_columns(schema)
     names = schema.names
     for name in ("stream", "topic"):
         if values[name] is None and name not in names:
-            raise OptionRefused(f'option "{name}" is required, or a column of that name')
+            raise OptionRefused(f'option "{name}" is required unless there is a column "{name}"')
     partitioning = values["partitioning"] or _usual_partitioning(names)
     needed = {"key": "key", "column": "partition"}.get(partitioning)
     if needed is not None and needed not in names:
@@ -87,7 +87,7 @@ def write_options(
     target = target_of(values, environment)
     if target.encryption_key is not None:
         raise OptionRefused(
-            "the target has an encryption key, and a write by Spark would not encrypt: encrypt the payloads"
+            "the target has an encryption key, but writes from Spark are not encrypted; encrypt the payloads yourself"
         )
     return WriteOptions(
         target=target,
@@ -116,22 +116,22 @@ def check_columns(schema: StructType) -> None:
             raise RowRefused(_unknown(field.name))
         if not isinstance(field.dataType, kinds):
             expected = " or ".join(kind.typeName() for kind in kinds)
-            raise RowRefused(f'column "{field.name}" has type {field.dataType.simpleString()}, not {expected}')
+            raise RowRefused(f'column "{field.name}" must be {expected}, not {field.dataType.simpleString()}')
     payloads = [name for name in PAYLOAD_NAMES if name in schema.names]
     if len(payloads) != 1:
-        reason = "both are there" if payloads else f"there are {', '.join(schema.names)}"
-        raise RowRefused(f'a write needs a column "payload", or "value" instead, with the message: {reason}')
+        reason = "the rows have both" if payloads else f"the rows have {', '.join(schema.names)}"
+        raise RowRefused(f'a write needs exactly one column "payload" or "value" with the message; {reason}')
     if len(set(schema.names)) != len(schema.names):
         raise RowRefused("two columns have the same name")
 
 
 def _unknown(name: str) -> str:
     if name in _OF_THE_SERVER:
-        return f'column "{name}" cannot be written, because {_OF_THE_SERVER[name]}: drop it'
+        return f'column "{name}" cannot be written because {_OF_THE_SERVER[name]}; drop the column'
     alike = closest(name, list(_COLUMNS))
-    hint = f'the closest is "{alike}"' if alike else f"there are {', '.join(_COLUMNS)}"
-    return f'column "{name}" is none that a message has: {hint}; drop it, or put it into the payload'
+    hint = f'did you mean "{alike}"?' if alike else "drop it, or put it into the payload"
+    return f'messages have no column "{name}"; {hint}'
 
 
 NOT_FOUND = frozenset({ErrorCode.STREAM_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.RESOURCE_NOT_FOUND})
-"""What the server says of streams and topics that are not there."""
+"""Error codes for missing streams and topics."""

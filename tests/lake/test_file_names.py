@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.lake.naming import folder_name, folder_path, range_file_name, range_of_name, value_of_folder
+from courser.lake.file_names import folder_name, folder_path, range_file_name, range_of_name, value_of_folder
 
 
 def test_a_file_is_called_after_its_first_and_last_offset() -> None:
@@ -20,7 +20,7 @@ def test_other_files_are_nobodys_range(name: str) -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(5, 4), (-1, 3)])
 def test_a_range_without_offsets_is_refused(first: int, last: int) -> None:
-    with pytest.raises(ValueError, match="no offsets"):
+    with pytest.raises(ValueError, match="invalid range of offsets"):
         range_file_name(first, last)
 
 

@@ -1,4 +1,4 @@
-"""Messages from the server: polls that skip nothing, the next one under way while the last one is decoded."""
+"""Reads messages from the server. The next poll is already running while the last one is decoded."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -8,52 +8,52 @@ from courser.client.batches import PolledBatches
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
-from courser.spark.connections import Connection, connection_to, patiently
+from courser.spark.connections import Connection, connection_to, with_retries
 from courser.spark.errors import ReadFailed
-from courser.spark.places import Piece
+from courser.spark.sources import Fetched
 
 _COUNT_MAX = 2**32 - 1
-"""Messages that a poll can ask for."""
+"""Messages that one poll can request."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPlace:
-    """One topic at one server."""
+class ServerSource:
+    """One topic on one server."""
 
     target: Target
     stream: str
     topic: str
     topic_uuid: bytes
-    """The topic that the read was planned for: another one may have got its name."""
+    """The topic that the read was planned for. A new topic may have taken its name since."""
     poll_size: int
-    """Bytes of one answer."""
+    """Bytes of one reply."""
     retries: int
 
-    def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
-        """See ``Place``. Raises ``ReadFailed`` if it is another topic by now."""
-        connection = patiently(lambda: connection_to(self.target), self.retries)
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+        """See ``Source``. Raises ``ReadFailed`` if the topic was deleted or replaced."""
+        connection = with_retries(lambda: connection_to(self.target), self.retries)
         self._check_identity(connection)
-        position = start
-        coming = self._poll(connection, partition, position, end)
-        while position < end:
+        offset = start
+        coming = self._poll(connection, partition, offset, end)
+        while offset < end:
             polled = coming.result()
             if not polled.message_count:
                 if (head := polled.current_offset + 1) < end:
-                    reason = f"beyond the head of the partition, which is {head} now and was {end} at planning at least"
+                    reason = f"beyond the head of the partition, which is now {head} and was at least {end} at planning"
                     raise OffsetsUnavailable(
-                        ErrorCode.OFFSET_GONE, first_offset=max(position, head), end_offset=end, reason=reason
+                        ErrorCode.OFFSET_GONE, first_offset=max(offset, head), end_offset=end, reason=reason
                     )
-                # Numbers that no message ever had: the server jumps over them after a power cut, and says nothing.
-                yield Piece(memoryview(b""), end)
+                # Offsets that no message ever had: after a power cut the server skips the ones it had reserved.
+                yield Fetched(memoryview(b""), end)
                 return
             behind = polled.next_offset
             assert behind is not None, "there are messages"
             if behind < end:
                 coming = self._poll(connection, partition, behind, end)
             for records in polled.pieces[:-1]:
-                yield Piece(records, position)
-            yield Piece(polled.pieces[-1], min(behind, end))
-            position = behind
+                yield Fetched(records, offset)
+            yield Fetched(polled.pieces[-1], min(behind, end))
+            offset = behind
 
     def _poll(self, connection: Connection, partition: int, start: int, end: int) -> "Future[PolledBatches]":
         return connection.begin(
@@ -72,6 +72,6 @@ class ServerPlace:
         try:
             bounds = connection.sync.get_partition_bounds(self.stream, self.topic)
         except NotFound as error:
-            raise ReadFailed(f"{self.stream}/{self.topic} was deleted while it was read: {error}") from error
+            raise ReadFailed(f"{self.stream}/{self.topic} was deleted while being read: {error}") from error
         if bounds.topic_uuid != self.topic_uuid:
-            raise ReadFailed(f"{self.stream}/{self.topic} was deleted and created again while it was read")
+            raise ReadFailed(f"{self.stream}/{self.topic} was deleted and recreated while being read")

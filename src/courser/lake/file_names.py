@@ -1,7 +1,6 @@
-"""Names in a lake: files after the offsets that they hold, folders after the values that their rows share.
+"""Names of files and folders in a lake: files are named after their offsets, folders after the values of their rows.
 
-A name is a function of what the file holds and of nothing else, so whoever writes the same rows again writes the same
-file again.
+A name depends only on the contents of the file, so writing the same rows again overwrites the same file.
 """
 
 from collections.abc import Sequence
@@ -10,25 +9,25 @@ from urllib.parse import quote, unquote
 
 PARQUET_SUFFIX = ".parquet"
 PARTIAL_SUFFIX = ".partial"
-"""Of files that are being written. No reader takes them for Parquet, and the leading dot hides them besides."""
+"""Suffix of files that are being written. Readers do not take them for Parquet, and a leading dot hides them too."""
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What every tool reads as "no value" in the name of a folder."""
+"""Stands for a null value in folder names; all tools understand it."""
 
 _OFFSET_DIGITS = 20
-"""Digits of the largest offset, so that names sort as offsets do."""
+"""Digits of the largest offset, so that names sort like offsets."""
 _PLAIN = " !$&()+,-.;@_~"
-"""Letters besides the alphanumeric ones that need no percent sign in the name of a folder."""
+"""Characters besides letters and digits that are not percent-encoded in folder names."""
 
 
 def range_file_name(first_offset: int, last_offset: int) -> str:
-    """The file that holds what came of the offsets from ``first_offset`` to ``last_offset``, both included."""
+    """The name of the file for the offsets from ``first_offset`` to ``last_offset``, inclusive."""
     if not 0 <= first_offset <= last_offset:
-        raise ValueError(f"no offsets lie from {first_offset} to {last_offset}")
+        raise ValueError(f"invalid range of offsets: {first_offset} to {last_offset}")
     return f"{first_offset:0{_OFFSET_DIGITS}d}-{last_offset:0{_OFFSET_DIGITS}d}{PARQUET_SUFFIX}"
 
 
 def range_of_name(name: str) -> tuple[int, int] | None:
-    """First and last offset of a file, or None if its name is no such name."""
+    """The first and last offset in a file name, or None if it is not such a name."""
     first, separator, last = name.removesuffix(PARQUET_SUFFIX).partition("-")
     is_range = separator and all(
         len(part) == _OFFSET_DIGITS and part.isascii() and part.isdigit() for part in (first, last)
@@ -37,18 +36,18 @@ def range_of_name(name: str) -> tuple[int, int] | None:
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """``column=value``, as Hive, Spark, duckdb and polars write and read it."""
+    """``column=value``, as Hive, Spark, DuckDB and Polars read and write it."""
     text = NULL_VALUE if value is None or value == "" else quote(value, safe=_PLAIN)
     return f"{quote(column, safe=_PLAIN)}={text}"
 
 
 def folder_path(root: Path, columns: Sequence[str], values: Sequence[str | None]) -> Path:
-    """The folder of the rows that have these values in these columns."""
+    """The folder of rows with these values in these columns."""
     return root.joinpath(*(folder_name(column, value) for column, value in zip(columns, values, strict=True)))
 
 
 def value_of_folder(name: str) -> tuple[str, str | None] | None:
-    """Column and value in a folder's name, or None if it is no such name."""
+    """The column and value in a folder name, or None if it is not such a name."""
     column, separator, value = name.partition("=")
     if not separator:
         return None

@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all: written aside, synced, renamed.
+"""Atomic file writes: a file is written aside, synced and renamed, so that it appears complete or not at all.
 
-Only for local disks and what is mounted like one. A power cut or a kill leaves at most a hidden ``.partial`` file,
-which ``remove_partial_files`` takes away at the next run.
+Only for local disks and mounts that behave like them. A power cut or a crash leaves at most a hidden ``.partial`` file,
+which ``remove_partial_files`` removes in the next run.
 """
 
 import contextlib
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from courser.lake.naming import PARTIAL_SUFFIX
+from courser.lake.file_names import PARTIAL_SUFFIX
 
 
-class WholeFile:
-    """One file on its way. ``partial`` is where to write; then ``publish`` or ``discard``.
+class AtomicFile:
+    """A file that is being written. Write to ``partial``, then call ``publish`` or ``discard``.
 
-    Two writers of one file do not meet before the rename, and then both bring the same rows: the later one stands.
+    Two writers of one file do not interfere before the rename. Both write the same rows, so either may win.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,10 +25,10 @@ class WholeFile:
         self.partial = path.with_name(f".{path.name}.{uuid4().hex}{PARTIAL_SUFFIX}")
 
     def publish(self) -> int:
-        """Give it its name, durably; return its size in bytes. What had the name before is gone."""
+        """Rename it into place durably, replacing any file of that name. Returns its size in bytes."""
         descriptor = os.open(self.partial, os.O_RDONLY)
         try:
-            # Before the rename: else a power cut may leave the name with nothing behind it.
+            # Before the rename: otherwise a power cut may leave the name with an empty file.
             os.fsync(descriptor)
             size = os.fstat(descriptor).st_size
         finally:
@@ -38,13 +38,13 @@ class WholeFile:
         return size
 
     def discard(self) -> None:
-        """Take it away; whatever had the name before stays."""
+        """Remove it. Any file that had the name before stays."""
         self.partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Give a small file new contents in one durable step."""
-    file = WholeFile(path)
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the contents of a small file atomically and durably."""
+    file = AtomicFile(path)
     try:
         file.partial.write_bytes(data)
         file.publish()
@@ -54,14 +54,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make every missing folder down to ``folder``, each one durable in the one above it."""
+    """Create ``folder`` and its missing parents durably."""
     missing = []
     place = folder
     while not place.is_dir():
         missing.append(place)
         place = place.parent
     for place in reversed(missing):
-        # Another task may have made it a moment ago; whether it lived to sync it nobody knows.
+        # Another task may have just created it, and may have died before it synced the parent. So sync in any case.
         with contextlib.suppress(FileExistsError):
             place.mkdir()
         sync_folder(place.parent)
@@ -77,7 +77,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partial_files(root: Path) -> list[Path]:
-    """Take away what runs before this one left half-written. Nobody may be writing below ``root`` meanwhile."""
+    """Remove half-written files of earlier runs. Nothing may be writing below ``root`` meanwhile."""
     removed = list(_partial_files(root))
     for path in removed:
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Rows to Parquet files inside the tasks: only a line for each file comes back, and nothing is visible yet.
+"""Writes rows to Parquet files in tasks. Nothing is visible yet; one report per file is returned to the driver.
 
-A task writes below a folder of its own that no reader of the lake looks into. What a failed, repeated or abandoned task
-leaves there is never published: ``publishing`` moves only what the successful tasks reported.
+A task writes below a folder of its own, outside of the lake. Files of failed, repeated or abandoned tasks are never
+published: ``lake_publishing`` moves only the files that successful tasks reported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,39 +15,39 @@ _FILE_NAME = "rows.parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A file that waits to be published."""
+class StagedParquet:
+    """A file that is ready to be published."""
 
     place: str
-    """Where it is."""
+    """Its path."""
     folder: str
-    """Below which folder of the lake it belongs: ``day=2026-11-15``; empty: the lake's own."""
+    """The folder of the lake that it belongs to, such as ``day=2026-11-15``; empty: the lake itself."""
     task: int
     part: int | None
-    """The partition of the topic that all its rows are from, if they are named by offsets."""
+    """The topic's partition that all its rows come from, if files are named after offsets."""
     first: int | None
     last: int | None
-    """The offsets of its rows."""
+    """The first and last offset of its rows."""
     rows: int
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRows:
-    """What a task does with its rows; handed to ``mapInArrow``."""
+    """Stages the rows of a task; passed to ``mapInArrow``."""
 
     root: str
-    """Tasks make folders of their own below it."""
+    """Each task creates a folder of its own below it."""
     folder_columns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Columns that the files do not have."""
+    """Columns that are not written."""
     partition_column: str | None = None
     offset_column: str | None = None
-    """Set together: then each file holds rows of one partition, and is named after their offsets."""
+    """Set together. Each file then holds rows of one partition and is named after their offsets."""
     compression: str = "zstd"
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write all rows, and report the files."""
+        """Write all rows and report the files."""
         import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
 
         staged = list(self._stage(batches))
@@ -58,7 +58,7 @@ class StageRows:
         ]
         yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
-    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedFile]:
+    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedParquet]:
         writers: dict[int | None, _Writer] = {}
         try:
             for batch in batches:
@@ -83,7 +83,7 @@ class StageRows:
             return
         numbers = batch.column(self.partition_column)
         for number in pc.unique(numbers).to_pylist():
-            # A task normally reads one partition: then nothing is copied.
+            # A task normally reads a single partition; then nothing is copied.
             is_all = number == numbers[0].as_py() and number == numbers[-1].as_py() and len(pc.unique(numbers)) == 1
             yield number, batch if is_all else batch.filter(pc.equal(numbers, number))
 
@@ -125,7 +125,7 @@ class _Writer:
             self.last = ends["max"] if self.last is None else max(self.last, ends["max"])
         self._folder.add(rows.select(self.schema.names))
 
-    def finish(self) -> Iterator[StagedFile]:
+    def finish(self) -> Iterator[StagedParquet]:
         from pyspark import TaskContext  # noqa: PLC0415 -- optional
 
         context = TaskContext.get()
@@ -133,7 +133,7 @@ class _Writer:
         for written in self._folder.finish():
             folder = written.path.parent.relative_to(self.root)
             place = "" if folder == Path() else folder.as_posix()
-            yield StagedFile(
+            yield StagedParquet(
                 str(written.path), place, task, self.part, self.first, self.last, written.row_count, written.size
             )
 

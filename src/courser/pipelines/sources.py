@@ -1,4 +1,4 @@
-"""The rows that come in: a topic, or files, as a streaming DataFrame."""
+"""The source of a pipeline, a topic or files, as a streaming DataFrame."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,18 +8,18 @@ from urllib.parse import quote, urlencode
 from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import TargetRefused
-from courser.pipelines.definition import Definition, FileSource, ServerWish, Start, TopicSource
-from courser.spark.topic_names import topic_text
+from courser.pipelines.definition import Definition, FileSource, ServerSettings, Start, TopicSource
+from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "courser"
-"""Of Spark, for topics."""
+"""Spark's format name for topics."""
 _FILE_MODES = {"fail": "FAILFAST", "drop": "DROPMALFORMED"}
 
 
-def target_of(wish: ServerWish, environment: Mapping[str, str]) -> Target:
+def target_of(wish: ServerSettings, environment: Mapping[str, str]) -> Target:
     """The server and the login. Raises ``TargetRefused``."""
     options: dict[str, object] = {}
     if wish.token_file is not None:
@@ -38,11 +38,11 @@ def _first_line(path: Path) -> str:
     try:
         return path.read_text("utf-8").split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise TargetRefused(f"{path} cannot be read: {error}") from error
+        raise TargetRefused(f"could not read {path}: {error}") from error
 
 
 def connection_url(target: Target) -> str:
-    """Everything about the connection in one option. Spark masks options of this name wherever it prints them."""
+    """The whole connection in one option. Spark redacts options with this name wherever it prints them."""
     login = ""
     if target.token is not None:
         login = f"{quote(target.token, safe='')}@"
@@ -58,7 +58,7 @@ def connection_url(target: Target) -> str:
 
 
 def connection_options(target: Target) -> dict[str, str]:
-    """What reads and writes of Spark are told about the server."""
+    """The connection options of Spark reads and writes."""
     return {
         "url": connection_url(target),
         "connectTimeout": f"{target.connect_timeout:g}",
@@ -67,14 +67,14 @@ def connection_options(target: Target) -> dict[str, str]:
 
 
 def read_source(spark: "SparkSession", definition: Definition, target: Target | None, start: Start) -> "DataFrame":
-    """The rows as they come."""
+    """The rows of the source."""
     source = definition.source
     if isinstance(source, FileSource):
         return _read_files(spark, source)
     assert target is not None, "a topic has a server"
     options = topic_options(source, target, start)
     if definition.decoding.format != "raw":
-        # What is not read does not have to be brought to Java.
+        # Columns that are not read need not be transferred to Java.
         columns = ("partition", "offset", "timestamp", "key", "payload", *(("headers",) if source.with_headers else ()))
         options["columns"] = ",".join(columns)
     return spark.readStream.format(FORMAT).options(**options).load()
@@ -109,7 +109,7 @@ def _read_files(spark: "SparkSession", source: FileSource) -> "DataFrame":
     if source.schema is not None:
         reader = reader.schema(source.schema)
     elif source.format == "parquet":
-        # Spark does not look for the columns of files that may come later; those that are there tell them.
+        # Streams need a schema up front; take it from the files that exist already.
         reader = reader.schema(spark.read.parquet(source.path).schema)
     if source.format in ("json", "csv"):
         reader = reader.option("mode", _FILE_MODES[source.on_bad_row])

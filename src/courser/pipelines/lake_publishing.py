@@ -1,0 +1,183 @@
+"""Publishes staged Parquet files to a folder so that readers see each row once.
+
+Correctness depends on the order: first, a list of the files that the batch publishes is made durable; then, files of an
+earlier attempt at the batch that are not in the list are removed; then, the new files are renamed into place. After a
+crash, the batch is repeated and finds the list.
+
+After a reset, rows that are read again replace those that are already in the lake. Two generations of a checkpoint do
+not split a partition at the same offsets, so before a batch is published, its offsets are removed from older files: a
+file within the batch is removed, and a file that extends beyond it is atomically replaced by one without those rows.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from courser.errors import ClientFailure
+from courser.lake.atomic_files import AtomicFile, make_folders, sync_folder, write_atomically
+from courser.lake.file_names import range_file_name, range_of_name, value_of_folder
+from courser.pipelines.staged_rows import StagedParquet
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a batch published."""
+
+    files: int
+    rows: int
+    size: int
+
+
+def staging_root(lake: Path, name: str) -> Path:
+    """Where tasks write: next to the lake, so that a rename is enough and readers of the lake do not see it."""
+    return lake.parent / f".{lake.name}.staging" / name
+
+
+def clear(root: Path) -> None:
+    """Remove the files of an earlier attempt. Only the runner that holds the lock may do so."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(root)
+
+
+def file_name(file: StagedParquet, query_id: str, batch: int) -> str:
+    """The file's name: after its offsets if it has some, else after the query and the batch."""
+    if file.first is not None and file.last is not None:
+        return range_file_name(file.first, file.last)
+    return f"{query_id}-{batch:020d}-{file.task:05d}.parquet"
+
+
+def publish(
+    lake: Path,
+    staged: Sequence[StagedParquet],
+    query_id: str,
+    batch: int,
+    lists: Path,
+    *,
+    replaces: tuple[str, str] | None = None,
+) -> Published:
+    """Make the files of a batch visible, and remove those of any earlier attempt at it.
+
+    Args:
+        lake: The folder that readers read.
+        staged: What the tasks reported.
+        query_id: Spark's id of the query, which lives as long as the checkpoint.
+        batch: Its number.
+        lists: The folder of the lists, in the checkpoint.
+        replaces: The partition and offset columns, if an earlier generation may have written the same messages.
+    """
+    moves = {f"{file.folder}/{file_name(file, query_id, batch)}".lstrip("/"): Path(file.place) for file in staged}
+    if len(moves) != len(staged):
+        raise AssertionError(f"two of {len(staged)} files of batch {batch} have the same name")
+    path = lists / f"{batch}.json"
+    earlier = _names(path)
+    cuts: list[tuple[Path, tuple[int, int]]] = []
+    if replaces is not None:
+        hulls = hulls_of(staged)
+        for old, part, span in older_files(lake, hulls, replaces[0]):
+            name = old.relative_to(lake).as_posix()
+            if name in moves:
+                continue
+            if is_within(span, hulls[part]):
+                earlier.add(name)
+            else:
+                cuts.append((old, hulls[part]))
+    write_atomically(path, json.dumps(sorted({*moves, *earlier})).encode())
+    for name in sorted(earlier - moves.keys()):
+        _remove(lake / name)
+    for old, hull in cuts:
+        cut(old, hull, replaces[1] if replaces is not None else "")
+    for name, place in sorted(moves.items()):
+        make_folders((lake / name).parent)
+        place.replace(lake / name)
+        sync_folder((lake / name).parent)
+    write_atomically(path, json.dumps(sorted(moves)).encode())
+    _forget_older(lists, batch)
+    return Published(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
+
+
+def _names(path: Path) -> set[str]:
+    try:
+        return set(json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return set()
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
+        sync_folder(path.parent)
+
+
+def _forget_older(lists: Path, batch: int) -> None:
+    """Remove older lists. Spark repeats only the last batch."""
+    for entry in lists.iterdir():
+        number = entry.name.removesuffix(".json")
+        if number.isdecimal() and int(number) < batch - 1:
+            entry.unlink(missing_ok=True)
+
+
+# --- replacing older rows -----------------------------------------------------------------------------
+
+Hulls = Mapping[int, tuple[int, int]]
+"""The first and last offset of a batch, by partition."""
+
+
+def hulls_of(staged: Sequence[StagedParquet]) -> dict[int, tuple[int, int]]:
+    """The offsets that a batch covers. Everything between the two ends belongs to it, including dropped bad rows."""
+    hulls: dict[int, tuple[int, int]] = {}
+    for file in staged:
+        if file.part is not None and file.first is not None and file.last is not None:
+            first, last = hulls.get(file.part, (file.first, file.last))
+            hulls[file.part] = (min(first, file.first), max(last, file.last))
+    return hulls
+
+
+def older_files(lake: Path, hulls: Hulls, partition_column: str) -> Iterator[tuple[Path, int, tuple[int, int]]]:
+    """Files that overlap with the batch, with their partition and range of offsets."""
+    for path in lake.rglob("*.parquet"):
+        span, folder = range_of_name(path.name), value_of_folder(path.parent.name)
+        if span is None or folder is None or folder[0] != partition_column or not (folder[1] or "").isdecimal():
+            continue
+        part = int(folder[1] or 0)
+        if part in hulls and span[0] <= hulls[part][1] and hulls[part][0] <= span[1]:
+            yield path, part, span
+
+
+def is_within(span: tuple[int, int], hull: tuple[int, int]) -> bool:
+    """Whether a file is completely within the batch."""
+    return hull[0] <= span[0] and span[1] <= hull[1]
+
+
+def cut(path: Path, hull: tuple[int, int], offset_column: str) -> None:
+    """Replace a file by one without the rows of the batch; remove it if none are left. Raises ``ClientFailure``."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    with pq.ParquetFile(path) as opened:
+        if offset_column not in opened.schema_arrow.names:
+            raise ClientFailure(
+                f"{path} mixes rows that are read again with others, but has no column {offset_column} to tell them "
+                "apart; empty the lake, or write to another one"
+            )
+        compression = opened.metadata.row_group(0).column(0).compression if opened.num_row_groups else "ZSTD"
+        rows: Any = opened.read()
+    offsets = rows[offset_column]
+    kept = rows.filter(pc.or_(pc.less(offsets, hull[0]), pc.greater(offsets, hull[1])))
+    if kept.num_rows == rows.num_rows:
+        return
+    if kept.num_rows == 0:
+        path.unlink()
+        # Otherwise a power cut could bring it back next to the rows that replace it.
+        sync_folder(path.parent)
+        return
+    whole = AtomicFile(path)
+    try:
+        pq.write_table(kept, whole.partial, compression="none" if compression == "UNCOMPRESSED" else compression)
+        whole.publish()
+    except BaseException:
+        whole.discard()
+        raise
