@@ -237,7 +237,7 @@ def test_time_does_not_go_back_after_a_purge_and_a_restart() -> None:
     engine = Engine(WRITTEN)
     timestamp = engine.append_numbered(1).timestamp
     assert perform(plan_purge(engine.log))
-    engine.clock.jump(-3_600_000_000)
+    engine.clock.jump(-30_000_000)
     engine.restart(StopKind.CRASHED)
     assert engine.append_numbered(1).timestamp >= timestamp
 

@@ -1,11 +1,13 @@
 """Time in a segment never goes back. A clock that was set is followed, and what it was wrong by is known afterwards."""
 
+import errno
 import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from courser.errors import DiskFull
 from courser.model.clock import CLOCK_LEAD_MAX
 from courser.storage.jobs import perform
 from courser.storage.ledger import read_ledger
@@ -16,6 +18,7 @@ from courser.storage.settings import LogSettings
 from courser.storage.upkeep import plan_purge
 from courser.storage.watched_clock import EARLIEST_TIME, WatchedClock
 from courser.testing.clocks import ManualClock
+from courser.testing.faults import FaultPlan
 from tests.storage.engine import IDENTITY, SMALL, Engine
 
 SECOND = 1_000_000
@@ -184,6 +187,21 @@ def test_a_clock_behind_that_is_put_right_takes_no_time_from_older_messages() ->
     engine.log.follow_clock()
     assert stored_at(engine)[:-1] == before
     assert stored_at(engine)[-1] == (engine.clock.now(), engine.clock.now())
+
+
+def test_a_segment_that_a_full_disk_left_empty_gets_no_correction() -> None:
+    engine = WatchedEngine(SMALL)
+    engine.append_numbered(3)
+    engine.log.roll()
+    engine.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        engine.append_numbered(3)
+    engine.disk.plan = FaultPlan()
+    engine.clock.jump(-HOUR)
+    engine.append_numbered(3)
+    engine.log.follow_clock()
+    now = engine.clock.now()
+    assert stored_at(engine) == [(now, now)] * 2
 
 
 def test_corrections_survive_a_ledger_that_is_written_anew() -> None:

@@ -305,6 +305,9 @@ class PartitionLog:
         now, step = self._clock.now(), self._clock.step
         moved, self._clock_step = step - self._clock_step, step
         for segment in self.segments:
+            if not segment.batch_count:
+                # A refused write left it empty: what goes into it comes after the step.
+                continue
             correction = segment.correction
             if segment.end_offset > self._session_start:
                 correction += moved

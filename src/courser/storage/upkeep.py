@@ -46,10 +46,10 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         or plan_seal(log)
         or _plan_progress(log)
         or _plan_corrections(log)
-        or _plan_offsets_mark(log)
         or _plan_index_flush(log)
         or _plan_ledger_rewrite(log)
         or _plan_offsets_rewrite(log)
+        or _plan_offsets_mark(log)
     )
 
 
