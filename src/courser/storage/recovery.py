@@ -5,16 +5,16 @@ any step. The cost does not grow with sealed segments; they are not read.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from courser.errors import StartRefused, StorageFailure
+from courser.errors import StorageFailure
 from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
-from courser.storage.files import EntryKind, FileSystem
+from courser.storage.files import FileSystem
 from courser.storage.identity_search import LEDGER_TEXT, ForeignPartition, find_log_owners, identity_text
 from courser.storage.ledger import (
     RECORD_SIZE,
@@ -30,17 +30,15 @@ from courser.storage.offset_table import OffsetTable
 from courser.storage.paths import (
     INDEX_SUFFIX,
     LEDGER,
-    LOG_SUFFIX,
     OFFSETS,
     QUARANTINE,
-    TEMPORARY_SUFFIX,
-    base_offset_of,
     index_path,
     log_path,
 )
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
-from courser.storage.recovery_scan import ScannedSegment, offset_bound, scan_open_segment
+from courser.storage.recovery_listing import PartitionListing, list_partition
+from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -65,21 +63,6 @@ class RecoveredPartition:
     an earlier session than the last one."""
     is_as_left: bool = False
     """Whether the last stop was clean: if nothing is written, the next one has nothing to put in order."""
-
-
-@dataclass(slots=True)
-class _Listing:
-    """The files of the directory."""
-
-    log_sizes: dict[int, int] = field(default_factory=dict)
-    index_bases: set[int] = field(default_factory=set)
-    leftovers: list[Path] = field(default_factory=list)
-    strays: list[Path] = field(default_factory=list)
-
-    def offset_bound(self, first_base_offset: int) -> int:
-        """Where the offsets end, at most, in segments that begin at ``first_base_offset`` or later; else 0."""
-        sizes = self.log_sizes.items()
-        return max((offset_bound(size, base) for base, size in sizes if base >= first_base_offset), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +127,7 @@ class _Recovery:
         """Which of the findings tells of the cut."""
 
     def run(self) -> RecoveredPartition:
-        listing = self._list()
+        listing = list_partition(self._file_system, self._directory)
         self._settle()
         reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
         self._part_with_strangers(listing, reading)
@@ -209,27 +192,7 @@ class _Recovery:
             file.close()
         sync_directory(self._file_system, self._directory)
 
-    def _list(self) -> _Listing:
-        listing = _Listing()
-        for entry in self._file_system.list_directory(self._directory):
-            path = self._directory / entry.name
-            log_base = base_offset_of(entry.name, LOG_SUFFIX)
-            index_base = base_offset_of(entry.name, INDEX_SUFFIX)
-            is_ours = log_base is not None or index_base is not None or entry.name in (LEDGER, OFFSETS)
-            if is_ours and entry.kind is not EntryKind.FILE:
-                what = "a directory" if entry.kind is EntryKind.DIRECTORY else "something else"
-                raise StartRefused(path, f"{what} stands where a file belongs", "move it out of the way")
-            if log_base is not None:
-                listing.log_sizes[log_base] = entry.size
-            elif index_base is not None:
-                listing.index_bases.add(index_base)
-            elif entry.name.endswith(TEMPORARY_SUFFIX) and entry.kind is EntryKind.FILE:
-                listing.leftovers.append(path)
-            elif not is_ours and entry.name != QUARANTINE:
-                listing.strays.append(path)
-        return listing
-
-    def _part_with_strangers(self, listing: _Listing, reading: LedgerReading) -> None:
+    def _part_with_strangers(self, listing: PartitionListing, reading: LedgerReading) -> None:
         """Find what belongs to another partition, and leave it out of the listing: nothing below touches it.
 
         Sealed segments are not read, unless they do not have the size of their seal; reads check every batch of them.
@@ -251,7 +214,7 @@ class _Recovery:
             # It describes the other partition's segment, and goes where that goes.
             listing.index_bases.discard(base)
 
-    def _tidy(self, listing: _Listing) -> None:
+    def _tidy(self, listing: PartitionListing) -> None:
         for path in listing.leftovers:
             self._unlink(path)
             self._note(Oddity.LEFTOVER, path, "left by an interrupted step: removed", is_damage=False)
@@ -273,7 +236,7 @@ class _Recovery:
             is_torn = self._stop is not StopKind.CLEAN and position >= torn_from
             self._note(Oddity.NO_LEDGER, path, reason, position=position, is_damage=not is_torn)
 
-    def _remove_what_came_back(self, listing: _Listing, start_offset: int) -> None:
+    def _remove_what_came_back(self, listing: PartitionListing, start_offset: int) -> None:
         for base in sorted(listing.log_sizes):
             if base < start_offset:
                 path = log_path(self._directory, base)
@@ -284,7 +247,7 @@ class _Recovery:
 
     # --- sealed segments: not read ---
 
-    def _take_sealed(self, listing: _Listing, reading: LedgerReading) -> None:
+    def _take_sealed(self, listing: PartitionListing, reading: LedgerReading) -> None:
         for base, facts in sorted(reading.state.sealed.items()):
             path = log_path(self._directory, base)
             size = listing.log_sizes.pop(base, None)
@@ -319,7 +282,7 @@ class _Recovery:
 
     # --- unsealed segments: read from the recovery point on ---
 
-    def _take_unsealed(self, listing: _Listing, reading: LedgerReading) -> None:
+    def _take_unsealed(self, listing: PartitionListing, reading: LedgerReading) -> None:
         progress = reading.state.progress
         sealed_end = max((facts.end_offset for facts in reading.state.sealed.values()), default=0)
         self._report_foreign(reading)
@@ -392,7 +355,7 @@ class _Recovery:
             self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", end, base, reading)
         return False
 
-    def _take_open(self, base: int, listing: _Listing, reading: LedgerReading, *, is_synced: bool) -> bool:
+    def _take_open(self, base: int, listing: PartitionListing, reading: LedgerReading, *, is_synced: bool) -> bool:
         """Read one segment and act on what is found. Return whether later ones must go."""
         path = log_path(self._directory, base)
         progress = reading.state.progress
