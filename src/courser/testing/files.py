@@ -272,13 +272,13 @@ class FakeFileSystem:
             if node is None:
                 node = FileNode(self._number())
                 parent.entries[path.name] = parent.durable[path.name] = node
-            before = _taken(node)
+            before = node.taken
             # In place: open files go on showing what is on the disk.
             node.data[:] = data
             node.durable[:] = data
             node.pending.clear()
             node.diverged = False
-            self.used += _taken(node) - before
+            self.used += node.taken - before
 
     def plant_directory(self, path: Path) -> None:
         """Make sure that a directory is there, durably, with those above it."""
@@ -387,7 +387,7 @@ class FakeFileSystem:
                 node.cut_power(self.random)
 
     def _count_used(self) -> None:
-        self.used = sum(_taken(node) for node in walk(self._root) if isinstance(node, FileNode))
+        self.used = sum(node.taken for node in walk(self._root) if isinstance(node, FileNode))
 
     # --- effects on files -----------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ class FakeFileSystem:
         if position < 0:
             _refuse(errno.EINVAL, file.path)
         size = self.plan.portion("write_at", file.path, len(data), self.random)
-        missing = position + size - _taken(node) - self._room()
+        missing = position + size - node.taken - self._room()
         if missing > 0 and size > 0:
             size -= missing
             if size <= 0:
@@ -417,7 +417,7 @@ class FakeFileSystem:
         if position < 0 or size < 0:
             _refuse(errno.EINVAL, file.path)
         end = position + size
-        possible = _taken(node) + self._room()
+        possible = node.taken + self._room()
         if end > possible:
             # ext4 extends the file as it finds blocks, and leaves it so when it finds no more.
             self._change(node, Allocated(self.random.randint(len(node.data), max(possible, len(node.data)))))
@@ -428,7 +428,7 @@ class FakeFileSystem:
         node = _writable_node(file)
         if position < 0 or size < 0:
             _refuse(errno.EINVAL, file.path)
-        missing = position + size - _taken(node)
+        missing = position + size - node.taken
         if missing > self._room():
             _refuse(errno.ENOSPC, file.path)
         if missing > 0:
@@ -436,13 +436,13 @@ class FakeFileSystem:
             self.used += missing
 
     def _give_back(self, node: FileNode) -> None:
-        self.used -= _taken(node) - len(node.data)
+        self.used -= node.taken - len(node.data)
         node.reserved = 0
 
     def _change(self, node: FileNode, change: Written | Resized | Allocated) -> None:
-        before = _taken(node)
+        before = node.taken
         node.change(change)
-        self.used += _taken(node) - before
+        self.used += node.taken - before
 
     def _room(self) -> int:
         return max(0, self.capacity - self.used) if self.capacity is not None else 1 << 62
@@ -456,7 +456,7 @@ class FakeFileSystem:
     def _free(self, node: FileNode) -> None:
         """The space of a file without a name comes back when the last handle goes."""
         if not node.named and node.handles == 0:
-            self.used -= _taken(node)
+            self.used -= node.taken
 
     # --- effects on names -----------------------------------------------------------------------------
 
@@ -575,11 +575,6 @@ class FakeFileSystem:
 def _names(path: Path) -> tuple[str, ...]:
     parts = path.parts
     return parts[1:] if path.anchor else parts
-
-
-def _taken(node: FileNode) -> int:
-    """Bytes that a file takes of the disk."""
-    return max(len(node.data), node.reserved)
 
 
 def _writable_node(file: FakeFile) -> FileNode:

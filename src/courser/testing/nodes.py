@@ -92,6 +92,11 @@ class FileNode:
     reserved: int = 0
     """Up to here the disk has room for it, however full it is."""
 
+    @property
+    def taken(self) -> int:
+        """Bytes that it takes of the disk."""
+        return max(len(self.data), self.reserved)
+
     def change(self, change: DataChange) -> None:
         """Do it to what the process sees, and remember it for the disk."""
         change.redo(self.data)
