@@ -12,6 +12,8 @@ from tests.chaos.director import Director, Options, Report
 from tests.chaos.plan import Attack, Trouble
 from tests.sdk.environments import RELEASES
 
+PURGES = "purges"
+"""What can be left out besides troubles and attacks."""
 SHOWN_MAX = 30
 """Violations that are printed."""
 
@@ -27,6 +29,7 @@ def main() -> int:
         with_disk=os.geteuid() == 0 and Path("/dev/loop-control").exists() and not arguments.without_disk,
         releases=() if arguments.without_sdks else RELEASES,
         troubles=tuple(trouble for trouble in Trouble if trouble.name.lower() not in arguments.without),
+        with_purges=PURGES not in arguments.without,
         attacks=tuple(attack for attack in Attack if attack.name.lower() not in arguments.without),
     )
     disk = "a small disk of its own" if options.with_disk else "no disk of its own: a full one is pretended"
@@ -50,10 +53,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="where the data goes while it runs; by default a temporary one")
     parser.add_argument("--without-disk", action="store_true", help="mount no file system, even if it could be done")
     parser.add_argument("--without-sdks", action="store_true", help="without the official SDKs")
-    names = [entry.name.lower() for kind in (Trouble, Attack) for entry in kind]
-    parser.add_argument(
-        "--without", action="append", default=[], choices=names, help="leave out a trouble or an attack"
-    )
+    names = [PURGES, *(entry.name.lower() for kind in (Trouble, Attack) for entry in kind)]
+    parser.add_argument("--without", action="append", default=[], choices=names, help="leave out one thing")
     return parser.parse_args()
 
 

@@ -50,6 +50,7 @@ class Options:
     """Of the official SDK."""
     troubles: tuple[Trouble, ...] = tuple(Trouble)
     attacks: tuple[Attack, ...] = tuple(Attack)
+    with_purges: bool = True
     episode_count: int | None = None
     """At most so many; None: as many as there is time for."""
 
@@ -133,9 +134,10 @@ class Director:
 
     def _hire(self) -> None:
         seed, book, gate = self._options.seed, self._book, self._gate
+        operator = partial(Operator, with_purges=self._options.with_purges)
         self._workers = [
-            Operator("operator-0.9", seed, book, gate, self._own("maria"), STREAMS[0]),
-            Operator("operator-0.8", seed, book, gate, self._classic("tom", Dialect.SDK_0_8), STREAMS[1]),
+            operator("operator-0.9", seed, book, gate, self._own("maria"), STREAMS[0]),
+            operator("operator-0.8", seed, book, gate, self._classic("tom", Dialect.SDK_0_8), STREAMS[1]),
             Registrar("registrar", seed, book, gate, self._root()),
             Sender("sender-0.9", seed, book, gate, self._own("tom")),
             Sender("sender-0.8", seed, book, gate, self._classic("maria", Dialect.SDK_0_8)),

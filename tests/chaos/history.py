@@ -308,10 +308,12 @@ class History:
         """A promise was not kept."""
         self.violations.append(Violation(kind, path, text))
 
-    def story(self, path: Path, count: int = 60) -> list[str]:
-        """The last operations that have to do with a path."""
+    def story(self, path: Path, count: int = 40) -> list[str]:
+        """The last operations that have to do with a path: those that changed something around it, and any others."""
         related = [o for o in self.operations if o.path[: len(path)] == path[: len(o.path)]]
-        return [str(operation) for operation in related[-count:]]
+        wide = [o for o in related if len(o.path) < len(path) and o.path and o.outcome is not Outcome.REFUSED]
+        kept = set(map(id, wide[-count:] + related[-count:]))
+        return [str(operation) for operation in related if id(operation) in kept]
 
     # --- rules ----------------------------------------------------------------------------------------
 

@@ -271,9 +271,12 @@ class Reader(Worker):
 class Operator(Worker):
     """Makes and destroys: streams of its own, their topics, partitions and groups."""
 
-    def __init__(self, name: str, seed: int, book: Book, gate: Gate, speaker: Speaker, stream: str) -> None:
+    def __init__(
+        self, name: str, seed: int, book: Book, gate: Gate, speaker: Speaker, stream: str, *, with_purges: bool
+    ) -> None:
         super().__init__(name, seed, book, gate, speaker)
         self._stream = stream
+        self._with_purges = with_purges
 
     def step(self) -> None:
         topic = self.source.choice((*TOPICS, EXPIRING))
@@ -315,10 +318,8 @@ class Operator(Worker):
         dice = self.source.randrange(100)
         if dice < 30:
             self._group(path, self.source.choice(("g1", "g2")), self.source.choice(_GROUP_COMMANDS))
-        elif dice < 55:
-            self._destroy("purge topic", path, c.PurgeTopic(stream, topic), DestructionKind.PURGE)
         elif dice < 60:
-            self._destroy("purge stream", path[:1], c.PurgeStream(stream), DestructionKind.PURGE)
+            self._purge(path, is_whole_stream=dice >= 55)
         elif dice < 72:
             self._destroy("delete topic", path, c.DeleteTopic(stream, topic), DestructionKind.DELETE)
         elif dice < 74:
@@ -333,6 +334,14 @@ class Operator(Worker):
                 self._set_partitions(path, c.CreatePartitions(stream, topic, 1), count, count + 1)
             elif count > 1:
                 self._set_partitions(path, c.DeletePartitions(stream, topic, 1), count, count - 1)
+
+    def _purge(self, path: Path, *, is_whole_stream: bool) -> None:
+        if not self._with_purges:
+            return
+        if is_whole_stream:
+            self._destroy("purge stream", path[:1], c.PurgeStream(path[0]), DestructionKind.PURGE)
+        else:
+            self._destroy("purge topic", path, c.PurgeTopic(*path), DestructionKind.PURGE)
 
     def _destroy(self, what: str, path: Path, command: c.Command, kind: DestructionKind) -> None:
         self.ask(what, path, command, lambda h, o: h.destroys(o, path, kind))
