@@ -31,6 +31,8 @@ USERS = {"maria": "password of maria", "tom": "password of tom"}
 """Users with all rights."""
 NOBODY, NOBODY_PASSWORD = "nobody", "password of nobody"
 """A user without any."""
+CALM_DOWN = 1.0
+"""Seconds between an attack and the next measurement without one."""
 USED_SHARE_MAX = 0.5
 """How full the small disk may be before everything is purged."""
 _SIGNS_OF_DEFECTS = ("Traceback (most recent call last)", "defect")
@@ -278,6 +280,8 @@ class Director:
     def _measure(self, attack: Attack, seed: int) -> None:
         with Pulse(self._sandbox.server.port, PULSE_STREAM) as pulse:
             for turn in range(2):
+                # What the last attack has left behind, such as logins that wait, is not part of a quiet server.
+                pulse.measure(CALM_DOWN)
                 self.report.measurement.add(None, pulse.measure())
                 with self._strangers(attack, seed + turn) as strangers:
                     strangers.wait_until_at_work()

@@ -18,7 +18,7 @@ from tests.torture.clients import VsrClient
 PAUSE = 0.005
 """Seconds between two requests: a client with something to do, and no load."""
 LOGIN_PAUSE = 0.5
-LOGIN_PATIENCE = 30.0
+LOGIN_PATIENCE = 10.0
 """Seconds within which a correct login must succeed, whoever else tries."""
 _CONSUMER = Consumer(ConsumerKind.CONSUMER, 9)
 

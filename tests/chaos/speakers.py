@@ -50,6 +50,8 @@ class Told:
     reply: Reply | None = None
     offset: int | None = None
     """Of the first message of a send, if the protocol tells it."""
+    was_not_asked: bool = False
+    """There was no connection."""
 
     @property
     def is_done(self) -> bool:
@@ -103,7 +105,7 @@ class OwnSpeaker(Speaker):
         try:
             client = self.client()
         except CourserError as error:
-            return Told(Outcome.REFUSED, f"no connection: {error}", code=int(error.code))
+            return Told(Outcome.REFUSED, f"no connection: {error}", was_not_asked=True)
         if isinstance(command, c.SendMessages):
             command = c.SendMessages(command.stream, command.topic, command.partitioning, [packed(payloads)])
         try:
@@ -137,7 +139,7 @@ class ClassicSpeaker(Speaker):
         try:
             client = self._connected()
         except (OSError, AssertionError) as error:
-            return Told(Outcome.REFUSED, f"no connection: {error}")
+            return Told(Outcome.REFUSED, f"no connection: {error}", was_not_asked=True)
         try:
             answer = client.ask(command, [payload.encode() for payload in payloads])
         except (OSError, struct.error) as error:

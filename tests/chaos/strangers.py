@@ -27,11 +27,14 @@ LARGE_FRAME = 60 * 1024 * 1024
 """Bytes that a slow request declares."""
 _SEND_CODE = 101
 _READY_WITHIN = 10.0
+"""Seconds that connections get to be made before the measurement begins without them."""
+_HOMES = (2, 9)
+"""The last number of the addresses that they come from; healthy clients are at 127.0.0.1."""
 _COUNTS = {
     Attack.PINGS: 10,
     Attack.HALF_FRAMES: 100,
     Attack.GARBAGE: 20,
-    Attack.LOGINS: 100,
+    Attack.LOGINS: 300,
     Attack.SLOTS: CONNECTION_COUNT_MAX + 50,
     Attack.SLOW_FRAMES: 9,
     Attack.NO_READING: 50,
@@ -71,7 +74,8 @@ class Strangers:
         is_first = True
         while True:
             with contextlib.suppress(OSError, EOFError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                home = f"127.0.0.{self._source.randint(*_HOMES)}"
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(home, 0))
                 try:
                     self._note_arrival(is_first=is_first)
                     is_first = False

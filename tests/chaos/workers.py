@@ -27,6 +27,8 @@ KEPT_GROUP = "kept"
 PARTITION_COUNT_MAX = 4
 PAUSE_MAX = 0.01
 """Seconds between two requests of a worker."""
+PAUSE_WHILE_DOWN = 0.05
+"""Seconds before a worker tries again to connect."""
 LONGEST_REQUEST = 45.0
 """Seconds in which every request has ended, one way or the other."""
 
@@ -105,7 +107,7 @@ class Book:
     def topics(self) -> list[tuple[Path, int]]:
         """Topics that may be there, with the partitions that they may have."""
         with self.lock:
-            known = self.history.registers(lambda register: register.name == "topic")
+            known = self.history.registers(lambda register: register.name == "topic" and register.path[0] in STREAMS)
             found = []
             for register in known:
                 counts = [value for value in self.history.values(register.path, "topic") if isinstance(value, int)]
@@ -145,6 +147,8 @@ class Worker(ABC):
             told = self.speaker.ask(command, payloads)
         finally:
             self.book.end(operation, told)
+        if told.was_not_asked:
+            self.gate.rest(PAUSE_WHILE_DOWN)
         return told
 
     def new_messages(self, count: int) -> list[tuple[str, str]]:
@@ -204,6 +208,8 @@ class Reader(Worker):
     def __init__(self, name: str, seed: int, book: Book, gate: Gate, speaker: OwnSpeaker, number: int) -> None:
         super().__init__(name, seed, book, gate, speaker)
         self._consumer = Consumer(ConsumerKind.CONSUMER, number)
+        self._seen: dict[Path, int] = {}
+        """The last offset of each partition that a poll has shown."""
 
     def step(self) -> None:
         path = self.any_partition()
@@ -244,13 +250,15 @@ class Reader(Worker):
             self.book.end(reading, Told(Outcome.REFUSED, str(error), code=int(error.code)))
             return
         found = [Found(m.offset, m.payload.decode(errors="replace"), m.timestamp) for m in messages]
+        if found:
+            self._seen[path] = found[-1].offset
         with self.book.lock:
             self.book.history.judge_glimpse(path, found, reading)
         self.book.end(reading, Told(Outcome.DONE, f"{len(found)} messages"))
 
     def _store(self, path: Path, consumer: Consumer, name: str) -> None:
         stream, topic, partition = path
-        offset = self.source.randrange(50)
+        offset = self.source.randint(0, self._seen.get(path, 0))
         command = c.StoreConsumerOffset(consumer, stream, topic, int(partition), offset)
         what = f"store {offset} as {name}"
         self.ask(what, path, command, lambda h, o: h.writes(o, path, name, offset, is_position=True))
@@ -291,7 +299,7 @@ class Operator(Worker):
                 c.CreateStream(self._stream),
                 lambda h, o: h.writes(o, stream_path, "stream", 1),
             )
-        elif counts == {None}:
+        elif counts == {None} or (None in counts and self.source.random() < 0.5):
             self._create_topic(path)
         else:
             self._change(path, counts)
@@ -300,6 +308,7 @@ class Operator(Worker):
     def _create_topic(self, path: Path) -> None:
         count = self.source.randint(1, 3)
         options = TopicOptions(
+            compression=1,
             durability=self.source.choice((None, None, "persisted")),
             message_expiry=5_000_000 if path[1] == EXPIRING else None,
         )
