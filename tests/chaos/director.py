@@ -18,7 +18,7 @@ from tests.chaos.history import DestructionKind, History, Operation, Violation
 from tests.chaos.history import Path as Place
 from tests.chaos.judging import Judge
 from tests.chaos.measuring import Measurement, Pulse, Strangers
-from tests.chaos.plan import Attack, End, Episode, Trouble, draw
+from tests.chaos.plan import MEASURED_SHARE, Attack, End, Episode, Trouble, draw
 from tests.chaos.sandbox import Sandbox
 from tests.chaos.sdk_workers import SDK_STREAM, SdkProducers
 from tests.chaos.speakers import ClassicSpeaker, OwnSpeaker
@@ -31,8 +31,6 @@ USERS = {"maria": "password of maria", "tom": "password of tom"}
 """Users with all rights."""
 NOBODY, NOBODY_PASSWORD = "nobody", "password of nobody"
 """A user without any."""
-CALM_DOWN = 1.0
-"""Seconds between an attack and the next measurement without one."""
 USED_SHARE_MAX = 0.5
 """How full the small disk may be before everything is purged."""
 _SIGNS_OF_DEFECTS = ("Traceback (most recent call last)", "defect")
@@ -53,6 +51,7 @@ class Options:
     troubles: tuple[Trouble, ...] = tuple(Trouble)
     attacks: tuple[Attack, ...] = tuple(Attack)
     with_purges: bool = True
+    with_measurements: bool = True
     episode_count: int | None = None
     """At most so many; None: as many as there is time for."""
 
@@ -110,8 +109,10 @@ class Director:
 
     def _play_all(self, sdk: SdkProducers) -> None:
         deadline = time.monotonic() + self._options.seconds
-        for episode in draw(self._options.seed, troubles=self._options.troubles, attacks=self._options.attacks):
-            if time.monotonic() > deadline or episode.number == self._options.episode_count:
+        options = self._options
+        share = MEASURED_SHARE if options.with_measurements else 0.0
+        for episode in draw(options.seed, troubles=options.troubles, attacks=options.attacks, measured_share=share):
+            if time.monotonic() > deadline or episode.number == options.episode_count:
                 return
             self._say(f"{self._time_left(deadline):4.0f} s left, episode {episode.number}: {episode}")
             self._play(episode, sdk)
@@ -280,8 +281,7 @@ class Director:
     def _measure(self, attack: Attack, seed: int) -> None:
         with Pulse(self._sandbox.server.port, PULSE_STREAM) as pulse:
             for turn in range(2):
-                # What the last attack has left behind, such as logins that wait, is not part of a quiet server.
-                pulse.measure(CALM_DOWN)
+                pulse.wait_for_calm()
                 self.report.measurement.add(None, pulse.measure())
                 with self._strangers(attack, seed + turn) as strangers:
                     strangers.wait_until_at_work()

@@ -9,6 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+MEASURED_SHARE = 0.5
+"""How many of the episodes end with a measurement."""
+
+
 class Trouble(Enum):
     """What can be wrong while clients are at work."""
 
@@ -71,7 +75,11 @@ class Episode:
 
 
 def draw(
-    seed: int, *, troubles: Sequence[Trouble] = tuple(Trouble), attacks: Sequence[Attack] = tuple(Attack)
+    seed: int,
+    *,
+    troubles: Sequence[Trouble] = tuple(Trouble),
+    attacks: Sequence[Attack] = tuple(Attack),
+    measured_share: float = MEASURED_SHARE,
 ) -> Iterator[Episode]:
     """Episodes without end. Every trouble and every attack comes once before any comes twice as a first choice."""
     source = random.Random(f"plan {seed}")
@@ -81,7 +89,7 @@ def draw(
         chosen = [next(first_troubles)] if troubles and source.random() < 0.9 else []
         if troubles and source.random() < 0.35:
             chosen.append(source.choice(troubles))
-        is_measured = bool(attacks) and source.random() < 0.5
+        is_measured = bool(attacks) and source.random() < measured_share
         needs_attack = is_measured or Trouble.STRANGERS in chosen
         yield Episode(
             number=number,
