@@ -111,6 +111,8 @@ class Message:
     operation: Operation
     offset: int | None = None
     """None: nobody was told."""
+    is_staged: bool = False
+    """Whether it came by a publish."""
     found_at: int = 0
     """The tick of the last judgement that found it; 0 if none did."""
 
@@ -223,6 +225,8 @@ class History:
     def publishes(self, operation: Operation, sink: str, batch: int, messages: list[Message]) -> Publish:
         """The operation publishes messages that were staged: each was declared with ``sends``."""
         publish = Publish(sink, batch, operation, messages)
+        for message in messages:
+            message.is_staged = True
         self._publishes.append(publish)
         return publish
 
@@ -326,7 +330,18 @@ class History:
         writes = [(value, operation) for value, operation in writes if operation.may_be_done]
         done = [operation for _, operation in writes if operation.outcome is Outcome.DONE]
         allowed = {v for v, operation in writes if not any(operation.ended_before(later) for later in done)}
-        return allowed if done else allowed | {None}
+        is_doubtful = not done or any(self._may_come_late(d, register) for d in self._destructions)
+        return allowed | {None} if is_doubtful else allowed
+
+    @staticmethod
+    def _may_come_late(destruction: Destruction, register: Register) -> bool:
+        """Whether a purge that failed may still take a stored offset.
+
+        When it is carried out at last, offsets that point below its end go, also those that were stored meanwhile:
+        what they point at is gone, so that nobody skips a message or reads one twice.
+        """
+        is_in_doubt = destruction.operation.outcome is Outcome.UNKNOWN and destruction.kind is DestructionKind.PURGE
+        return is_in_doubt and register.is_position and destruction.covers(register.path)
 
     def _last_write(self, register: Register) -> str:
         return f"last write: {register.writes[-1][1]}"
@@ -367,7 +382,7 @@ class History:
 
     def _place(self, message: Message, offset: int) -> None:
         """A message is, or is said to be, at this offset."""
-        if message.offset is not None and message.offset != offset:
+        if message.offset is not None and message.offset != offset and not self._may_be_published_again(message):
             text = f"{message.identity} was at offset {message.offset}, and is at {offset}"
             self.complain("duplicate", message.path, text)
             return
@@ -380,6 +395,17 @@ class History:
                 text = f"offset {offset} was {owner.identity}, and is {message.identity}"
                 self.complain("reused", message.path, f"{text}; {owner.operation}; {message.operation}")
         owners.append(message)
+
+    def _may_be_published_again(self, message: Message) -> bool:
+        """Whether a purge may have taken it while its publish was under way.
+
+        Such a publish, interrupted, is finished by a start: behind the purge, at new offsets. Whoever read before the
+        purge reads these messages twice.
+        """
+        return message.is_staged and any(
+            not d.operation.ended_before(message.operation) and not message.operation.ended_before(d.operation)
+            for d in self._covering(message)
+        )
 
     def _is_other_log(self, first: Message, second: Message) -> bool:
         """Whether the partition may have been deleted and made anew between the two."""

@@ -261,6 +261,19 @@ def test_a_purge_takes_stored_offsets_and_leaves_the_topic(scene: Scene) -> None
     assert scene.history.values(TOPIC, "topic") == {1}
 
 
+def test_a_failed_purge_may_take_stored_offsets_late_and_only_until_the_next_reading(scene: Scene) -> None:
+    history = scene.history
+    scene.destroy(DestructionKind.PURGE, Outcome.UNKNOWN)
+    for value in (7, 8):
+        operation = history.begin("consumer", "store", PARTITION)
+        history.writes(operation, PARTITION, "offset", value, is_position=True)
+        history.end(operation, Outcome.DONE)
+    assert history.values(PARTITION, "offset") == {8, None}
+    history.judge_register(PARTITION, "offset", 8)
+    history.finish_judgement()
+    assert history.values(PARTITION, "offset") == {8}
+
+
 def test_a_register_that_nobody_wrote(scene: Scene) -> None:
     assert judge_topic(scene, 1) == ["stranger"]
 
@@ -319,6 +332,26 @@ def test_a_publish_asked_for_again_is_the_same_one(scene: Scene) -> None:
     scene.history.resume(operation)
     scene.history.end(operation, Outcome.DONE)
     assert scene.judge((0, messages[0])) == []
+
+
+def test_a_purge_in_the_middle_of_a_publish_may_move_it_and_never_double_it(scene: Scene) -> None:
+    history = scene.history
+    operation = history.begin("stager", "publish", ())
+    messages = history.sends(operation, PARTITION, ["q 0"])
+    history.publishes(operation, "sink", 1, messages)
+    history.judge_glimpse(PARTITION, [seen(messages[0], 0)], history.begin("reader", "poll", PARTITION))
+    scene.destroy(DestructionKind.PURGE, Outcome.UNKNOWN)
+    history.end(operation, Outcome.DONE)
+    assert scene.judge((5, messages[0])) == []
+    assert "duplicate" in scene.judge((5, messages[0]), (6, messages[0]))
+
+
+def test_a_publish_without_a_purge_does_not_move(scene: Scene) -> None:
+    messages = publish(scene, Outcome.DONE, count=1)
+    reading = scene.history.begin("reader", "poll", PARTITION)
+    scene.history.judge_glimpse(PARTITION, [seen(messages[0], 0)], reading)
+    scene.destroy(DestructionKind.TRIM)
+    assert scene.judge((5, messages[0])) == ["duplicate"]
 
 
 # --- readings of those who are at work ----------------------------------------------------------------
