@@ -3,6 +3,7 @@
 #   make test ARGS="tests/test_tidy.py -k sleep"     a single test; ARGS goes to pytest
 #   make test COURSER_SEED=random                    other throws of the dice than those of every day
 #   make crash-rounds ROUNDS=20000                   fewer rounds
+#   make chaos SECONDS=60 COURSER_SEED=7             a shorter run, with a plan that was seen before
 #   make PYTHON3=/opt/python/bin/python3 test        another interpreter
 
 SHELL := /bin/sh
@@ -29,6 +30,7 @@ DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 JOBS ?= 2
 ROUNDS ?= 1000000
+SECONDS ?= 600
 CHECKED := src tests $(wildcard benchmarks)
 
 # A copy of the package whose compiled part watches itself, and Python as it must be started for that: with the watchers
@@ -85,6 +87,11 @@ power-cuts: $(DEVELOPMENT)  ## real power cuts on loop-mounted file systems (nee
 .PHONY: crash-rounds
 crash-rounds: $(DEVELOPMENT)  ## a million simulated crashes (ROUNDS=... for another number)
 	$(PYTHON) -m tests.crash.rounds --rounds $(ROUNDS)
+
+.PHONY: chaos
+chaos: export COURSER_SEED ?= random
+chaos: $(DEVELOPMENT)  ## a server among full disks, failing calls, clock steps, kills and strangers (SECONDS=... for how long)
+	$(PYTHON) -m tests.chaos --seconds $(SECONDS) $(ARGS)
 
 .PHONY: sanitize
 sanitize: $(DEVELOPMENT)  ## the compiled part, with every access to memory and all arithmetic watched (needs gcc)
