@@ -5,12 +5,20 @@ import asyncio
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
+from courser.storage.read_result import ReadBuffer
 
 MIB = 1024 * 1024
 
 
 def session(number: int) -> Session:
     return Session(number, Transport.TCP, "127.0.0.1:1", now=0)
+
+
+def lease(buffers: ReadBuffers, one: Session, size: int) -> ReadBuffer:
+    buffer, leased_size = buffers.lease(one, size)
+    assert buffer is not None
+    assert leased_size == size
+    return buffer
 
 
 def test_a_buffer_is_used_again_once_its_reply_is_sent() -> None:
@@ -34,8 +42,9 @@ def test_a_buffer_that_may_still_be_written_is_not_used_again() -> None:
 
 def test_replies_get_smaller_when_many_are_on_their_way() -> None:
     buffers = ReadBuffers(leased_size_max=10 * MIB)
-    sizes = [buffers.lease(session(number), 4 * MIB)[1] for number in range(1, 5)]
-    assert sizes == [4 * MIB, 4 * MIB, 2 * MIB, 256 * 1024]
+    leases = [buffers.lease(session(number), 4 * MIB) for number in range(1, 5)]
+    assert [size for _, size in leases] == [4 * MIB, 4 * MIB, 2 * MIB, 256 * 1024]
+    assert [buffer is None for buffer, _ in leases] == [False] * 3 + [True], "the last one has to wait"
 
 
 def test_only_what_a_reply_has_counts() -> None:
@@ -52,7 +61,7 @@ def test_large_buffers_are_not_kept_beyond_a_bound() -> None:
     buffers = ReadBuffers(kept_size_max=3 * MIB)
     sessions = [session(number) for number in range(1, 5)]
     for one in sessions:
-        buffers.lease(one, 2 * MIB)[0].take(2 * MIB)
+        lease(buffers, one, 2 * MIB).take(2 * MIB)
     for one in sessions:
         buffers.give_back(one)
     assert buffers.kept_size <= 3 * MIB
@@ -73,6 +82,9 @@ def test_a_reply_that_is_larger_than_all_memory_goes_alone() -> None:
     buffers, one, two = ReadBuffers(leased_size_max=10 * MIB), session(1), session(2)
     buffers.lease(one, MIB)
     assert buffers.settle(one, 20 * MIB)
+    assert buffers.lease(two, MIB)[0] is None
+    buffers.give_back(one)
+    buffers.lease(one, MIB)
     buffers.lease(two, MIB)
     assert not buffers.settle(two, 20 * MIB)
 
@@ -93,3 +105,67 @@ async def test_large_replies_wait_in_their_order_until_there_is_room() -> None:
     await waits[2]
     assert waits[1].cancelled()
     assert buffers.leased_size == (2 + 6) * MIB
+
+
+async def test_polls_wait_when_replies_fill_their_memory_and_unread_ones_are_cut_off_for_them() -> None:
+    buffers, unread, one = ReadBuffers(leased_size_max=MIB), session(1), session(2)
+    missing: list[tuple[int, Session | None]] = []
+
+    def cut_off(size: int, session: Session | None) -> None:
+        missing.append((size, session))
+        buffers.drop(unread)
+
+    buffers.lease(unread, MIB)
+    assert buffers.lease(one, MIB) == (None, 256 * 1024)
+    buffers.on_shortage = cut_off
+    await buffers.lease_later(one, 256 * 1024)
+    assert missing == [(256 * 1024, None)]
+    assert buffers.leased_size == 256 * 1024
+
+
+async def test_polls_that_wait_go_before_those_that_come() -> None:
+    buffers, one = ReadBuffers(leased_size_max=MIB), session(1)
+    buffers.lease(one, MIB)
+    first = asyncio.create_task(buffers.lease_later(session(2), 256 * 1024))
+    await asyncio.sleep(0)
+    buffers.settle(one, 600 * 1024)
+    await first
+    assert buffers.lease(session(3), MIB) == (None, 256 * 1024)
+    assert buffers.leased_size == 856 * 1024
+
+
+def test_a_reply_that_is_a_copy_counts_when_it_is_not_read_and_the_memory_it_came_from_is_free() -> None:
+    buffers, one = ReadBuffers(leased_size_max=4 * MIB), session(1)
+    first = lease(buffers, one, MIB)
+    buffers.settle(one, MIB)
+    buffers.unread(one, 1_400_000, is_copied=True)
+    assert buffers.leased_size == buffers.size_of(one) == 1_400_000
+    assert buffers.lease(session(2), MIB)[0] is first
+    buffers.give_back(one)
+    assert buffers.leased_size == MIB
+
+
+def test_a_reply_that_nobody_leased_memory_for_counts_when_it_is_not_read() -> None:
+    buffers, one, two = ReadBuffers(leased_size_max=4 * MIB), session(1), session(2)
+    missing: list[tuple[int, Session | None]] = []
+    buffers.on_shortage = lambda size, session: missing.append((size, session))
+    buffers.unread(one, 3 * MIB, is_copied=False)
+    assert missing == []
+    buffers.unread(two, 3 * MIB, is_copied=False)
+    assert missing == [(2 * MIB, two)]
+    buffers.drop(one)
+    buffers.give_back(two)
+    assert buffers.leased_size == 0
+
+
+def test_a_large_buffer_counts_whole_while_a_small_reply_in_it_is_not_read() -> None:
+    buffers, one = ReadBuffers(leased_size_max=64 * MIB), session(1)
+    lease(buffers, one, 8 * MIB).take(8 * MIB)
+    buffers.give_back(one)
+    lease(buffers, one, 8 * MIB)
+    buffers.settle(one, 100)
+    assert buffers.leased_size == 100
+    buffers.unread(one, 50, is_copied=False)
+    assert buffers.leased_size == 8 * MIB
+    buffers.give_back(one)
+    assert buffers.leased_size == 0

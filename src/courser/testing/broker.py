@@ -160,6 +160,11 @@ class _ServerEnd:
         """Send what is left, then close."""
         self._pipe.close_behind()
 
+    @property
+    def unsent_size(self) -> int:
+        """The client takes everything at once."""
+        return 0
+
 
 class TestBroker:
     """A broker for tests. Use it in ``async with``; it closes its clients and removes its data."""
@@ -207,6 +212,7 @@ class TestBroker:
             begin=dispatcher.begin,
             choose_codec=lambda _: VsrCodec(),
             reply_sent=broker.reply_sent,
+            reply_unread=broker.reply_unread,
             clock=broker.clock,
             settings=connections,
             memory=RequestMemory(connections.request_memory),

@@ -164,6 +164,7 @@ class ClassicCodec:
             if type(incoming.command) is WaitForMessages:
                 parts = batches(reply)
                 return (_HEAD.pack(0, sum(map(len, parts))), *parts)
+            incoming.is_copied = True
             return (encode_polled(reply, self._evidence),)
         payload = encode_payload(reply, self._evidence.first_id)
         return (_HEAD.pack(0, len(payload)) + payload,)
