@@ -40,15 +40,30 @@ def test_a_buffer_that_may_still_be_written_is_not_used_again() -> None:
     assert buffers.leased_size == MIB
 
 
-def test_replies_get_smaller_when_many_are_on_their_way() -> None:
-    buffers = ReadBuffers(leased_size_max=10 * MIB)
-    leases = [buffers.lease(session(number), 4 * MIB) for number in range(1, 5)]
-    assert [size for _, size in leases] == [4 * MIB, 4 * MIB, 2 * MIB, 256 * 1024]
-    assert [buffer is None for buffer, _ in leases] == [False] * 3 + [True], "the last one has to wait"
+async def test_replies_get_smaller_when_many_are_on_their_way_and_in_the_end_have_to_wait() -> None:
+    buffers = ReadBuffers(leased_size_max=16 * MIB)
+    sizes: list[int] = []
+    while True:
+        buffer, size = buffers.lease(session(len(sizes) + 1), MIB)
+        if buffer is None:
+            break
+        sizes.append(size)
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1], size) == (MIB, 256 * 1024, 16 * 1024)
+    waits = [asyncio.create_task(buffers.lease_later(session(1000 + number), size)) for number in range(300)]
+    done: list[int] = []
+    for _ in range(30):
+        await asyncio.sleep(0)
+        done.append(sum(wait.done() for wait in waits))
+    assert max(after - before for before, after in zip([0, *done], done, strict=False)) <= 16, "a few in each turn"
+    assert done[-1] >= 2 * 64, "there is a share for those"
+    assert 16 * MIB - 16 * 1024 < buffers.leased_size <= 16 * MIB
+    for wait in waits:
+        wait.cancel()
 
 
 def test_only_what_a_reply_has_counts() -> None:
-    buffers, one = ReadBuffers(leased_size_max=10 * MIB), session(1)
+    buffers, one = ReadBuffers(leased_size_max=100 * MIB), session(1)
     buffers.lease(one, 8 * MIB)
     buffers.settle(one, 100)
     assert buffers.leased_size == 100
@@ -70,15 +85,15 @@ def test_large_buffers_are_not_kept_beyond_a_bound() -> None:
 
 def test_a_reply_that_is_larger_than_what_was_leased_needs_room() -> None:
     buffers, one, two = ReadBuffers(leased_size_max=10 * MIB), session(1), session(2)
-    buffers.lease(one, 4 * MIB)
-    buffers.lease(two, 4 * MIB)
-    assert buffers.settle(one, 6 * MIB)
-    assert not buffers.settle(two, 5 * MIB)
-    assert buffers.settle(two, 4 * MIB), "so much was leased"
-    assert buffers.leased_size == 10 * MIB
+    buffers.lease(one, MIB)
+    buffers.lease(two, MIB // 2)
+    assert buffers.settle(one, 9 * MIB)
+    assert not buffers.settle(two, 2 * MIB)
+    assert buffers.settle(two, MIB // 2), "so much was leased"
+    assert buffers.leased_size == 9 * MIB + MIB // 2
 
 
-def test_a_reply_that_is_larger_than_all_memory_goes_alone() -> None:
+async def test_a_reply_that_is_larger_than_all_memory_goes_alone() -> None:
     buffers, one, two = ReadBuffers(leased_size_max=10 * MIB), session(1), session(2)
     buffers.lease(one, MIB)
     assert buffers.settle(one, 20 * MIB)
@@ -91,20 +106,21 @@ def test_a_reply_that_is_larger_than_all_memory_goes_alone() -> None:
 
 async def test_large_replies_wait_in_their_order_until_there_is_room() -> None:
     buffers, one = ReadBuffers(leased_size_max=10 * MIB), session(1)
-    buffers.lease(one, 8 * MIB)
+    buffers.lease(one, MIB)
+    buffers.settle(one, 8 * MIB)
     later = [session(number) for number in (2, 3, 4)]
     waits = [asyncio.create_task(buffers.lease_later(other, 6 * MIB)) for other in later]
     await asyncio.sleep(0)
     assert not any(wait.done() for wait in waits)
-    assert buffers.lease(session(5), 8 * MIB)[1] == 2 * MIB, "small ones do not wait"
+    assert buffers.lease(session(5), 256 * 1024)[1] == 256 * 1024, "small ones do not wait"
     buffers.give_back(one)
-    assert buffers.leased_size == (2 + 6) * MIB
+    assert buffers.leased_size == 256 * 1024 + 6 * MIB
     await waits[0]
     waits[1].cancel()
     buffers.drop(later[0])
     await waits[2]
     assert waits[1].cancelled()
-    assert buffers.leased_size == (2 + 6) * MIB
+    assert buffers.leased_size == 256 * 1024 + 6 * MIB
 
 
 async def test_polls_wait_when_replies_fill_their_memory_and_unread_ones_are_cut_off_for_them() -> None:
@@ -115,27 +131,26 @@ async def test_polls_wait_when_replies_fill_their_memory_and_unread_ones_are_cut
         missing.append((size, session))
         buffers.drop(unread)
 
-    buffers.lease(unread, MIB)
-    assert buffers.lease(one, MIB) == (None, 256 * 1024)
+    buffers.unread(unread, MIB, is_copied=False)
+    assert buffers.lease(one, MIB) == (None, 16 * 1024)
     buffers.on_shortage = cut_off
-    await buffers.lease_later(one, 256 * 1024)
-    assert missing == [(256 * 1024, None)]
-    assert buffers.leased_size == 256 * 1024
+    await buffers.lease_later(one, 16 * 1024)
+    assert missing == [(16 * 1024, None)]
+    assert buffers.leased_size == 16 * 1024
 
 
 async def test_polls_that_wait_go_before_those_that_come() -> None:
     buffers, one = ReadBuffers(leased_size_max=MIB), session(1)
-    buffers.lease(one, MIB)
-    first = asyncio.create_task(buffers.lease_later(session(2), 256 * 1024))
+    buffers.unread(one, MIB, is_copied=True)
+    first = asyncio.create_task(buffers.lease_later(session(2), 16 * 1024))
     await asyncio.sleep(0)
-    buffers.settle(one, 600 * 1024)
+    buffers.unread(one, MIB - 20 * 1024, is_copied=True)
     await first
-    assert buffers.lease(session(3), MIB) == (None, 256 * 1024)
-    assert buffers.leased_size == 856 * 1024
+    assert buffers.lease(session(3), MIB) == (None, 16 * 1024)
 
 
 def test_a_reply_that_is_a_copy_counts_when_it_is_not_read_and_the_memory_it_came_from_is_free() -> None:
-    buffers, one = ReadBuffers(leased_size_max=4 * MIB), session(1)
+    buffers, one = ReadBuffers(leased_size_max=100 * MIB), session(1)
     first = lease(buffers, one, MIB)
     buffers.settle(one, MIB)
     buffers.unread(one, 1_400_000, is_copied=True)
@@ -159,7 +174,7 @@ def test_a_reply_that_nobody_leased_memory_for_counts_when_it_is_not_read() -> N
 
 
 def test_a_large_buffer_counts_whole_while_a_small_reply_in_it_is_not_read() -> None:
-    buffers, one = ReadBuffers(leased_size_max=64 * MIB), session(1)
+    buffers, one = ReadBuffers(leased_size_max=100 * MIB), session(1)
     lease(buffers, one, 8 * MIB).take(8 * MIB)
     buffers.give_back(one)
     lease(buffers, one, 8 * MIB)

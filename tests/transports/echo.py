@@ -81,7 +81,6 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent = bytearray()
-        self.unsent_size = 0
         self.is_stuck = False
         self.flow = "open"
         self.is_closed = False
@@ -89,8 +88,6 @@ class Wire:
     def send(self, buffers: Sequence[Buffer]) -> bool:
         for buffer in buffers:
             self.sent += buffer
-        if self.is_stuck:
-            self.unsent_size = sum(map(len, buffers))
         return not self.is_stuck
 
     def pause(self) -> None:

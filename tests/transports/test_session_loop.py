@@ -9,7 +9,13 @@ from courser.transports.frame_buffer import BASE_SIZE
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import TRANSITIONS, SessionLoop, State
 from courser.transports.settings import ConnectionSettings
-from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, STRANGER_COUNT_MAX, TIME_MAX, Turns
+from courser.transports.turns import (
+    REQUEST_COUNT_MAX,
+    REQUEST_COUNT_PAUSE,
+    STRANGER_COUNT_MAX,
+    TIME_MAX,
+    Turns,
+)
 from courser.wire.codec import QUICK_SIZE_MAX
 from tests.transports.echo import Peer, frame
 

@@ -178,7 +178,7 @@ class Broker:
         self.buffers.give_back(session)
 
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
-        """The kernel has not taken ``size`` bytes of the reply, which are a copy of what was read, or are not."""
+        """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
 
     async def close(self) -> bool:

@@ -23,7 +23,17 @@ _KEPT_SIZE_MAX = 32 * _MIB
 _LEASED_SIZE_MAX = 512 * _MIB
 """Bytes of replies on their way to clients."""
 _SIZE_MIN = 256 * 1024
-"""Bytes below which a poll rather waits than getting still less."""
+"""Bytes that a poll gets at least, as long as there is room."""
+_TINY_SIZE = 16 * 1024
+"""Bytes that a poll gets from the reserved share when there is no room: the kernel takes so few at once, nearly always,
+so those who read go on while others do not."""
+_TINY_COUNT_MAX = 16
+"""Tiny replies in one turn of the event loop: reading them takes as long as reading large ones, and all others wait
+for the end of the turn."""
+_RESERVED_PART = 8
+"""One eighth of the memory is reserved for tiny replies."""
+_LEASE_PART = 8
+"""A poll gets at most one eighth of what is left, so that the first ones do not take everything."""
 _SHORTAGE_INTERVAL = 0.1
 """Seconds between two attempts to find memory for polls that wait."""
 
@@ -56,7 +66,9 @@ class ReadBuffers:
         self._free: list[_Buffer] = []
         self._leases: dict[Session, _Buffer] = {}
         self._small: deque[_Waiter] = deque()
-        """Polls that wait for the least that they may get."""
+        """Polls that wait for the least that they may get: there is no room for more, and others come first."""
+        self._tiny_left = _TINY_COUNT_MAX
+        """How many of those may still be served in this turn of the event loop."""
         self._large: deque[_Waiter] = deque()
         """Polls of one large message that wait for memory. Others pass them, or they would hold everybody up."""
         self.kept_size = 0
@@ -76,23 +88,26 @@ class ReadBuffers:
         None if there is no room: then ``lease_later`` is to be asked for so many bytes.
         """
         self.give_back(session)
-        size_min = min(size_max, _SIZE_MIN)
-        room = self._leased_size_max - self.leased_size
-        if (room >= size_min and not self._small) or not self.leased_size:
-            size = max(min(size_max, room), size_min)
+        room = self._leased_size_max - self._leased_size_max // _RESERVED_PART - self.leased_size
+        if room >= _SIZE_MIN:
+            size = min(size_max, max(room // _LEASE_PART, _SIZE_MIN))
             return self._lend(session, size), size
-        return None, size_min
+        size = min(size_max, _TINY_SIZE)
+        if not self.leased_size:
+            return self._lend(session, size), size
+        self._have_room_made(_SIZE_MIN - room)
+        return None, size
 
     async def lease_later(self, session: Session, size: int) -> ReadBuffer:
         """Memory for a reply for which there was no room, once there is."""
         self.give_back(session)
         lent: asyncio.Future[_Buffer] = asyncio.get_running_loop().create_future()
-        (self._small if size <= _SIZE_MIN else self._large).append((session, size, lent))
+        (self._small if size <= _TINY_SIZE else self._large).append((session, size, lent))
         self._find_room()
         return await lent
 
     def unread(self, session: Session, size: int, *, is_copied: bool) -> None:
-        """The kernel has not taken ``size`` bytes of a reply. ``is_copied``: they are not in the leased memory."""
+        """The kernel has not taken all of a reply of ``size`` bytes. ``is_copied``: it is not in the leased memory."""
         buffer = self._leases.get(session)
         if buffer is None or is_copied:
             self.give_back(session)
@@ -150,13 +165,18 @@ class ReadBuffers:
     def _find_room(self) -> None:
         """Lend memory to those who wait. If there is none, have it freed, and look again soon."""
         self._serve()
-        waiting = [size for queue in (self._small, self._large) for _, size, lent in queue if not lent.done()]
-        if not waiting or self._is_due:
+        waiting = sum(size for queue in (self._small, self._large) for _, size, lent in queue if not lent.done())
+        if waiting:
+            self._have_room_made(waiting + min(self.leased_size - self._leased_size_max, 0))
+
+    def _have_room_made(self, size: int) -> None:
+        """Have memory freed, unless that was just done, and look again soon."""
+        if self._is_due:
             return
         self._is_due = True
         asyncio.get_running_loop().call_later(_SHORTAGE_INTERVAL, self._look_again)
         if self.on_shortage is not None:
-            self.on_shortage(sum(waiting) + min(self.leased_size - self._leased_size_max, 0), None)
+            self.on_shortage(size, None)
 
     def _look_again(self) -> None:
         self._is_due = False
@@ -168,14 +188,31 @@ class ReadBuffers:
 
     def _serve(self) -> None:
         """Lend memory to those who wait, in their order."""
-        for queue in (self._small, self._large):
-            while queue:
-                session, size, lent = queue[0]
-                if not lent.done():
-                    if not self._has_room(size, self.leased_size):
-                        break
-                    lent.set_result(self._lend(session, size))
+        while self._tiny_left and self._serve_first(self._small):
+            if self._tiny_left == _TINY_COUNT_MAX:
+                asyncio.get_running_loop().call_soon(self._begin_turn)
+            self._tiny_left -= 1
+        while self._serve_first(self._large):
+            pass
+
+    def _serve_first(self, queue: deque[_Waiter]) -> bool:
+        while queue:
+            session, size, lent = queue[0]
+            if lent.done():
+                # It was given up.
                 queue.popleft()
+            elif self._has_room(size, self.leased_size):
+                queue.popleft()
+                lent.set_result(self._lend(session, size))
+                return True
+            else:
+                return False
+        return False
+
+    def _begin_turn(self) -> None:
+        self._tiny_left = _TINY_COUNT_MAX
+        if self._small:
+            self._serve()
 
     def _lend(self, session: Session, size: int) -> _Buffer:
         if self._free:

@@ -160,11 +160,6 @@ class _ServerEnd:
         """Send what is left, then close."""
         self._pipe.close_behind()
 
-    @property
-    def unsent_size(self) -> int:
-        """The client takes everything at once."""
-        return 0
-
 
 class TestBroker:
     """A broker for tests. Use it in ``async with``; it closes its clients and removes its data."""

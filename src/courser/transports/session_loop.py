@@ -105,10 +105,6 @@ class Link(Protocol):
     def close(self) -> None:
         """Send what is left, then close."""
 
-    @property
-    def unsent_size(self) -> int:
-        """Bytes that the kernel has not taken yet."""
-
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -126,7 +122,7 @@ class Services:
     slow_work: Executor
     """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
     reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
-    """Told when the kernel has not taken so many bytes of a reply; and whether they are a copy of what was read."""
+    """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
     turns: Turns = field(default_factory=Turns)
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
@@ -446,7 +442,8 @@ class SessionLoop:
         else:
             self.unsent_since = self._monotonic()
             self._state = _CLOSED if is_last else _SENDING
-            self._reply_unread(self.session, self._link.unsent_size, incoming.is_copied)
+            # All of it is held until the last byte is taken.
+            self._reply_unread(self.session, sum(map(len, buffers)), incoming.is_copied)
         if is_last:
             self._link.close()
 
