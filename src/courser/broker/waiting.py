@@ -6,6 +6,7 @@ its result. If it has to wait after all, it returns a ``Waiting``; whoever answe
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, Generic, TypeVar
@@ -45,7 +46,11 @@ class Waiting(Generic[Result]):
         return result
 
     def __await__(self) -> Generator[Any, None, Result]:
-        """Wait for it."""
+        """Wait for it. Cancelling the wait cancels work that is done for it alone, and nothing that others share."""
+        if isinstance(self.future, asyncio.Task):
+            # ``result`` raises the failure, explained.
+            with contextlib.suppress(Exception):
+                yield from self.future.__await__()
         while not self.future.done():
             yield from asyncio.wait((self.future,)).__await__()
         return self.result()
