@@ -11,9 +11,9 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker import producing
 from courser.broker.message_keys import with_key
-from courser.broker.pending import Pending
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
+from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
@@ -139,16 +139,14 @@ async def test_a_send_that_waits_for_nothing_is_answered_at_once(scene: Scene) -
     assert await texts(scene, poll_command(PollingKind.OFFSET)) == ["one", "two", "three", "four"]
     several = c.SendMessages("s", "t", ToPartition(0), send_command("five").batches + send_command("six").batches)
     for command in (send_command("x", to=Balanced()), send_command("x", to=ByKey(b"key")), several):
-        begun = scene.dispatcher.begin(scene.root, command)
-        assert not isinstance(begun, r.Reply)
-        assert isinstance(await begun, r.Sent)
+        assert isinstance(scene.dispatcher.begin(scene.root, command), r.Sent)
 
 
 async def test_a_send_to_a_persisted_topic_is_not_answered_at_once(scene: Scene) -> None:
     await add_topic(scene, durability="persisted")
     await send(scene, "one")
     begun = scene.dispatcher.begin(scene.root, send_command("two"))
-    assert not isinstance(begun, r.Reply)
+    assert isinstance(begun, Waiting)
     await begun
 
 
@@ -166,11 +164,11 @@ async def test_a_send_that_waits_for_its_sync_is_known_at_once_and_fails_with_it
     async with opened(tmp_path, is_clean=False) as scene:
         await add_topic(scene, durability="persisted", partition_count=2)
         begun = scene.dispatcher.begin(scene.root, send_command("kept", to=1))
-        assert isinstance(begun, Pending)
-        assert not begun.done.done()
+        assert isinstance(begun, Waiting)
+        assert not begun.future.done()
         assert await begun == r.Sent(0, 0, 1, 0)
         begun = scene.dispatcher.begin(scene.root, send_command("lost", to=1))
-        assert isinstance(begun, Pending)
+        assert isinstance(begun, Waiting)
         partition_of(scene, 1).mark_deleted()
         with pytest.raises(CommandRejected, match="deleted meanwhile") as refused:
             await begun

@@ -7,7 +7,7 @@ import pytest
 from courser.api.commands import PublishStaged
 from courser.api.replies import Published
 from courser.broker import redo, staging
-from courser.broker.publishing import CheckTarget, Publishing
+from courser.broker.publishing import CheckAccess, Publishing
 from courser.broker.redo import Redo
 from courser.catalog import commands as c
 from courser.catalog.entities import Publish, Sink
@@ -51,9 +51,9 @@ async def test_a_publish_that_is_ended_and_not_synced_is_lost() -> None:
 
 async def test_an_answer_that_does_not_wait_for_the_entry_is_noticed() -> None:
     async def answer_early(
-        publishing: Publishing, user_id: int, command: PublishStaged, check_target: CheckTarget
+        publishing: Publishing, user_id: int, command: PublishStaged, check_access: CheckAccess
     ) -> Published:
-        work = publishing._publish(user_id, command, check_target)
+        work = publishing._publish(user_id, command, check_access)
         _ = publishing._start(publishing._in_turn(command.sink, lambda: work))
         return Published(False, 0, 0)
 

@@ -1,15 +1,15 @@
 """A protocol just large enough to drive the session loop: a length byte pair, a verb, some text."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.pending import Pending
 from courser.broker.sessions import Session
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
@@ -170,14 +170,15 @@ class Peer:
         assert session is self.session
         self.replies_sent += 1
 
-    def _begin(self, session: Session, command: Command) -> Coroutine[Any, Any, Reply | None] | Pending:
+    def _begin(self, session: Session, command: Command) -> Reply | Waiting[Any] | None:
         assert isinstance(command, Say)
         self.on_request()
         if command.text.startswith(b"pend") or command.text.endswith(b" pend"):
             self.seen.append(command.text)
             self.gate = asyncio.get_running_loop().create_future()
-            return Pending(self.gate, Said(command.text), _explain)
-        return self._dispatch(session, command)
+            said: Waiting[Reply] = Waiting(self.gate, Said(command.text))
+            return said.then(lambda reply: reply, _explain)
+        return attempt(self._dispatch(session, command))
 
     async def _dispatch(self, session: Session, command: Command) -> Reply | None:
         assert isinstance(command, Say)

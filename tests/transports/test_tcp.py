@@ -11,6 +11,7 @@ from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
+from courser.broker.waiting import attempt
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
@@ -47,7 +48,7 @@ class Server:
         self.clients: list[Client] = []
         self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
         services = Services(
-            begin=self._dispatch,
+            begin=lambda session, command: attempt(self._dispatch(session, command)),
             choose_codec=lambda head: EchoCodec(),
             reply_sent=self.memory.give_back,
             reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),

@@ -112,7 +112,13 @@ class AccessControl:
             what = action.name.lower().replace("_", " ")
             raise CommandRejected(ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {what}")
 
-    def require_any(self, session: Session, actions: Sequence[Action], stream_id: int, topic_id: int) -> None:
+    def require_any(
+        self,
+        session: Session,
+        actions: Sequence[Action],
+        stream_id: int | None = None,
+        topic_id: int | None = None,
+    ) -> None:
         """Let pass who may do one of these. Raises as ``require`` does, of the first."""
         user = self.user(session)
         if not any(self.allows(user.permissions, action, stream_id, topic_id) for action in actions):

@@ -20,7 +20,8 @@ from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
 from courser.broker.disk_pool import DiskPool
-from courser.broker.group_offsets import forget_unknown_groups
+from courser.broker.figures import Figures
+from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
@@ -29,12 +30,12 @@ from courser.broker.publishing import Publishing
 from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
-from courser.broker.routes import Routes
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
+from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.tokens import Tokens
 from courser.catalog.commands import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -83,14 +84,19 @@ class Broker:
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
-        self.routes = Routes(self.catalog, self.access)
+        self.finder = Finder(self.catalog, self.access, self.partitions)
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
         # Not the threads of the disk: strangers decide how much is hashed.
         self._password_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="password")
         passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
-        self.sends = Sends(pool, delete_oldest_segments=settings.delete_oldest_segments, on_limit=self.retention.hurry)
+        self.sends = Sends(
+            self.partitions,
+            pool,
+            delete_oldest_segments=settings.delete_oldest_segments,
+            on_limit=self.retention.hurry,
+        )
         self.staging = Staging(
             data.file_system,
             data.path,
@@ -110,7 +116,11 @@ class Broker:
             take_room=self._take_room,
         )
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
-        self.polls = Polls(self.catalog.state, self.groups, self.buffers, size_max=settings.poll_size_max)
+        self.polls = Polls(
+            self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
+        )
+        self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
+        self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         self.machine = Machine(self.clock, data.path)
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
@@ -162,7 +172,7 @@ class Broker:
             self.catalog.note_behind(opened.reconciliation.behind)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, partial(self.data.begin, self.partitions.unopened))
-            await forget_unknown_groups(self.partitions, state)
+            await self.offsets.forget_unknown_groups(state)
             await self.staging.open(is_crashed=self.data.stop is StopKind.CRASHED)
             # Before the first client comes: it sees all of a publish, or nothing.
             await self.publishing.finish_open()

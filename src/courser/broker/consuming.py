@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
 from courser.api.replies import Arrivals, Polled
+from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
-from courser.broker.lookup import find_group
 from courser.broker.partition import Partition
-from courser.broker.partition_registry import OpenTopic
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
 from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
@@ -98,8 +98,17 @@ class PollCounters:
 class Polls:
     """Reads for clients."""
 
-    def __init__(self, state: CatalogState, groups: ConsumerGroups, buffers: ReadBuffers, *, size_max: int) -> None:
+    def __init__(
+        self,
+        state: CatalogState,
+        partitions: PartitionRegistry,
+        groups: ConsumerGroups,
+        buffers: ReadBuffers,
+        *,
+        size_max: int,
+    ) -> None:
         self._state = state
+        self._partitions = partitions
         self._groups = groups
         self._buffers = buffers
         self._size_max = size_max
@@ -132,11 +141,6 @@ class Polls:
             self._group_ids[place] = group.group_id
         return topic.stream_id, topic.topic_id, group.group_id
 
-    def check_consumer(self, topic: OpenTopic, consumer: Consumer) -> None:
-        """Raise 5000 for a group that does not exist: existence is looked at before permission."""
-        if consumer.kind is _GROUP:
-            self.group_of(topic, consumer.identifier)
-
     def _target(
         self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int | None
     ) -> tuple[Partition, ConsumerKey]:
@@ -156,12 +160,13 @@ class Polls:
 
     # --- polls of SDKs ---
 
-    async def poll(self, session: Session, topic: OpenTopic, command: PollMessages) -> Polled:
+    async def poll(self, session: Session, address: TopicAddress, command: PollMessages) -> Polled:
         """Read for a client. What is gone or damaged is passed over and counted.
 
         Raises:
             CommandRejected: no such partition (3007), or one of a group that is not the member's (5006, 5009).
         """
+        topic = self._partitions.at(address)
         partition, key = self._target(session, topic, command.consumer, command.partition_id)
         offset = start_of_poll(partition, key, command)
         if offset is None:
@@ -251,7 +256,7 @@ class Polls:
     # --- polls of our own ---
 
     async def wait(
-        self, session: Session, topic: OpenTopic, command: WaitForMessages, check_access: Callable[[], None]
+        self, session: Session, address: TopicAddress, command: WaitForMessages, check_access: Callable[[], None]
     ) -> Polled:
         """Read, and wait for messages if there are none. Nothing is passed over in silence.
 
@@ -261,7 +266,7 @@ class Polls:
             OffsetsUnavailable: messages that were asked for are gone or damaged.
             CommandRejected: as ``poll``.
         """
-        poll, loop = command.poll, asyncio.get_running_loop()
+        topic, poll, loop = self._partitions.at(address), command.poll, asyncio.get_running_loop()
         deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
         size_max = max(min(command.size_max, self._size_max), 1)
         named = poll.partition_id
@@ -287,13 +292,13 @@ class Polls:
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
 
-    async def wait_for_arrivals(self, session: Session, topic: OpenTopic, command: WaitForArrivals) -> Arrivals:
+    async def wait_for_arrivals(self, session: Session, address: TopicAddress, command: WaitForArrivals) -> Arrivals:
         """Wait until one of several partitions has something to read, or the member's partitions are others.
 
         Raises:
             CommandRejected: no such partition (3007), no member of the group (5006), or too many waits (20010).
         """
-        loop = asyncio.get_running_loop()
+        topic, loop = self._partitions.at(address), asyncio.get_running_loop()
         deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
         # One row for each partition, whatever was asked: the first message that is wanted there ends the wait.
         wanted: dict[int, int] = {}

@@ -1,4 +1,6 @@
-"""Sizes and counts as clients are told them: sums over the open partitions, nothing is kept for them."""
+"""Sizes, counts and bounds as clients are told them: sums over the open partitions; nothing is kept for them."""
+
+from pathlib import Path
 
 from courser.api import replies as r
 from courser.broker.consuming import current_offset
@@ -7,50 +9,71 @@ from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.topic_settings import effective_options
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
+from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
+from courser.storage.segment import Segment, SegmentState
 
 
-def stream_info(stream: Stream, partitions: PartitionRegistry) -> r.StreamInfo:
-    """A stream, with the sums over its topics."""
-    opened = [partitions.topics.get((stream.stream_id, topic_id)) for topic_id in stream.topics]
-    return r.StreamInfo(
-        stream.stream_id,
-        stream.created_at,
-        len(stream.topics),
-        sum(topic.size for topic in opened if topic is not None),
-        sum(topic.message_count for topic in opened if topic is not None),
-        stream.name,
-    )
+class Figures:
+    """Streams, topics, partitions and segments, described."""
+
+    def __init__(self, partitions: PartitionRegistry, topic_defaults: TopicOptions, data_directory: Path) -> None:
+        self._partitions = partitions
+        self._topic_defaults = topic_defaults
+        self._data_directory = data_directory
+
+    def stream(self, stream: Stream) -> r.StreamInfo:
+        """A stream, with the sums over its topics."""
+        opened = [self._partitions.topics.get(TopicAddress(stream.stream_id, topic_id)) for topic_id in stream.topics]
+        return r.StreamInfo(
+            stream.stream_id,
+            stream.created_at,
+            len(stream.topics),
+            sum(topic.size for topic in opened if topic is not None),
+            sum(topic.message_count for topic in opened if topic is not None),
+            stream.name,
+        )
+
+    def topics(self, stream: Stream) -> list[r.TopicInfo]:
+        """The topics of a stream, by id."""
+        return [self.topic(stream, stream.topics[topic_id]) for topic_id in sorted(stream.topics)]
+
+    def topic(self, stream: Stream, topic: Topic) -> r.TopicInfo:
+        """A topic, with the sums over its partitions."""
+        opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
+        return r.TopicInfo(
+            topic.topic_id,
+            topic.created_at,
+            len(topic.partitions),
+            opened.size if opened is not None else 0,
+            opened.message_count if opened is not None else 0,
+            topic.name,
+            topic.options,
+            effective_options(topic.options, self._topic_defaults),
+        )
+
+    def topic_details(self, stream: Stream, topic: Topic, *, is_new: bool = False) -> r.TopicDetails:
+        """A topic and its partitions. ``is_new``: it was just created, and Iggy counts no segments then."""
+        opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
+        at_work: list[Partition | None] = list(opened.partitions) if opened is not None and not is_new else []
+        # Partitions that are being created are in the catalog first.
+        at_work += [None] * (len(topic.partitions) - len(at_work))
+        rows = [_partition(partition, found) for partition, found in zip(topic.partitions, at_work, strict=True)]
+        return r.TopicDetails(self.topic(stream, topic), rows)
+
+    def bounds(self, address: TopicAddress, topic_uuid: bytes) -> r.TopicBounds:
+        """What can be read of each partition now. Raises ``PartitionOffline`` if one of them cannot be read."""
+        partitions = self._partitions.at(address).partitions
+        return r.TopicBounds(*address, topic_uuid, [_bounds(partition) for partition in partitions])
+
+    def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
+        """The segments of a partition, oldest first. Raises 3007."""
+        log = self._partitions.at(address).partition(partition_id).log
+        directory = log.directory.relative_to(self._data_directory)
+        return r.SegmentList(partition_id, str(directory), [_segment(segment) for segment in log.segments])
 
 
-def topic_info(stream: Stream, topic: Topic, partitions: PartitionRegistry, defaults: TopicOptions) -> r.TopicInfo:
-    """A topic, with the sums over its partitions."""
-    opened = partitions.topics.get((stream.stream_id, topic.topic_id))
-    return r.TopicInfo(
-        topic.topic_id,
-        topic.created_at,
-        len(topic.partitions),
-        opened.size if opened is not None else 0,
-        opened.message_count if opened is not None else 0,
-        topic.name,
-        topic.options,
-        effective_options(topic.options, defaults),
-    )
-
-
-def topic_details(
-    stream: Stream, topic: Topic, partitions: PartitionRegistry, defaults: TopicOptions, *, is_new: bool = False
-) -> r.TopicDetails:
-    """A topic and its partitions. ``is_new``: it was just made, and Iggy counts no segments then."""
-    opened = partitions.topics.get((stream.stream_id, topic.topic_id))
-    at_work: list[Partition | None] = list(opened.partitions) if opened is not None and not is_new else []
-    # Partitions that are being made are in the catalog first.
-    at_work += [None] * (len(topic.partitions) - len(at_work))
-    rows = [partition_info(partition, found) for partition, found in zip(topic.partitions, at_work, strict=True)]
-    return r.TopicDetails(topic_info(stream, topic, partitions, defaults), rows)
-
-
-def partition_info(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
+def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
     """A partition; None if it is not open yet."""
     if found is None:
         return r.PartitionInfo(partition.partition_id, partition.created_at, 0, 0, 0, 0)
@@ -58,9 +81,30 @@ def partition_info(partition: entities.Partition, found: Partition | None) -> r.
     return r.PartitionInfo(
         partition.partition_id,
         partition.created_at,
-        # The one that takes the next message counts, also if there is no file for it yet.
+        # The one that takes the next message counts, even if it has no file yet.
         len(log.segments) + (log.open_segment is None),
         current_offset(found),
         log.size,
         log.message_count,
+    )
+
+
+def _bounds(partition: Partition) -> r.PartitionBounds:
+    log = partition.log
+    # The bounds of an empty partition would make a reader of the whole topic skip it silently.
+    log.check_readable()
+    return r.PartitionBounds(
+        log.identity.partition_id, log.start_offset, max(log.visible_end, log.start_offset), log.size, log.message_count
+    )
+
+
+def _segment(segment: Segment) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        segment.base_offset,
+        segment.end_offset,
+        segment.size,
+        segment.message_count,
+        segment.first_timestamp,
+        segment.last_timestamp,
+        segment.state is SegmentState.SEALED,
     )

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.segment_verification import SegmentVerification
+from courser.broker.waiting import Waiting
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -43,7 +44,7 @@ _CLOSING_COUNT_MAX = 64
 
 _NEVER = 2**64
 """Beyond every offset."""
-_WRITTEN, _SYNCED = Durability.WRITTEN, Durability.SYNCED
+_WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
 
@@ -93,41 +94,45 @@ class Partition:
 
     # --- sends ---
 
-    def append_at_once(self, batch: Batch) -> Appended | None:
-        """``append`` where nothing has to be waited for, as is usual at `written`. None: nothing was done.
+    def try_append(
+        self,
+        batch: Batch,
+        producer: bytes = NO_PRODUCER,
+        sequence: int = 0,
+        timestamp: int = 0,
+        *,
+        is_synced_later: bool = False,
+    ) -> Appended | Waiting[Appended]:
+        """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
-        Raises as ``append`` does.
+        Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
+        acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
+
+        Raises:
+            DiskFull: nothing was kept.
+            PartitionReadOnly: it may or may not be kept; it was not acknowledged.
         """
         log = self.log
-        marks = log.marks
+        marks, level = log.marks, log.settings.durability.level
         if (
             self._hold is not None
             or self._is_behind
-            or log.settings.durability.level is not _WRITTEN
-            or marks.written[0] + batch.count > log.reserved_end
+            # As ``needs_reservation``.
+            or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
         ):
-            return None
-        appended = log.append(batch)
-        self._note_written(log)
-        return appended
-
-    def append_for_sync(self, batch: Batch) -> tuple[Appended, asyncio.Future[None]] | None:
-        """``append`` at `synced` where nothing but the sync has to be waited for, as is usual. None: nothing was done.
-
-        The future is done when the messages may be acknowledged. Raises as ``append`` does.
-        """
-        log = self.log
-        if self._hold is not None or self._is_behind or log.settings.durability.level is not _SYNCED:
-            return None
-        appended = log.append(batch)
-        self._note_written(log)
-        return appended, self._wait_for_sync(log)
-
-    def _wait_for_sync(self, log: PartitionLog) -> asyncio.Future[None]:
+            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+            return Waiting(asyncio.get_running_loop().create_task(later))
+        appended = log.append(batch, producer, sequence, timestamp)
+        if self._waiting:
+            self._announce_soon()
+        if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
+            self._look_at_upkeep()
+        if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self._is_within_bounds()):
+            return appended
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acknowledgements.wait(log.marks.written, waiter)
+        self._acknowledgements.wait(marks.written, waiter)
         self._syncs.wake()
-        return waiter
+        return Waiting(waiter, appended)
 
     async def append(
         self,
@@ -138,38 +143,25 @@ class Partition:
         timestamp: int = 0,
         is_synced_later: bool = False,
     ) -> Appended:
-        """Append a batch. Returns when it may be acknowledged at the partition's durability level.
+        """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
+        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        return await attempt if isinstance(attempt, Waiting) else attempt
 
-        Without a ``timestamp`` it gets the time of now. ``is_synced_later``: the caller appends more, acknowledges
-        nothing before its own call of ``sync``, and is not made to wait for a sync of each.
+    async def _append_later(
+        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
+    ) -> Appended:
+        await self._wait_to_append(batch.count)
+        # Nothing was awaited since the last check: this attempt is not sent back.
+        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        return await attempt if isinstance(attempt, Waiting) else attempt
 
-        Raises:
-            DiskFull: nothing was kept.
-            PartitionReadOnly: it may or may not be kept; it was not acknowledged.
-        """
-        log = self.log
-        if self._hold is not None or self._is_behind or log.needs_reservation(batch.count):
-            await self._wait_to_append(batch.count)
-        appended = log.append(batch, producer=producer, sequence=sequence, timestamp=timestamp)
-        self._note_written(log)
-        level = log.settings.durability.level
-        if level is _WRITTEN or is_synced_later:
-            return appended
-        marks = log.marks
-        if level is Durability.BOUNDED:
-            now = self._clock.monotonic()
-            if self._acknowledgements.admits(marks.written, marks.synced, now):
-                self._wake_due_sync(now)
-                return appended
-        await self._wait_for_sync(log)
-        return appended
-
-    def _note_written(self, log: PartitionLog) -> None:
-        """Tell those who wait for messages, and see whether anything has become due."""
-        if self._waiting:
-            self._announce_soon()
-        if log.marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
-            self._look_at_upkeep()
+    def _is_within_bounds(self) -> bool:
+        """At `bounded`: whether what was just written may be acknowledged before it is synced."""
+        marks, now = self.log.marks, self._clock.monotonic()
+        if not self._acknowledgements.admits(marks.written, marks.synced, now):
+            return False
+        self._wake_due_sync(now)
+        return True
 
     async def _wait_to_append(self, count: int) -> None:
         """What a send has to wait for before it is written. Nothing is awaited between the last look and the append."""

@@ -21,6 +21,7 @@ from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import open_partition_log
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
+from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -111,6 +112,13 @@ class PartitionRegistry:
         """Partitions that the last session did not open."""
         self._homes: dict[PartitionIdentity, Path] = {}
         """Where each partition of the catalog belongs; only while all are being opened."""
+
+    def at(self, address: TopicAddress) -> OpenTopic:
+        """The topic at an address. Raises 2010 if it was deleted since the address was found."""
+        topic = self.topics.get(address)
+        if topic is None:
+            raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")
+        return topic
 
     def __iter__(self) -> Iterator[OpenTopic]:
         return iter(self.topics.values())

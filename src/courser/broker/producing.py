@@ -12,12 +12,15 @@ from courser.api.commands import SendMessages
 from courser.api.replies import Sent
 from courser.broker.message_keys import with_key
 from courser.broker.partition import Partition
-from courser.broker.partition_registry import OpenTopic
-from courser.broker.pending import Pending
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
+from courser.model.identifiers import TopicAddress
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
 from courser.records.message_keys import partition_of_key
+from courser.storage.partition_log import Appended
+from courser.storage.staged_file import Target
 
 _LIMIT_SHARE = 64
 """A topic at its limit is measured again after this share of it: the sum over all partitions is not for every send."""
@@ -32,6 +35,7 @@ class Sends:
 
     def __init__(
         self,
+        partitions: PartitionRegistry,
         pool: Executor,
         *,
         delete_oldest_segments: bool,
@@ -41,37 +45,13 @@ class Sends:
 
         It gives what is done when they went.
         """
+        self._partitions = partitions
         self._pool = pool
         self._delete_oldest_segments = delete_oldest_segments
         self._on_limit = on_limit
 
-    def append_at_once(self, topic: OpenTopic, command: SendMessages) -> Sent | Pending | None:
-        """``append`` of one batch where nothing has to be waited for but a sync, as is usual. None: nothing was done.
-
-        Raises:
-            CommandRejected, DiskFull, StorageFailure: as ``append`` does.
-        """
-        partitioning, batches = command.partitioning, command.batches
-        if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
-            return None
-        partition_id = partitioning.partition_id
-        partition = topic.partition(partition_id)
-        try:
-            appended = partition.append_at_once(batches[0])
-            if appended is not None:
-                return Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
-            waiting = partition.append_for_sync(batches[0])
-        except PartitionReadOnly:
-            # Why, ``append`` says.
-            return None
-        if waiting is None:
-            return None
-        appended, synced = waiting
-        sent = Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
-        return Pending(synced, sent, partial(_explain, partition))
-
-    async def append(self, topic: OpenTopic, command: SendMessages) -> Sent:
-        """Append all batches of a command to one partition, in order. Returns when they may be acknowledged.
+    def append(self, address: TopicAddress, command: SendMessages) -> Sent | Waiting[Sent]:
+        """Append the batches of a command to one partition, in order. Gives the reply when it may be acknowledged.
 
         If one of several batches fails, those before it are kept, and the client is told of the failure alone.
 
@@ -79,6 +59,21 @@ class Sends:
             CommandRejected: no such partition, or a topic that is full.
             DiskFull, StorageFailure, PartitionReadOnly: not acknowledged.
         """
+        topic, partitioning, batches = self._partitions.at(address), command.partitioning, command.batches
+        if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
+            return attempt(self._append_prepared(topic, command))
+        partition_id = partitioning.partition_id
+        partition = topic.partition(partition_id)
+        try:
+            appended = partition.try_append(batches[0])
+        except PartitionReadOnly as error:
+            raise _explain(partition, error) from None
+        if isinstance(appended, Waiting):
+            return appended.then(partial(_sent, topic, partition_id), partial(_explain, partition))
+        return Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+
+    async def _append_prepared(self, topic: OpenTopic, command: SendMessages) -> Sent:
+        """Append what needs something done first: a partition chosen, a key added, room made."""
         partitioning, batches = command.partitioning, command.batches
         partition_id = choose_partition(topic, partitioning)
         partition = topic.partition(partition_id)
@@ -96,6 +91,24 @@ class Sends:
         except PartitionReadOnly as error:
             raise _explain(partition, error) from None
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
+
+    async def flush(self, address: TopicAddress, partition_id: int, *, fsync: bool) -> None:
+        """Wait for the sends that were started before, and for a sync if one is asked for. Nothing is only in memory.
+
+        Raises:
+            CommandRejected: no such partition.
+            PartitionReadOnly: the sync failed.
+        """
+        partition = self._partitions.at(address).partition(partition_id)
+        await partition.settle()
+        if fsync:
+            await partition.sync()
+
+    def target_of(self, address: TopicAddress, partitioning: Partitioning) -> Target:
+        """Which partition messages would go to. Raises 3007 or 3008."""
+        topic = self._partitions.at(address)
+        identity = topic.partition(choose_partition(topic, partitioning)).log.identity
+        return Target(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
 
     async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
         def work() -> list[Batch]:
@@ -122,6 +135,10 @@ class Sends:
             reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
             raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
         return None
+
+
+def _sent(topic: OpenTopic, partition_id: int, appended: Appended) -> Sent:
+    return Sent(topic.stream_id, topic.topic_id, partition_id, appended.base_offset)
 
 
 def _explain(partition: Partition, error: BaseException) -> Exception:

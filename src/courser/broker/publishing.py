@@ -24,13 +24,14 @@ from courser.broker.staging import Staging
 from courser.catalog import commands as c
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.identifiers import TopicAddress
 from courser.storage.files import FileSystem
 from courser.storage.staged_file import PartIdentity, Target
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-CheckTarget = Callable[[Target], None]
+CheckAccess = Callable[[TopicAddress], None]
 """Raises if this user may not send there."""
 TakeRoom = Callable[[dict[tuple[int, int], int]], None]
 """Counts bytes by stream and topic against the limits of topics. Raises if they do not fit."""
@@ -72,7 +73,7 @@ class Publishing:
 
     # --- publishes ---
 
-    async def publish(self, user_id: int, command: PublishStaged, check_target: CheckTarget) -> Published:
+    async def publish(self, user_id: int, command: PublishStaged, check_access: CheckAccess) -> Published:
         """Publish a batch of a sink: on return it is durable, and readers see it. May be repeated.
 
         Raises:
@@ -80,9 +81,9 @@ class Publishing:
             CourserError: the disk refused. The same publish goes on where it stopped; so does the next start.
         """
         # A driver that goes away must not leave it half-way.
-        return await self._shielded(self._in_turn(command.sink, partial(self._publish, user_id, command, check_target)))
+        return await self._shielded(self._in_turn(command.sink, partial(self._publish, user_id, command, check_access)))
 
-    async def _publish(self, user_id: int, command: PublishStaged, check_target: CheckTarget) -> Published:
+    async def _publish(self, user_id: int, command: PublishStaged, check_access: CheckAccess) -> Published:
         sink = self._catalog.state.sinks.get(command.sink)
         if sink is not None:
             if sink.open is not None:
@@ -97,7 +98,7 @@ class Publishing:
                 targets[target] = targets.get(target, 0) + size
         for target in targets:
             self._existing(target)
-            check_target(target)
+            check_access(TopicAddress(target.stream_id, target.topic_id))
         self._take_room(_by_topic(targets))
         nonce = self._draw(8)
         await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), nonce))

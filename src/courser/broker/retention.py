@@ -18,6 +18,7 @@ from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import expiry_of
 from courser.errors import CourserError
 from courser.model.clock import Clock
+from courser.model.identifiers import TopicAddress
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -239,11 +240,13 @@ class Retention:
                 return
             _log.warning("retention stopped stream=%d topic=%d reason=%s", topic.stream_id, topic.topic_id, error)
 
-    async def delete_segments(self, topic: OpenTopic, partition: Partition, count: int) -> None:
-        """Delete up to ``count`` of the oldest sealed segments, as a client asks.
+    async def delete_segments(self, address: TopicAddress, partition_id: int, count: int) -> None:
+        """Delete up to ``count`` of the oldest sealed segments of a partition, as a client asks.
 
         The open one stays, and so does each that holds a message above the smallest stored offset.
         """
+        topic = self._registry.at(address)
+        partition = topic.partition(partition_id)
         await partition.seal()
         log = partition.log
         needed = log.offsets.smallest()

@@ -11,17 +11,18 @@ from typing import Any, TypeAlias
 from courser.api import commands as c
 from courser.api.replies import Reply
 from courser.broker.broker import Broker
-from courser.broker.pending import Pending
 from courser.broker.sessions import Session
+from courser.broker.waiting import Waiting
 from courser.errors import CourserError
 
 _log = logging.getLogger(__name__)
 _refusals = logging.getLogger(f"{__name__}.refused")
 """What was refused, and changed nothing. Strangers can make it say something at any rate: a server limits its lines."""
 
-Answer: TypeAlias = Coroutine[Any, Any, Reply | None] | Pending
+Answer: TypeAlias = Reply | Waiting[Any] | None
+"""The reply to a command (None: it was done, and there is nothing to say), or what it waits for."""
 # The key of a table of handlers says which command each gets: a relation that a type cannot express.
-Handler: TypeAlias = Callable[[Broker, Session, Any], Answer | Reply]
+Handler: TypeAlias = Callable[[Broker, Session, Any], Answer | Coroutine[Any, Any, Reply | None]]
 
 _SECRETS = frozenset({"password", "current_password", "new_password", "token"})
 _REFUSED_FACT_LENGTH_MAX = 300
@@ -37,7 +38,7 @@ def audited(handler: Handler) -> Handler:
         user_id = session.user_id
         try:
             begun = handler(broker, session, command)
-            reply = begun if isinstance(begun, Reply) else await begun
+            reply = await begun if isinstance(begun, Coroutine | Waiting) else begun
         except CourserError as error:
             _note(_refusals, session, user_id, command, f"{error.code.value} {error.code.name}")
             raise

@@ -1,16 +1,18 @@
 """The dispatcher: from a command to its handler, past the one gate that every transport shares."""
 
 import inspect
-from types import ModuleType
+from types import CoroutineType, ModuleType
+from typing import Any
 
 from courser.api import commands as c
 from courser.api.replies import Reply
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.handlers import groups, login, messages, offsets, own, staging, streams, system, tokens, topics, users
+from courser.broker.waiting import Waiting, attempt
+from courser.handlers import groups, login, messages, offsets, staging, streams, system, tokens, topics, users
 from courser.handlers.audit import Answer, Handler, audited
 
-_MODULES = (groups, login, messages, offsets, own, staging, streams, system, tokens, topics, users)
+_MODULES = (groups, login, messages, offsets, staging, streams, system, tokens, topics, users)
 
 
 def _handlers_in(module: ModuleType) -> dict[type[c.Command], Handler]:
@@ -42,26 +44,29 @@ class Dispatcher:
         }
 
     async def dispatch(self, session: Session, command: c.Command) -> Reply | None:
-        """Carry out a command.
+        """Carry out a command, for those who can wait.
 
         Raises:
             CourserError: the answer that the client gets.
         """
-        begun = self.begin(session, command)
-        return begun if isinstance(begun, Reply) else await begun
+        answer = self.begin(session, command)
+        reply: Reply | None = await answer if isinstance(answer, Waiting) else answer
+        return reply
 
-    def begin(self, session: Session, command: c.Command) -> Answer | Reply:
-        """Begin to carry out a command. The reply, if there is one at once; else it comes from the coroutine.
+    def begin(self, session: Session, command: c.Command) -> Answer:
+        """Carry out a command as far as possible without waiting. Gives the reply, or what it waits for.
 
         Raises:
-            CourserError: here or in the coroutine, the answer that the client gets.
+            CourserError: the answer that the client gets, here or from the ``Waiting``.
         """
         if session.ended is not None:
             # Without the traceback of the last time: each raise would make it longer.
             raise session.ended.with_traceback(None)
         handler, is_public = self._routes[type(command)]
         if not is_public:
-            # Taken out first, as in the session loop: it is called for every request.
+            # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
             check_login = self._check_login
             check_login(session)
-        return handler(self._broker, session, command)
+        begun: Any = handler(self._broker, session, command)
+        # Not ``isinstance``: the type of a coroutine is compared with for every request.
+        return attempt(begun) if type(begun) is CoroutineType else begun

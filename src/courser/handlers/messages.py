@@ -1,43 +1,44 @@
-"""Messages: sent, polled, flushed. The path of every message: look-ups, one call, nothing else."""
+"""Messages: sent, polled, flushed. The path of every message: look up, one call, nothing else."""
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
-from courser.broker.lookup import find_open_topic
 from courser.broker.sessions import Session
-from courser.handlers.audit import Answer
-from courser.model.permissions import Action
-
-# By name: a member of an enum takes as long to find as the topic.
-_SEND_MESSAGES, _POLL_MESSAGES = Action.SEND_MESSAGES, Action.POLL_MESSAGES
+from courser.broker.waiting import Waiting
 
 
-def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> Answer | r.Sent:
+def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent | Waiting[r.Sent]:
     """Acknowledged when the topic's durability allows it: most sends without a coroutine."""
-    routes, stream, name = broker.routes, command.stream, command.topic
-    topic = routes.known(session, _SEND_MESSAGES, stream, name)
-    if topic is None:
-        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
-        topic = routes.allow(session, _SEND_MESSAGES, stream, name, found)
-    return broker.sends.append_at_once(topic, command) or broker.sends.append(topic, command)
+    return broker.sends.append(broker.finder.address(session, command), command)
 
 
 async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:
-    """The reply refers to memory that is the session's until the reply is sent."""
-    routes, stream, name = broker.routes, command.stream, command.topic
-    topic = routes.known(session, _POLL_MESSAGES, stream, name)
-    if topic is None:
-        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
-        broker.polls.check_consumer(found, command.consumer)
-        topic = routes.allow(session, _POLL_MESSAGES, stream, name, found)
-    return await broker.polls.poll(session, topic, command)
+    """The reply refers to memory that belongs to the session until the reply is sent."""
+    return await broker.polls.poll(session, broker.finder.address(session, command), command)
+
+
+async def wait_for_messages(broker: Broker, session: Session, command: c.WaitForMessages) -> r.Polled:
+    """Messages that are gone or damaged are an error that names the offsets."""
+    poll = command.poll
+    address = broker.finder.address(session, poll)
+
+    def check_access() -> None:
+        # The wait may have been long, and the permission may have been revoked.
+        broker.finder.check(session, poll, *address)
+
+    return await broker.polls.wait(session, address, command, check_access)
+
+
+async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:
+    """Which of several partitions have something to read, once one has."""
+    address = broker.finder.address(session, command)
+    arrivals = await broker.polls.wait_for_arrivals(session, address, command)
+    # The wait may have been long, and the permission may have been revoked.
+    broker.finder.check(session, command, *address)
+    return arrivals
 
 
 async def flush_messages(broker: Broker, session: Session, command: c.FlushMessages) -> None:
-    """Wait for the sends that were begun before, and for a sync if one is asked for: nothing is only in memory."""
-    topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
-    broker.access.require(session, _SEND_MESSAGES, topic.stream_id, topic.topic_id)
-    partition = topic.partition(command.partition_id)
-    await partition.settle()
-    if command.fsync:
-        await partition.sync()
+    """Wait for earlier sends, and for a sync if one is asked for."""
+    address = broker.finder.address(session, command)
+    await broker.sends.flush(address, command.partition_id, fsync=command.fsync)

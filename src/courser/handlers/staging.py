@@ -6,33 +6,25 @@ from operator import attrgetter
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
-from courser.broker.lookup import find_open_topic
 from courser.broker.message_keys import with_key
-from courser.broker.producing import choose_partition
 from courser.broker.sessions import Session
 from courser.broker.staging import StagedPart
 from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.identifiers import TopicAddress
 from courser.model.messaging import ByKey
 from courser.model.permissions import Action
-from courser.storage.staged_file import Target
 
 
 async def stage_messages(broker: Broker, session: Session, command: c.StageMessages) -> None:
     """Nothing of it can be seen."""
-    routes, stream, name = broker.routes, command.stream, command.topic
-    topic = routes.known(session, Action.SEND_MESSAGES, stream, name)
-    if topic is None:
-        found = find_open_topic(broker.catalog.state, broker.partitions, stream, name)
-        topic = routes.allow(session, Action.SEND_MESSAGES, stream, name, found)
+    address = broker.finder.address(session, command)
     user_id = _owner(broker, session, command.name.sink, command.name.batch)
     partitioning, batch = command.partitioning, command.batch
-    identity = topic.partition(choose_partition(topic, partitioning)).log.identity
+    target = broker.sends.target_of(address, partitioning)
     if type(partitioning) is ByKey:
         batch = with_key(batch, partitioning.key)
-    ids = topic.stream_id, topic.topic_id
-    target = Target(*ids, identity.topic_uuid, identity.partition_id, identity.incarnation)
     await broker.staging.stage(user_id, command.name, command.chunk, target, batch)
 
 
@@ -45,11 +37,11 @@ async def finish_stage(broker: Broker, session: Session, command: c.FinishStage)
 async def publish_staged(broker: Broker, session: Session, command: c.PublishStaged) -> r.Published:
     """All or nothing, once; durable on return."""
 
-    def check_target(target: Target) -> None:
-        broker.access.require(session, Action.SEND_MESSAGES, target.stream_id, target.topic_id)
+    def check_access(address: TopicAddress) -> None:
+        broker.access.require(session, Action.SEND_MESSAGES, *address)
 
     user_id = _owner(broker, session, command.sink, command.batch)
-    return await broker.publishing.publish(user_id, command, check_target)
+    return await broker.publishing.publish(user_id, command, check_access)
 
 
 async def discard_staged(broker: Broker, session: Session, command: c.DiscardStaged) -> None:

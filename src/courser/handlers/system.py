@@ -9,7 +9,6 @@ from courser.broker.option_descriptions import describe_options as options_of
 from courser.broker.sessions import Session
 from courser.broker.statistics import describe_server
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.permissions import Action
 
 CLUSTER_NAME = "single-node"
 """As Iggy calls a server that stands alone."""
@@ -19,9 +18,9 @@ async def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
     """Any request counts as a sign of life; this one does nothing else."""
 
 
-async def get_stats(broker: Broker, session: Session, _: c.GetStats) -> r.Stats:
+async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.Stats:
     """Measured in the pool: a disk that hangs must not stop the event loop."""
-    broker.access.require(session, Action.READ_SERVER)
+    broker.finder.check(session, command)
     machine = broker.machine
     figures = await asyncio.get_running_loop().run_in_executor(broker.pool, machine.measure)
     return describe_server(
@@ -36,7 +35,7 @@ async def get_stats(broker: Broker, session: Session, _: c.GetStats) -> r.Stats:
 
 async def get_snapshot(broker: Broker, session: Session, command: c.GetSnapshot) -> r.SnapshotArchive:
     """For those who may read the server: logs and configuration are not for everybody."""
-    broker.access.require(session, Action.READ_SERVER)
+    broker.finder.check(session, command)
     return r.SnapshotArchive(await broker.diagnosis.make_archive(command.compression, command.kinds))
 
 
@@ -59,16 +58,16 @@ async def get_client(broker: Broker, session: Session, command: c.GetClient) -> 
     """Another connection. Who may not look does not learn whether it is there."""
     if command.client_id == 0:
         raise CommandRejected(ErrorCode.INVALID_CLIENT_ID, "no client has the number 0")
-    broker.access.require(session, Action.READ_SERVER)
+    broker.finder.check(session, command)
     other = broker.sessions.get(command.client_id)
     if other is None:
         raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"there is no client {command.client_id}")
     return _details(other)
 
 
-async def get_clients(broker: Broker, session: Session, _: c.GetClients) -> r.ClientList:
+async def get_clients(broker: Broker, session: Session, command: c.GetClients) -> r.ClientList:
     """By id."""
-    broker.access.require(session, Action.READ_SERVER)
+    broker.finder.check(session, command)
     return r.ClientList([_info(other) for other in broker.sessions.all()])
 
 

@@ -4,7 +4,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.authentication import check_password, check_user_name
 from courser.broker.broker import Broker
-from courser.broker.lookup import find_user
+from courser.broker.finding import find_user
 from courser.broker.sessions import Session
 from courser.catalog import commands as changes
 from courser.catalog.entities import User
@@ -14,30 +14,30 @@ from courser.model.permissions import ALL_PERMISSIONS, Action
 
 
 async def get_user(broker: Broker, session: Session, command: c.GetUser) -> r.UserDetails:
-    """Everybody may look at himself."""
+    """Users may read their own account."""
     user = find_user(broker.catalog.state, command.user)
     if user.user_id != session.user_id:
-        broker.access.require(session, Action.READ_USERS)
+        broker.finder.check(session, command)
     return _details(user)
 
 
-async def get_users(broker: Broker, session: Session, _: c.GetUsers) -> r.UserList:
-    """By id."""
-    broker.access.require(session, Action.READ_USERS)
+async def get_users(broker: Broker, session: Session, command: c.GetUsers) -> r.UserList:
+    """All users, by id."""
+    broker.finder.check(session, command)
     users = broker.catalog.state.users
     return r.UserList([_info(users[user_id]) for user_id in sorted(users)])
 
 
 async def create_user(broker: Broker, session: Session, command: c.CreateUser) -> r.UserDetails:
-    """The permission is asked before the password is hashed: hashing is work."""
+    """The permission is checked before the password is hashed: hashing is expensive."""
     check_user_name(command.name)
     check_password(command.password)
-    broker.access.require(session, Action.MANAGE_USERS)
+    broker.finder.check(session, command)
     if command.name in broker.catalog.state.user_by_name:
         raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
     password_hash = await broker.authentication.hash_password(session, command.password)
-    # The permission may have been taken away meanwhile.
-    broker.access.require(session, Action.MANAGE_USERS)
+    # Hashing takes a while, and the permission may have been revoked.
+    broker.finder.check(session, command)
     change = changes.CreateUser(command.name, password_hash, command.is_active, command.permissions)
     user = await broker.catalog.submit(change)
     assert isinstance(user, User), "creating a user makes one"
@@ -45,19 +45,17 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
 
 
 async def delete_user(broker: Broker, session: Session, command: c.DeleteUser) -> None:
-    """Ends all sessions of that user, the own one included."""
-    user = find_user(broker.catalog.state, command.user)
-    broker.access.require(session, Action.MANAGE_USERS)
+    """Ends all sessions of that user, perhaps this one."""
+    user = broker.finder.user(session, command)
     await broker.catalog.submit(changes.DeleteUser(user.user_id))
     broker.authentication.user_deleted(user)
 
 
 async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -> None:
-    """An inactive user leaves its consumer groups: its partitions are for others."""
+    """An inactive user leaves its consumer groups, and others get its partitions."""
     if command.name is not None:
         check_user_name(command.name)
-    user = find_user(broker.catalog.state, command.user)
-    broker.access.require(session, Action.MANAGE_USERS)
+    user = broker.finder.user(session, command)
     await broker.catalog.submit(changes.UpdateUser(user.user_id, command.name, command.is_active))
     if not user.is_active:
         for other in broker.sessions.of_user(user.user_id):
@@ -65,9 +63,8 @@ async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -
 
 
 async def update_permissions(broker: Broker, session: Session, command: c.UpdatePermissions) -> None:
-    """Memberships in groups that the user may no longer read end."""
-    user = find_user(broker.catalog.state, command.user)
-    broker.access.require(session, Action.MANAGE_USERS)
+    """The user leaves groups of topics that it may no longer read."""
+    user = broker.finder.user(session, command)
     await broker.catalog.submit(changes.UpdatePermissions(user.user_id, command.permissions))
     for other in broker.sessions.of_user(user.user_id):
         for key in tuple(other.groups):
@@ -76,7 +73,7 @@ async def update_permissions(broker: Broker, session: Session, command: c.Update
 
 
 async def change_password(broker: Broker, session: Session, command: c.ChangePassword) -> None:
-    """Everybody may change his own."""
+    """Users may change their own password."""
     check_password(command.current_password)
     check_password(command.new_password)
     user = find_user(broker.catalog.state, command.user)

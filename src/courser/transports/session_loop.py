@@ -7,22 +7,20 @@ are in memory.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from types import CoroutineType
 from typing import Any, Protocol, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.pending import Pending
 from courser.broker.sessions import Session
+from courser.broker.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
-from courser.transports.eager import rest_of
 from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.pace import Pace
 from courser.transports.request_memory import RequestMemory
@@ -110,8 +108,8 @@ class Link(Protocol):
 class Services:
     """What all connections share."""
 
-    begin: Callable[[Session, Command], Coroutine[Any, Any, Reply | None] | Pending | Reply]
-    """Begins to carry out a command: gives the reply, now or later, or the coroutine that it comes from."""
+    begin: Callable[[Session, Command], Reply | Waiting[Any] | None]
+    """Carries out a command as far as possible without waiting: gives the reply, or what it waits for."""
     choose_codec: Callable[[memoryview], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
     reply_sent: Callable[[Session], None]
@@ -132,10 +130,6 @@ def _last_request() -> Incoming:
     incoming = Incoming(None)
     incoming.closes = True
     return incoming
-
-
-async def _ready(reply: Reply | None) -> Reply | None:
-    return reply
 
 
 class SessionLoop:
@@ -173,7 +167,7 @@ class SessionLoop:
         """Since when the client has not read its reply."""
         self._state = _RECEIVING
         self._is_paused = False
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
         session.on_end = self.end
 
     # --- receiving ---
@@ -307,91 +301,80 @@ class SessionLoop:
     # --- answering ---
 
     def _answer(self, frame: memoryview) -> None:
-        """Answer a request: on the spot if nothing has to be waited for, which is so for most; else in a task."""
-        # Taken out before they are called: Python 3.11 is slow at methods that are attributes of an object.
-        session, codec, begin, monotonic = self.session, self._codec, self._begin, self._monotonic
+        """Answer a request: on the spot if nothing has to be waited for, as for most."""
+        codec, monotonic = self._codec, self._monotonic
         assert codec is not None, "a frame was found with it"
-        session.last_seen = monotonic()
+        self.session.last_seen = monotonic()
         if len(frame) > QUICK_SIZE_MAX and codec.is_slow(frame):
             self._task = asyncio.get_running_loop().create_task(self._answer_slowly(codec, frame))
             return
-        incoming = self._decode(codec, frame)
+        self._carry_out(codec, self._decode(codec, frame))
+
+    def _carry_out(self, codec: Codec, incoming: Incoming) -> None:
+        """Have a request carried out, and answer it unless there is something to wait for."""
         command = incoming.command
         if command is None:
             self._send(incoming, incoming.answer or ())
             return
-        reply: Reply | None = None
-        rest: Awaitable[Reply | None] | None = None
         try:
-            # Not asked with ``isinstance`` whether it is a reply: that takes long for the types of replies.
-            begun: Any = begin(session, command)
-            if type(begun) is CoroutineType:
-                rest = rest_of(begun, begun.send(None))
-            elif type(begun) is Pending:
-                begun.done.add_done_callback(partial(self._answer_pending, codec, incoming, begun))
-                return
-            else:
-                reply = begun
-        except StopIteration as stop:
-            reply = stop.value
+            # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
+            begin = self._begin
+            answer = begin(self.session, command)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             self._send(incoming, self._failure(codec, incoming, error))
             return
-        if rest is not None:
-            self._answer_later(codec, incoming, rest)
-        elif reply is not None and codec.encodes_slowly(reply):
-            self._answer_later(codec, incoming, _ready(reply))
+        if isinstance(answer, Waiting):
+            if isinstance(answer.future, asyncio.Task):
+                # Nobody else waits for it: it ends with the connection.
+                self._task = answer.future
+            answer.future.add_done_callback(partial(self._answer_waiting, codec, incoming, answer))
         else:
-            self._send(incoming, self._encode(codec, incoming, reply))
+            self._reply(codec, incoming, answer)
 
-    def _answer_pending(self, codec: Codec, incoming: Incoming, pending: Pending, _: "asyncio.Future[None]") -> None:
-        """What is left of a request whose reply was known. Its memory is not needed any more."""
+    def _answer_waiting(
+        self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None], _: "asyncio.Future[Any]"
+    ) -> None:
+        """Answer a request that has waited."""
+        self._task = None
+        if waiting.future.cancelled():
+            # The server stops, or nobody is left to read the answer.
+            self._reply_sent(self.session)
+            return
         try:
-            buffers = self._encode(codec, incoming, pending.result())
+            reply = waiting.result()
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            buffers = self._failure(codec, incoming, error)
-        self._send(incoming, buffers)
+            self._send(incoming, self._failure(codec, incoming, error))
+        else:
+            self._reply(codec, incoming, reply)
         if self._state is _RECEIVING:
             self._advance()
 
-    def _answer_later(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._wait_for(codec, incoming, reply))
+    def _reply(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> None:
+        if reply is not None and codec.encodes_slowly(reply):
+            self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
+        else:
+            self._send(incoming, self._encode(codec, incoming, reply))
 
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
         try:
             incoming = await self._do_elsewhere(partial(self._decode_slowly, codec, frame))
-            if incoming.command is not None:
-                await self._wait_for(codec, incoming, self._carry_out(incoming.command))
-                return
-        except asyncio.CancelledError:
+        finally:
             self._task = None
-            raise
-        self._task = None
-        self._send(incoming, incoming.answer or ())
+        self._carry_out(codec, incoming)
         if self._state is _RECEIVING:
             self._advance()
 
-    async def _carry_out(self, command: Command) -> Reply | None:
-        begun = self._begin(self.session, command)
-        return begun if isinstance(begun, Reply) else await begun
-
-    async def _wait_for(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
-        """What is left of a request that has to wait."""
+    async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
+        """A reply that takes long to encode."""
         try:
-            outcome = await reply
-            if outcome is not None and codec.encodes_slowly(outcome):
-                buffers = await self._do_elsewhere(partial(self._encode, codec, incoming, outcome))
-            else:
-                buffers = self._encode(codec, incoming, outcome)
+            buffers = await self._do_elsewhere(partial(self._encode, codec, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
-            self._task = None
             self._reply_sent(self.session)
             raise
-        except Exception as error:  # noqa: BLE001 - looked at in _failure
-            buffers = self._failure(codec, incoming, error)
-        self._task = None
+        finally:
+            self._task = None
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()

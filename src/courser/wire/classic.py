@@ -160,9 +160,8 @@ class ClassicCodec:
         """See ``Codec``."""
         if type(reply) is not Polled:
             return False
-        # Sooner than for requests: a thousand clients may ask for much at the same time, and others wait for what is
-        # done on the event loop.
-        return reply.message_count > _QUICK_COUNT_MAX or reply.size > QUICK_SIZE_MAX
+        size_max = _QUICK_MESSAGES_SIZE_MAX if self._evidence.dialect.has_long_header else QUICK_SIZE_MAX
+        return reply.message_count > _QUICK_COUNT_MAX or reply.size > size_max
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""

@@ -1,0 +1,90 @@
+"""An attempt gives its result at once, or says what it waits for.
+
+Most requests never wait: a send at ``written`` is one write call, a poll finds its data in the kernel's cache. A task
+for each would cost more than the request. So everything on the path of a request first tries, on the spot, and returns
+its result. If it has to wait after all, it returns a ``Waiting``; whoever answers the client adds a callback to it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
+Other = TypeVar("Other")
+
+
+class Waiting(Generic[Result]):
+    """What has to be done before a result may be used. Thousands of sends may wait for one sync: this is cheap."""
+
+    __slots__ = ("_convert", "_explain", "_value", "future")
+
+    def __init__(self, future: asyncio.Future[Any], value: Any = None) -> None:
+        """``value`` is the result if it is known already, else the future gives it."""
+        self.future = future
+        self._value = value
+        self._convert: Callable[[Any], Result] | None = None
+        self._explain: Callable[[BaseException], Exception] | None = None
+
+    def then(
+        self, convert: Callable[[Result], Other], explain: Callable[[BaseException], Exception]
+    ) -> "Waiting[Other]":
+        """The same wait, with the result converted; ``explain`` turns a failure into the error that the caller gets."""
+        assert self._convert is None, "a result is converted once"
+        waiting: Waiting[Other] = Waiting(self.future, self._value)
+        waiting._convert, waiting._explain = convert, explain
+        return waiting
+
+    def result(self) -> Result:
+        """The result, once the future is done. Raises what went wrong."""
+        error = self.future.exception()
+        if error is not None:
+            raise error if self._explain is None else self._explain(error)
+        value = self.future.result() if self._value is None else self._value
+        result: Result = value if self._convert is None else self._convert(value)
+        return result
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        """Wait for it. Cancelling the wait cancels work that is done for it alone, and nothing that others share."""
+        if isinstance(self.future, asyncio.Task):
+            # ``result`` raises the failure, explained.
+            with contextlib.suppress(Exception):
+                yield from self.future.__await__()
+        while not self.future.done():
+            yield from asyncio.wait((self.future,)).__await__()
+        return self.result()
+
+
+def attempt(work: Coroutine[Any, Any, Result]) -> Result | Waiting[Result]:
+    """Run a coroutine up to its first wait. Its result if there is none, else the rest goes on in a task.
+
+    Python 3.12 has this as ``eager_start``; the project begins at 3.11. Before its first wait the coroutine is in no
+    task: it cannot enter ``asyncio.timeout`` or a ``TaskGroup`` there.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    return Waiting(asyncio.get_running_loop().create_task(_rest_of(work, waits_for)))
+
+
+async def _rest_of(work: Coroutine[Any, Any, Result], waits_for: object) -> Result:
+    return await _resumed(work, waits_for)
+
+
+@coroutine
+def _resumed(work: Coroutine[Any, Any, Result], waits_for: object) -> Generator[Any, Any, Result]:
+    """A coroutine whose first step gave ``waits_for``."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - a cancellation, for instance: it belongs to the coroutine
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+        else:
+            return (yield from work.__await__())
