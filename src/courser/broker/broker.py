@@ -23,6 +23,7 @@ from courser.broker.disk_pool import DiskPool
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
+from courser.broker.metrics import SyncTimes, register_broker_metrics
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
@@ -41,6 +42,7 @@ from courser.catalog.commands import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
+from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
@@ -71,6 +73,8 @@ class Broker:
         self.settings = settings
         self.clock = data.clock
         self.pool = pool
+        self.metrics = Registry()
+        """Everything that is counted here; the server adds what it counts itself."""
         self.partitions = PartitionRegistry(
             data.file_system,
             opened.directories,
@@ -78,6 +82,7 @@ class Broker:
             clock=data.clock,
             settings=settings,
             purge_end=opened.store.state.purge_end,
+            on_sync_time=SyncTimes(self.metrics, data.clock).note,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
@@ -121,6 +126,7 @@ class Broker:
         )
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
+        register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)
         self.machine = Machine(self.clock, data.path)
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)

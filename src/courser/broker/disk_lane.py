@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +21,19 @@ class DiskLane:
     A job is planned when its turn comes, not when it is asked for: by then a neighbour may have done its work.
     """
 
-    def __init__(self, pool: Executor, *, plan_next: Plan, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pool: Executor,
+        *,
+        plan_next: Plan,
+        on_done: Callable[[], None],
+        on_time: Callable[[int], None] | None = None,
+        monotonic: Callable[[], int] | None = None,
+    ) -> None:
+        """``on_time`` is told how many microseconds each job took that did not fail, by the clock ``monotonic``."""
         self._pool = pool
+        self._on_time = on_time
+        self._monotonic = monotonic
         self._plan_next = plan_next
         self._on_done = on_done
         self._asked: deque[tuple[Plan, asyncio.Future[None]]] = deque()
@@ -85,6 +97,8 @@ class DiskLane:
             self._retry.cancel()
 
     def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
+        if self._on_time is not None and self._monotonic is not None:
+            job = _timed(job, self._on_time, self._monotonic)
         start(self._pool, job.run, partial(self._hand_back, asyncio.get_running_loop(), job, done))
 
     def _hand_back(
@@ -115,6 +129,22 @@ class DiskLane:
 
 _RETRY_DELAY = 1.0
 """Seconds before work that failed and is still due is tried again: a full disk does not empty itself in less."""
+
+
+def _timed(job: Job, on_time: Callable[[int], None], monotonic: Callable[[], int]) -> Job:
+    """The same job, timed on the pool's thread: how long it waited for the thread does not count."""
+    times = [0, 0]
+
+    def run() -> None:
+        times[0] = monotonic()
+        job.run()
+        times[1] = monotonic()
+
+    def complete() -> None:
+        on_time(times[1] - times[0])
+        job.complete()
+
+    return replace(job, run=run, complete=complete)
 
 
 def _as_failure(job: Job, error: BaseException) -> StorageFailure:

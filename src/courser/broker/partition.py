@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
@@ -52,14 +53,29 @@ class Partition:
     """Messages of one partition. Use from one event loop; ``close`` before dropping it."""
 
     def __init__(
-        self, log: PartitionLog, pool: Executor, clock: Clock, *, verification: SegmentVerification | None = None
+        self,
+        log: PartitionLog,
+        pool: Executor,
+        clock: Clock,
+        *,
+        verification: SegmentVerification | None = None,
+        on_sync_time: Callable[[Path, int], None] | None = None,
     ) -> None:
-        """``verification``: looks at each sealed segment before it is read for the first time, if that is wanted."""
+        """``verification``: checks each sealed segment before it is read for the first time, if that is wanted.
+
+        ``on_sync_time`` is told the directory, and how many microseconds each sync took.
+        """
         self.log = log
         self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
-        self._syncs = DiskLane(pool, plan_next=self._plan_due_sync, on_done=self._release)
+        self._syncs = DiskLane(
+            pool,
+            plan_next=self._plan_due_sync,
+            on_done=self._release,
+            on_time=None if on_sync_time is None else partial(on_sync_time, log.directory),
+            monotonic=clock.monotonic,
+        )
         self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = DiskLane(pool, plan_next=self._plan_writeback, on_done=lambda: None)
         self._disk_due = clock.monotonic() + _DISK_PAUSE

@@ -96,13 +96,18 @@ class PartitionRegistry:
         clock: Clock,
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
+        on_sync_time: Callable[[Path, int], None] | None = None,
     ) -> None:
-        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition."""
+        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
+
+        ``on_sync_time`` is told the directory of a partition, and how many microseconds a sync of it took.
+        """
         self._file_system = file_system
         self._directories = directories
         self._pool = pool
         self._clock = clock
         self._settings = settings
+        self._on_sync_time = on_sync_time
         self._purge_end = purge_end
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
@@ -203,7 +208,8 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        opened.partitions.append(Partition(log, self._pool, self._clock, verification=verification))
+        partition = Partition(log, self._pool, self._clock, verification=verification, on_sync_time=self._on_sync_time)
+        opened.partitions.append(partition)
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
         loop = asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from courser.broker.broker import Broker, RootUser
 from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.clock import Clock
+from courser.model.metrics import MetricKind
 from courser.server.background import keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
@@ -66,6 +67,12 @@ class Orders:
     """Shows something to whoever started the server, and to nobody else: it never gets into a log."""
     on_ready: Callable[[str], None] | None = None
     """Told the address, ``host:port``, once connections are taken; in place of the sentence that is shown then."""
+
+
+_CONNECTION_COUNTERS = (
+    ("courser_connections_refused_total", "Connections refused because all places were taken.", "turned_away_count"),
+    ("courser_connections_cut_off_total", "Connections closed because they missed a deadline.", "cut_off_count"),
+)
 
 
 class Server:
@@ -184,6 +191,9 @@ class Server:
             request_memory=services.memory,
             reply_memory=broker.buffers,
         )
+        for name, text, attribute in _CONNECTION_COUNTERS:
+            broker.metrics.gauge(name, text, partial(getattr, connections, attribute), kind=MetricKind.COUNTER)
+        broker.metrics.gauge("courser_connections", "Open connections.", lambda: connections.count)
         broker.buffers.on_shortage = connections.free_reply_memory
         return connections
 
