@@ -17,6 +17,7 @@ from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
@@ -120,6 +121,7 @@ class Polls:
         """Partitions that are waited for ..."""
         self._row_counts: Counter[int | None] = Counter()
         """... and by which users."""
+        self._turns = PollTurns()
         self.counters = PollCounters()
 
     # --- which partition ---
@@ -202,6 +204,9 @@ class Polls:
         if not count or offset >= partition.log.visible_end:
             partition.log.check_readable()
             return None
+        if session.last_poll_size > LIGHT_SIZE and self._turns.is_spent:
+            await self._turns.wait()
+            _check_present(session, partition)
         buffer, size_max = self._buffers.lease(session, size_max)
         if buffer is None:
             buffer = await self._buffers.lease_later(session, size_max)
@@ -218,13 +223,15 @@ class Polls:
                 self._buffers.drop(session)
                 raise
             if self._buffers.settle(session, result.size):
+                session.last_poll_size = size = result.size
+                if size > LIGHT_SIZE:
+                    self._turns.note(size)
                 return result
             size_max = result.size
             # One large message. Whoever waits for memory holds none.
             del result, buffer
             buffer = await self._buffers.lease_later(session, size_max)
-            if partition.is_deleted:
-                raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, "the partition was deleted meanwhile")
+            _check_present(session, partition)
 
     async def _reply(
         self,
@@ -355,6 +362,14 @@ class Polls:
             if skipped.reason in _UNAVAILABLE:
                 raise _unavailable(skipped)
         return result
+
+
+def _check_present(session: Session, partition: Partition) -> None:
+    """After a wait: raise if the client or the partition is gone."""
+    if session.ended is not None:
+        raise session.ended.with_traceback(None)
+    if partition.is_deleted:
+        raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, "the partition was deleted in the meantime")
 
 
 def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:

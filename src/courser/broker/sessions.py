@@ -9,6 +9,9 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
 
+_UNKNOWN_SIZE = 2**62
+"""Bytes of the last poll of a connection that has not polled yet: it may ask for much."""
+
 
 class Session:
     """One connection. Transports make it, the dispatcher carries it along, handlers read and change it."""
@@ -20,6 +23,7 @@ class Session:
         "ended",
         "failed_login_count",
         "groups",
+        "last_poll_size",
         "last_seen",
         "on_end",
         "session_number",
@@ -49,6 +53,8 @@ class Session:
         """Logins that were refused since the last that was not: later ones come behind those of other connections."""
         self.groups: set[tuple[int, int, int]] = set()
         """Stream, topic and group ids of its memberships."""
+        self.last_poll_size = _UNKNOWN_SIZE
+        """Bytes of the last poll: the next one is likely to be as large."""
         self.ended: CourserError | None = None
         """Why the server ended it, if it did: the answer to a request that comes after all."""
         self.waiting: asyncio.Future[bool] | None = None
