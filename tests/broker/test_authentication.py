@@ -9,7 +9,7 @@ import pytest
 
 from courser.broker.credentials import make_token
 from courser.broker.sessions import Session
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.errors import CommandRejected, DiskFull, ErrorCode
 from tests.broker.accounts import Accounts
 

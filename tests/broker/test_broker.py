@@ -11,7 +11,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from courser.catalog import commands as c
-from courser.catalog.commands import encode_command
+from courser.catalog import changes as c
+from courser.catalog.changes import encode_change
 from courser.catalog.entities import ID_MAX
 from courser.catalog.opening import open_catalog
 from courser.errors import StartRefused, StorageFailure
@@ -213,7 +213,7 @@ def test_an_entry_of_another_history_is_not_used() -> None:
     world = lived()
     journal = world.disk.contents(JOURNAL_PATH)
     starts = entry_starts(journal)
-    body = encode_command(c.CreateUser("intruder", HASH))
+    body = encode_change(c.CreateUser("intruder", HASH))
     _, foreign = make_entry(op=7, timestamp=0, kind=13, parent=b"another parent..", body=body)
     world.disk.plant(JOURNAL_PATH, journal[: starts[7]] + foreign)
     assert "op 7 does not follow" in refused(world)

@@ -5,7 +5,7 @@ import errno
 import pytest
 import xxhash
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.descriptors import StreamDescriptor, decode_descriptor, encode_descriptor
 from courser.catalog.entities import UsedIds
 from courser.catalog.opening import OpenedCatalog, open_catalog

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from courser.broker.settings import BrokerSettings
-from courser.catalog.commands import EndPublish
+from courser.catalog.changes import EndPublish
 from courser.client.client import Client
 from courser.errors import CourserError, ErrorCode
 from courser.storage.journal import TornTail, scan_journal

@@ -16,7 +16,7 @@ from courser.broker.login_queue import Asker, network_of
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import User
 from courser.catalog.rules import USER_NAME_SIZE_MAX, USER_NAME_SIZE_MIN
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -152,7 +152,7 @@ class Authentication:
         async with self._changes:
             if self._user(user_id).password_hash != verified:
                 raise _invalid_credentials()
-            await self._catalog.submit(c.ChangePassword(user_id, password_hash))
+            await self._catalog.submit(changes.ChangePassword(user_id, password_hash))
         error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed: log in again")
         for other in self._sessions.of_user(user_id):
             if other is not session and other.token_name is None:
@@ -202,7 +202,7 @@ class Authentication:
             password_hash = await self.hash_password(session, password)
             async with self._changes:
                 if user.password_hash == verified and user.user_id in self._catalog.state.users:
-                    await self._catalog.submit(c.ChangePassword(user.user_id, password_hash))
+                    await self._catalog.submit(changes.ChangePassword(user.user_id, password_hash))
         except CourserError as error:
             _log.warning("password hash not renewed user=%d reason=%s", user.user_id, error)
 

@@ -1,12 +1,12 @@
-"""Metadata on the event loop: one command at a time, from its check to the directories that follow it.
+"""Metadata on the event loop: one change at a time, from its check to the directories that follow it.
 
-A command is journaled and synced, then applied, then carried out on disk and in the open partitions, and only then
-acknowledged. Once begun, a command is finished whether or not its client still waits.
+A change is journaled and synced, then applied, then carried out on disk and in the open partitions, and only then
+acknowledged. Once begun, a change is finished whether or not its client still waits.
 
-If the disk refuses to carry it out, its client is told, and what is missing is tried again, before the next command and
+If the disk refuses to carry it out, its client is told, and what is missing is tried again, before the next change and
 now and then. What follows from the state alone may wait: descriptors, which a start compares, and purges, which say
 themselves how far they reach. Directories of a creation may not: a start makes them only if the creation is the
-journal's last entry. So no command comes behind an unfinished creation, except those that make room; they take it back
+journal's last entry. So no change comes behind an unfinished creation, except those that make room; they take it back
 first.
 """
 
@@ -21,12 +21,12 @@ from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.purging import prepared_purge, purge_topics
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import is_behind
 from courser.catalog.state import CatalogState
-from courser.catalog.store import CatalogStore, PreparedCommand
+from courser.catalog.store import CatalogStore, PreparedChange
 from courser.catalog.transitions import Created, undo_of
 from courser.errors import (
     CommandRejected,
@@ -44,21 +44,21 @@ Place = tuple[int, int | None]
 """Ids of a stream and a topic; no topic: the stream itself."""
 
 _TRY_COUNT = 3
-"""How often the disk is asked to follow a command before its client is told that it does not."""
+"""How often the disk is asked to follow a change before its client is told that it does not."""
 _RETRY_DELAY = 0.1
 """Seconds between two tries."""
 _AT_ONCE = 4
-"""Pieces of work for the disk that one command has under way: more would keep other work out of the pool."""
+"""Pieces of work for the disk that one change has under way: more would keep other work out of the pool."""
 _MAKERS = (
-    c.CreateStream,
-    c.UpdateStream,
-    c.CreateTopic,
-    c.UpdateTopic,
-    c.CreatePartitions,
-    c.CreateGroup,
+    changes.CreateStream,
+    changes.UpdateStream,
+    changes.CreateTopic,
+    changes.UpdateTopic,
+    changes.CreatePartitions,
+    changes.CreateGroup,
 )
 """Commands after which there is more on the disk than before."""
-_CREATIONS = (c.CreateStream, c.CreateTopic, c.CreatePartitions)
+_CREATIONS = (changes.CreateStream, changes.CreateTopic, changes.CreatePartitions)
 """Commands that make directories."""
 _CATCH_UP_DELAY = 1.0
 _CATCH_UP_DELAY_MAX = 60.0
@@ -96,14 +96,14 @@ class CatalogService:
         self._snapshot: asyncio.Task[None] | None = None
         self._kept: set[str] = set()
         """Deleted directories that cannot be removed: left to the next start."""
-        self._unmade: c.AnyCommand | None = None
+        self._unmade: changes.AnyChange | None = None
         """A durable creation whose directories the disk refused: it must stay the journal's last entry."""
         self._behind: set[Place] = set()
         """Where the disk has not followed the state: descriptors, and purges."""
         self._catch_up_delay = _CATCH_UP_DELAY
         self._catch_up_timer: asyncio.TimerHandle | None = None
         self._failure: str | None = None
-        """Why no command is taken until a restart, besides what the journal says itself."""
+        """Why no change is taken until a restart, besides what the journal says itself."""
         self._is_closed = False
 
     @property
@@ -121,25 +121,25 @@ class CatalogService:
         """Why the last snapshot could not be made, or None: the journal fills up meanwhile."""
         return self._store.snapshot_failure
 
-    # --- commands ---
+    # --- changes ---
 
-    async def submit(self, command: c.AnyCommand) -> Created:
-        """Carry out one command: durable, applied, and followed by the disk on return.
+    async def submit(self, change: changes.AnyChange) -> Created:
+        """Carry out one change: durable, applied, and followed by the disk on return.
 
         Raises:
             CommandRejected: the rules forbid it; nothing was changed.
             JournalFull, DiskFull: nothing was changed, or the disk could not follow a change that is durable.
             StorageFailure, MetadataReadOnly: the disk refused; it may or may not be there after a restart.
         """
-        return await self.submit_made(lambda: command)
+        return await self.submit_made(lambda: change)
 
-    async def submit_made(self, make: Callable[[], c.AnyCommand]) -> Created:
-        """The same for a command that depends on the state: it is made when its turn has come.
+    async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
+        """The same for a change that depends on the state: it is made when its turn has come.
 
         Raises:
             CourserError: as ``submit``, and what ``make`` raises.
         """
-        # A client that goes away must not leave a command between the journal and the state.
+        # A client that goes away must not leave a change between the journal and the state.
         return await asyncio.shield(self._start(self._take_turn(make)))
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
@@ -148,55 +148,55 @@ class CatalogService:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _take_turn(self, make: Callable[[], c.AnyCommand]) -> Created:
+    async def _take_turn(self, make: Callable[[], changes.AnyChange]) -> Created:
         async with self._turn:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
             refusal = await self._catch_up()
             if self._store.is_snapshot_forced:
-                # Nothing else changes the state meanwhile: it is this command's turn.
+                # Nothing else changes the state meanwhile: it is this change's turn.
                 await self._in_pool(self._store.make_room)
             try:
-                command = make()
+                change = make()
                 if refusal is not None and self._unmade is not None:
-                    if not c.makes_room(command) or isinstance(command, c.ForgetDeleted):
+                    if not changes.makes_room(change) or isinstance(change, changes.ForgetDeleted):
                         raise refusal
-                    await self._take_back(self._unmade, command)
-                    command = make()
-                return await self._carry_out(command)
+                    await self._take_back(self._unmade, change)
+                    change = make()
+                return await self._carry_out(change)
             finally:
                 # Also after a failure: what was deleted may be the room that is missing.
                 self._clean_up()
                 self._catch_up_later()
 
-    async def _carry_out(self, command: c.AnyCommand) -> Created:
-        if not isinstance(command, c.PurgeTopic | c.PurgeStream):
-            return await self._make_durable(command)
-        async with prepared_purge(self._registry, self.state, command) as purge:
+    async def _carry_out(self, change: changes.AnyChange) -> Created:
+        if not isinstance(change, changes.PurgeTopic | changes.PurgeStream):
+            return await self._make_durable(change)
+        async with prepared_purge(self._registry, self.state, change) as purge:
             return await self._make_durable(purge)
 
-    async def _make_durable(self, command: c.AnyCommand) -> Created:
-        prepared = self._store.prepare(command)
+    async def _make_durable(self, change: changes.AnyChange) -> Created:
+        prepared = self._store.prepare(change)
         await self._in_pool(partial(self._persist, prepared))
-        # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
+        # From here on neither a kill nor a power cut takes the change: a start finds it and finishes it.
         try:
             created = self._store.commit(prepared)
             self.version += 1
-            self._let_go(command)
-            await self._follow_patiently(command)
+            self._let_go(change)
+            await self._follow_patiently(change)
         except CourserError:
             raise
         except Exception as defect:
             # Nobody knows what the disk and the open partitions have followed: a start puts that in order.
-            self._failure = f"{type(command).__name__} came to no end: {defect!r}"
+            self._failure = f"{type(change).__name__} came to no end: {defect!r}"
             raise
         return created
 
-    async def _take_back(self, creation: c.AnyCommand, command: c.AnyCommand) -> None:
-        """Delete what a creation was to make: nobody was told of it, and ``command`` must not wait for it."""
+    async def _take_back(self, creation: changes.AnyChange, change: changes.AnyChange) -> None:
+        """Delete what a creation was to make: nobody was told of it, and ``change`` must not wait for it."""
         undo = undo_of(self.state, creation)
         assert undo is not None, "only creations are unmade"
-        if undo == command:
+        if undo == change:
             self._unmade = None
             return
         _log.warning("creation taken back, the disk has no room for it command=%s", type(creation).__name__)
@@ -207,15 +207,15 @@ class CatalogService:
             if self.version != version:
                 self._unmade = None
 
-    def _persist(self, prepared: PreparedCommand) -> None:
-        """In the pool: make a command durable, unless it is plain that the disk could not follow it.
+    def _persist(self, prepared: PreparedChange) -> None:
+        """In the pool: make a change durable, unless it is plain that the disk could not follow it.
 
         It would stand in the way of those that make room: deletions.
         """
-        command = prepared.command
-        if isinstance(command, _MAKERS):
-            new_count = command.partition_count if isinstance(command, c.CreateTopic) else 0
-            self._directories.check_room(command.count if isinstance(command, c.CreatePartitions) else new_count)
+        change = prepared.change
+        if isinstance(change, _MAKERS):
+            new_count = change.partition_count if isinstance(change, changes.CreateTopic) else 0
+            self._directories.check_room(change.count if isinstance(change, changes.CreatePartitions) else new_count)
         self._store.persist(prepared)
 
     # --- what the disk refused ---
@@ -242,7 +242,7 @@ class CatalogService:
         return None
 
     def _catch_up_later(self) -> None:
-        """Ask the disk again after a while, also if no command comes."""
+        """Ask the disk again after a while, also if no change comes."""
         is_needed = self._unmade is not None or bool(self._behind)
         if is_needed and self._catch_up_timer is None and self._failure is None and not self._is_closed:
             loop = asyncio.get_running_loop()
@@ -270,23 +270,23 @@ class CatalogService:
                     self._behind.add((stream.stream_id, topic.topic_id))
         self._catch_up_later()
 
-    # --- what follows a durable command ---
+    # --- what follows a durable change ---
 
-    def _let_go(self, command: c.AnyCommand) -> None:
+    def _let_go(self, change: changes.AnyChange) -> None:
         """What a durable deletion takes away is found by nobody from now on."""
         gone: list[Partition] = []
-        match command:
-            case c.DeleteStream():
-                gone = self._registry.remove_stream(command.stream_id)
-                self._groups.stream_deleted(command.stream_id)
-            case c.DeleteTopic():
-                gone = self._registry.remove_topic(command.stream_id, command.topic_id)
-                self._groups.topic_deleted(command.stream_id, command.topic_id)
-            case c.DeletePartitions():
-                _, topic = self._topic(command.stream_id, command.topic_id)
+        match change:
+            case changes.DeleteStream():
+                gone = self._registry.remove_stream(change.stream_id)
+                self._groups.stream_deleted(change.stream_id)
+            case changes.DeleteTopic():
+                gone = self._registry.remove_topic(change.stream_id, change.topic_id)
+                self._groups.topic_deleted(change.stream_id, change.topic_id)
+            case changes.DeletePartitions():
+                _, topic = self._topic(change.stream_id, change.topic_id)
                 kept_count = len(topic.partitions)
-                gone = self._registry.remove_partitions(command.stream_id, command.topic_id, kept_count)
-                self._tell_partition_count(command)
+                gone = self._registry.remove_partitions(change.stream_id, change.topic_id, kept_count)
+                self._tell_partition_count(change)
             case _:
                 return
         for partition in gone:
@@ -294,55 +294,61 @@ class CatalogService:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _follow_patiently(self, command: c.AnyCommand) -> None:
-        """Have the disk follow a command. If it does not, what is missing is remembered."""
+    async def _follow_patiently(self, change: changes.AnyChange) -> None:
+        """Have the disk follow a change. If it does not, what is missing is remembered."""
         for number in range(_TRY_COUNT):
             try:
-                await self._follow(command, is_repeated=number > 0)
+                await self._follow(change, is_repeated=number > 0)
             except StorageFailure as failure:
-                _log.warning("command not carried out command=%s reason=%s", type(command).__name__, failure)
+                _log.warning("change not carried out command=%s reason=%s", type(change).__name__, failure)
                 if is_failed_sync(failure):
                     # Never asked again: the next sync may succeed without having done anything. If the power fails,
-                    # the next start finds the command at the journal's end, and compares the directories with it.
+                    # the next start finds the change at the journal's end, and compares the directories with it.
                     self._failure = str(failure)
                     raise
                 if number + 1 == _TRY_COUNT:
-                    if isinstance(command, _CREATIONS):
-                        self._unmade = command
+                    if isinstance(change, _CREATIONS):
+                        self._unmade = change
                     raise
                 await asyncio.sleep(self._retry_delay)
             else:
                 return
 
-    async def _follow(self, command: c.AnyCommand, *, is_repeated: bool) -> None:
-        """Make directories and open partitions follow a command. May be repeated after a failure."""
-        if not isinstance(command, _CREATIONS):
-            places = self._places(command)
+    async def _follow(self, change: changes.AnyChange, *, is_repeated: bool) -> None:
+        """Make directories and open partitions follow a change. May be repeated after a failure."""
+        if not isinstance(change, _CREATIONS):
+            places = self._places(change)
             self._behind |= places
-            await self._settle(places, is_held=isinstance(command, c.PurgeTopic | c.PurgeStream))
+            await self._settle(places, is_held=isinstance(change, changes.PurgeTopic | changes.PurgeStream))
             return
-        for step in await self._in_pool(partial(self._directories.steps, self.state, command, is_repeated=is_repeated)):
+        for step in await self._in_pool(partial(self._directories.steps, self.state, change, is_repeated=is_repeated)):
             await self._do_at_once(step)
-        match command:
-            case c.CreateTopic():
-                stream = self.state.streams[command.stream_id]
-                topic_id = self.state.topic_by_name[command.stream_id, command.name]
+        match change:
+            case changes.CreateTopic():
+                stream = self.state.streams[change.stream_id]
+                topic_id = self.state.topic_by_name[change.stream_id, change.name]
                 await self._registry.open_new(stream, stream.topics[topic_id])
-            case c.CreatePartitions():
-                await self._registry.open_new(*self._topic(command.stream_id, command.topic_id))
-                self._tell_partition_count(command)
+            case changes.CreatePartitions():
+                await self._registry.open_new(*self._topic(change.stream_id, change.topic_id))
+                self._tell_partition_count(change)
             case _:
                 return
 
-    def _places(self, command: c.AnyCommand) -> set[Place]:
-        """What has to follow the state after a command that makes no directory."""
-        match command:
-            case c.UpdateStream():
-                return {(command.stream_id, None)}
-            case c.PurgeStream():
-                return {(command.stream_id, topic_id) for topic_id in self.state.streams[command.stream_id].topics}
-            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
-                return {(command.stream_id, command.topic_id)}
+    def _places(self, change: changes.AnyChange) -> set[Place]:
+        """What has to follow the state after a change that makes no directory."""
+        match change:
+            case changes.UpdateStream():
+                return {(change.stream_id, None)}
+            case changes.PurgeStream():
+                return {(change.stream_id, topic_id) for topic_id in self.state.streams[change.stream_id].topics}
+            case (
+                changes.UpdateTopic()
+                | changes.PurgeTopic()
+                | changes.DeletePartitions()
+                | changes.CreateGroup()
+                | changes.DeleteGroup()
+            ):
+                return {(change.stream_id, change.topic_id)}
             case _:
                 # Users, tokens and sinks leave no trace in the tree, and a deletion is done when it is durable.
                 return set()
@@ -405,9 +411,9 @@ class CatalogService:
         stream = self.state.streams[stream_id]
         return stream, stream.topics[topic_id]
 
-    def _tell_partition_count(self, command: c.CreatePartitions | c.DeletePartitions) -> None:
-        _, topic = self._topic(command.stream_id, command.topic_id)
-        self._groups.partitions_changed(command.stream_id, command.topic_id, len(topic.partitions))
+    def _tell_partition_count(self, change: changes.CreatePartitions | changes.DeletePartitions) -> None:
+        _, topic = self._topic(change.stream_id, change.topic_id)
+        self._groups.partitions_changed(change.stream_id, change.topic_id, len(topic.partitions))
 
     # --- in the background ---
 
@@ -440,7 +446,7 @@ class CatalogService:
                     await asyncio.wait(self._closing)
                 removed = [path for path in paths if await self._remove(path)]
                 if removed:
-                    await self.submit(c.ForgetDeleted(tuple(removed)))
+                    await self.submit(changes.ForgetDeleted(tuple(removed)))
         except CourserError as error:
             # They are removed once more by the next start.
             _log.info("deleted directories are not forgotten yet reason=%s", error)
@@ -465,7 +471,7 @@ class CatalogService:
         return False
 
     async def close(self) -> bool:
-        """Take no more commands. Return whether a clean stop may be claimed."""
+        """Take no more changes. Return whether a clean stop may be claimed."""
         async with self._turn:
             self._is_closed = True
             if self._catch_up_timer is not None:
@@ -479,7 +485,7 @@ class CatalogService:
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._store.close()
-        # After a clean stop a start believes that the last command came to its end, and makes nothing again.
+        # After a clean stop a start believes that the last change came to its end, and makes nothing again.
         return self.failure is None and self._unmade is None and not self._behind
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:

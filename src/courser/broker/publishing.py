@@ -21,7 +21,7 @@ from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.quotas import check_new_sink
 from courser.broker.redo import Redo
 from courser.broker.staging import Staging
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.storage.files import FileSystem
@@ -121,7 +121,7 @@ class Publishing:
 
     def _begin(
         self, user_id: int, command: PublishStaged, parts: list[PartIdentity], targets: list[Target], nonce: bytes
-    ) -> c.BeginPublish:
+    ) -> changes.BeginPublish:
         """The entry, made when its turn has come: from then on offsets and targets are what it says."""
         check_new_sink(self._catalog.state, user_id, command.sink)
         published = []
@@ -136,7 +136,9 @@ class Publishing:
             PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
             for target, count in batch_counts.items()
         ]
-        return c.BeginPublish(command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep)
+        return changes.BeginPublish(
+            command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep
+        )
 
     def _existing(self, target: Target) -> Partition:
         """The partition that messages were staged for, ready for writes."""
@@ -157,7 +159,7 @@ class Publishing:
         await self._redo.append(sink, publish)
         await self._redo.sync(publish)
         # Until this entry is durable, the parts are what a power cut leaves.
-        await self._catalog.submit(c.EndPublish(sink.name, publish.op))
+        await self._catalog.submit(changes.EndPublish(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
 
@@ -217,7 +219,7 @@ class Publishing:
             if sink is not None and sink.open is not None:
                 await self._sync_before_giving_up(sink.open)
                 self._redo.forget(sink.open)
-            await self._catalog.submit(c.ForgetSink(name))
+            await self._catalog.submit(changes.ForgetSink(name))
 
         await self._shielded(self._in_turn(name, give_up))
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic, Stream, Topic
 from courser.catalog.partitions import is_behind, leave_behind
 from courser.catalog.state import CatalogState
@@ -20,35 +20,35 @@ from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 
 _log = logging.getLogger(__name__)
 
-AnyPurge = c.PurgeTopic | c.PurgeStream
+AnyPurge = changes.PurgeTopic | changes.PurgeStream
 
 
 @asynccontextmanager
-async def prepared_purge(
-    registry: PartitionRegistry, state: CatalogState, command: AnyPurge
-) -> AsyncIterator[AnyPurge]:
-    """Hold the writes of all partitions of a purge, and say in the command where they end.
+async def prepared_purge(registry: PartitionRegistry, state: CatalogState, change: AnyPurge) -> AsyncIterator[AnyPurge]:
+    """Hold the writes of all partitions of a purge, and say in the change where they end.
 
     Those that are behind at the end of the block are made ready to take messages before the purge is carried out.
     """
-    stream = state.streams.get(command.stream_id)
+    stream = state.streams.get(change.stream_id)
     named = (
-        [command.topic_id] if isinstance(command, c.PurgeTopic) else list(stream.topics if stream is not None else ())
+        [change.topic_id]
+        if isinstance(change, changes.PurgeTopic)
+        else list(stream.topics if stream is not None else ())
     )
-    topics = [topic for topic_id in named if (topic := state.topic(command.stream_id, topic_id)) is not None]
-    opened = [(topic, registry.topics.get((command.stream_id, topic.topic_id))) for topic in topics]
+    topics = [topic for topic_id in named if (topic := state.topic(change.stream_id, topic_id)) is not None]
+    opened = [(topic, registry.topics.get((change.stream_id, topic.topic_id))) for topic in topics]
     async with AsyncExitStack() as stack:
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
         rows = [_row(topic, found) for topic, found in opened]
         try:
-            if isinstance(command, c.PurgeTopic):
-                yield c.PurgeTopic(
-                    command.stream_id, command.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
+            if isinstance(change, changes.PurgeTopic):
+                yield changes.PurgeTopic(
+                    change.stream_id, change.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
                 )
             else:
-                yield c.PurgeStream(command.stream_id, tuple(rows))
+                yield changes.PurgeStream(change.stream_id, tuple(rows))
         finally:
             for (topic, found), row in zip(opened, rows, strict=True):
                 for partition, end in zip(found.partitions if found is not None else (), row.ends, strict=False):

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from courser.broker.credentials import hash_token, make_token
 from courser.broker.sessions import Sessions
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import Token, User
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created
@@ -27,7 +27,7 @@ class Catalog(Protocol):
     def state(self) -> CatalogState:
         """Everything as it is now."""
 
-    async def submit(self, command: c.AnyCommand) -> Created:
+    async def submit(self, change: changes.AnyChange) -> Created:
         """Make one change, durably."""
 
 
@@ -77,8 +77,8 @@ class Tokens:
                 raise CommandRejected(ErrorCode.TOO_MANY_TOKENS, f"a user has at most {self._count_max} tokens")
             secret = make_token()
             token_hash = hash_token(secret)
-            command = c.CreateToken(user_id, name, token_hash, expires_at if expires_at <= _TIME_MAX else 0)
-            await self._catalog.submit(command)
+            change = changes.CreateToken(user_id, name, token_hash, expires_at if expires_at <= _TIME_MAX else 0)
+            await self._catalog.submit(change)
             self._by_hash[token_hash] = (user_id, name)
         return secret
 
@@ -132,7 +132,7 @@ class Tokens:
 
     async def _delete(self, user_id: int, name: str) -> None:
         token = self._own(user_id).get(name)
-        await self._catalog.submit(c.DeleteToken(user_id, name))
+        await self._catalog.submit(changes.DeleteToken(user_id, name))
         if token is not None:
             self._by_hash.pop(token.token_hash, None)
 

@@ -1,7 +1,7 @@
-"""The directories and descriptors of the catalog: made after a command is durable, before it is acknowledged.
+"""The directories and descriptors of the catalog: made after a change is durable, before it is acknowledged.
 
 Every function may be repeated: a start repeats the last one if the power failed in the middle of it. Syncs that wait
-for the disk together take hardly longer than one: what a command asks of the tree is therefore a list of steps, and
+for the disk together take hardly longer than one: what a change asks of the tree is therefore a list of steps, and
 what is in one step may be done at once.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
@@ -57,7 +57,7 @@ _SHARE_SIZE = 8
 
 _PROBE = f"room{TEMPORARY_SUFFIX}"
 """A file that is there for a moment."""
-_ROOM_OF_A_COMMAND = 64 * 1024
+_ROOM_OF_A_CHANGE = 64 * 1024
 _ROOM_OF_A_PARTITION = 8 * 1024
 """Bytes: a directory and a ledger."""
 
@@ -80,51 +80,57 @@ class Directories:
         """The data directory."""
         return self._path
 
-    def carry_out(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> None:
-        """Make the tree follow a command that was just applied. Removals are left to ``remove``.
+    def carry_out(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> None:
+        """Make the tree follow a change that was just applied. Removals are left to ``remove``.
 
         ``is_repeated``: it failed half-way before, so some of it may be there.
 
         Raises:
             StorageFailure: the tree is behind the state.
         """
-        _do(self.steps(state, command, is_repeated=is_repeated))
+        _do(self.steps(state, change, is_repeated=is_repeated))
 
-    def steps(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> list[Step]:
+    def steps(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> list[Step]:
         """What ``carry_out`` would do, for somebody with several threads: one step after the other."""
-        match command:
-            case c.CreateStream():
-                return [[partial(self.make_stream, state.streams[state.stream_by_name[command.name]])]]
-            case c.CreateTopic():
-                stream = state.streams[command.stream_id]
-                topic = stream.topics[state.topic_by_name[command.stream_id, command.name]]
+        match change:
+            case changes.CreateStream():
+                return [[partial(self.make_stream, state.streams[state.stream_by_name[change.name]])]]
+            case changes.CreateTopic():
+                stream = state.streams[change.stream_id]
+                topic = stream.topics[state.topic_by_name[change.stream_id, change.name]]
                 missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
                 return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
-            case c.CreatePartitions():
-                stream = state.streams[command.stream_id]
-                topic = stream.topics[command.topic_id]
-                missing = self._missing(stream, topic, topic.partitions[-command.count :], is_repeated=is_repeated)
+            case changes.CreatePartitions():
+                stream = state.streams[change.stream_id]
+                topic = stream.topics[change.topic_id]
+                missing = self._missing(stream, topic, topic.partitions[-change.count :], is_repeated=is_repeated)
                 return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
-            case c.UpdateStream():
-                return [[partial(self._describe_stream, state.streams[command.stream_id])]]
-            case c.PurgeStream():
-                stream = state.streams[command.stream_id]
+            case changes.UpdateStream():
+                return [[partial(self._describe_stream, state.streams[change.stream_id])]]
+            case changes.PurgeStream():
+                stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
-            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
-                stream = state.streams[command.stream_id]
-                return [[partial(self.describe, stream, stream.topics[command.topic_id])]]
+            case (
+                changes.UpdateTopic()
+                | changes.PurgeTopic()
+                | changes.DeletePartitions()
+                | changes.CreateGroup()
+                | changes.DeleteGroup()
+            ):
+                stream = state.streams[change.stream_id]
+                return [[partial(self.describe, stream, stream.topics[change.topic_id])]]
             case _:
                 # Users and tokens leave no trace in the tree.
                 return []
 
     def check_room(self, partition_count: int = 0) -> None:
-        """See whether the disk has room for what a command will make. A hint, so that few begin in vain.
+        """See whether the disk has room for what a change will make. A hint, so that few begin in vain.
 
         Raises:
             StorageFailure: it has not, or there are no descriptors left. Nothing was changed.
         """
         path = self._path / _PROBE
-        size = _ROOM_OF_A_COMMAND + partition_count * _ROOM_OF_A_PARTITION
+        size = _ROOM_OF_A_CHANGE + partition_count * _ROOM_OF_A_PARTITION
         try:
             unlink_if_there(self._file_system, path)
             file = self._file_system.open(path, writable=True, create=True)

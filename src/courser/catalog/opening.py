@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.catalog.commands import ForgetDeleted
+from courser.catalog.changes import ForgetDeleted
 from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
 from courser.catalog.reconcile import Reconciler, Reconciliation
@@ -20,7 +20,7 @@ from courser.storage.recovery_cases import StopKind
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """A catalog that is ready for commands, and what the start found."""
+    """A catalog that is ready for changes, and what the start found."""
 
     store: CatalogStore
     directories: Directories
@@ -70,7 +70,7 @@ def _open(
         try:
             return store, reconciler.carry_out()
         except StorageFailure:
-            undo = undo_of(store.state, store.last_command) if reconciler.can_be_undone else None
+            undo = undo_of(store.state, store.last_change) if reconciler.can_be_undone else None
             if undo is None:
                 raise
             # The creation at the journal's end was never acknowledged, and the disk has no room for it. Nobody could

@@ -43,9 +43,9 @@ class Reconciliation:
     removed: list[str] = field(default_factory=list)
     """Paths of deleted directories that are gone for good now: to be forgotten by the catalog."""
     remade: list[Path] = field(default_factory=list)
-    """Directories of the last command, which was interrupted."""
+    """Directories of the last change, which was interrupted."""
     bad_descriptors: list[tuple[Path, str]] = field(default_factory=list)
-    """Descriptors that no interrupted command explains, and why they were written again."""
+    """Descriptors that no interrupted change explains, and why they were written again."""
     lost: list[LostPartition] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
     """Directories that the catalog does not know: left alone."""
@@ -65,7 +65,7 @@ class Reconciler:
         *,
         is_interrupted: bool,
     ) -> None:
-        """``is_interrupted``: the last session may have ended in the middle of its last command."""
+        """``is_interrupted``: the last session may have ended in the middle of its last change."""
         self._directories = directories
         self._path = data_directory
         self._state = state
@@ -74,7 +74,7 @@ class Reconciler:
         self._result = Reconciliation()
         self._steps: list[Callable[[], None]] = []
         self.can_be_undone = False
-        """Whether ``carry_out`` failed because the disk has no room for what the last command was to make."""
+        """Whether ``carry_out`` failed because the disk has no room for what the last change was to make."""
         self._strangers: list[Path] = []
         """Directories of streams whose descriptor is that of another stream."""
 
@@ -82,8 +82,8 @@ class Reconciler:
         """Look at everything.
 
         Raises:
-            StartRefused: there are directories of commands that the journal should know and does not: its end is gone.
-                The next command would take their ids, and write into them.
+            StartRefused: there are directories of changes that the journal should know and does not: its end is gone.
+                The next change would take their ids, and write into them.
         """
         found = set(self._directories.subdirectories(self._path / STREAMS))
         unknown = self._unknown(self._path / STREAMS, found - {str(stream_id) for stream_id in self._state.streams})
@@ -100,7 +100,7 @@ class Reconciler:
         if later:
             raise StartRefused(
                 later[0],
-                "it was made by a command that the metadata does not know: the end of the journal is gone",
+                "it was made by a change that the metadata does not know: the end of the journal is gone",
                 "restore the metadata directory from a backup, or start once with "
                 "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data, "
                 "or move the directory out of the way",
@@ -126,7 +126,7 @@ class Reconciler:
         if descriptor is not None and uuid_of(descriptor) != stream.uuid:
             self._strangers.append(directory)
         if descriptor != expected:
-            # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
+            # Absent, damaged, or behind the last change. Derived from the state, so it costs nothing to have it again.
             reason = self._fault_in(directory, descriptor, expected, is_in_use=bool(found))
             self._steps.append(partial(self._remake_stream, stream, reason))
         unknown = self._unknown(directory / TOPICS, found - {str(topic_id) for topic_id in stream.topics})
@@ -166,7 +166,7 @@ class Reconciler:
         *,
         is_in_use: bool,
     ) -> str | None:
-        """What is wrong with a descriptor; None if nothing is, or an interrupted command explains it.
+        """What is wrong with a descriptor; None if nothing is, or an interrupted change explains it.
 
         ``is_in_use``: there is something in the directory that is made only after its descriptor.
         """
@@ -222,7 +222,7 @@ class Reconciler:
         self._note_remade(directory, reason)
 
     def _is_unused(self, stream: Stream, topic: Topic) -> bool:
-        """Whether no partition that the last command made has messages: nobody can have been told of it."""
+        """Whether no partition that the last change made has messages: nobody can have been told of it."""
         made = (partition for partition in topic.partitions if partition.incarnation == self._last_op)
         return not any(self._directories.has_messages(stream, topic, partition) for partition in made)
 

@@ -18,7 +18,7 @@ class Salvage:
 
     state: CatalogState = field(default_factory=CatalogState)
     mark: SnapshotMark | None = None
-    """The last command that is in it."""
+    """The last change that is in it."""
     problems: list[str] = field(default_factory=list)
     damaged: list[Path] = field(default_factory=list)
     """Files to be set aside."""

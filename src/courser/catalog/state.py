@@ -64,7 +64,7 @@ class CatalogState:
         return ends[partition_id] if partition_id < len(ends) else 0
 
     def encode(self) -> bytes:
-        """The whole state. The same commands give the same bytes: dicts keep the order in which they were filled."""
+        """The whole state. The same changes give the same bytes: dicts keep the order in which they were filled."""
         fields = (
             [self.streams[number] for number in sorted(self.streams)],
             [self.users[number] for number in sorted(self.users)],

@@ -1,8 +1,8 @@
 """The catalog on disk: journal and snapshot around the state machine.
 
-A command is checked, journaled and synced, then applied. ``submit`` does it all on the spot; a server calls ``prepare``
-and ``commit`` on its own thread and ``persist`` in a pool, one command at a time. After ``persist`` returns, neither a
-kill nor a power cut takes the command.
+A change is checked, journaled and synced, then applied. ``submit`` does it all on the spot; a server calls ``prepare``
+and ``commit`` on its own thread and ``persist`` in a pool, one change at a time. After ``persist`` returns, neither a
+kill nor a power cut takes the change.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import xxhash
 
-from courser.catalog.commands import AnyCommand, command_number, decode_command, encode_command, makes_room
+from courser.catalog.changes import AnyChange, change_number, decode_change, encode_change, makes_room
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
@@ -44,21 +44,21 @@ class CatalogSettings:
 
     @property
     def slot_reserve(self) -> int:
-        """Entries kept for commands that make room: a full disk takes no snapshot before one of them is done."""
+        """Entries kept for changes that make room: a full disk takes no snapshot before one of them is done."""
         return self.slot_margin // 4
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCommand:
-    """A command that was checked and is ready for the journal."""
+class PreparedChange:
+    """A change that was checked and is ready for the journal."""
 
-    command: AnyCommand
+    change: AnyChange
     entry: Entry
     data: bytes
 
 
 class CatalogStore:
-    """The one place where metadata changes. One command at a time."""
+    """The one place where metadata changes. One change at a time."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class CatalogStore:
         stop: StopKind,
         settings: CatalogSettings | None = None,
     ) -> "CatalogStore":
-        """Load the snapshot, replay the journal behind it, be ready for commands.
+        """Load the snapshot, replay the journal behind it, be ready for changes.
 
         Raises:
             MetadataDamaged: as ``read`` says; nothing was changed.
@@ -111,7 +111,7 @@ class CatalogStore:
         stop: StopKind,
         settings: CatalogSettings | None = None,
     ) -> "CatalogStore":
-        """Load the snapshot, replay the journal behind it. ``settle`` comes before the first command.
+        """Load the snapshot, replay the journal behind it. ``settle`` comes before the first change.
 
         Raises:
             MetadataDamaged: a file is damaged in a way that no crash explains; nothing was changed.
@@ -144,12 +144,12 @@ class CatalogStore:
 
     @property
     def last_op(self) -> int | None:
-        """The newest command's number; None before the first."""
+        """The newest change's number; None before the first."""
         return None if self._journal.last is None else self._journal.last.op
 
     @property
     def snapshot_op(self) -> int | None:
-        """Up to which command the snapshot goes; None without a snapshot."""
+        """Up to which change the snapshot goes; None without a snapshot."""
         return None if self._journal.snapshot is None else self._journal.snapshot.op
 
     @property
@@ -159,13 +159,13 @@ class CatalogStore:
 
     @property
     def failure(self) -> str | None:
-        """Why no command is taken any more, or None."""
+        """Why no change is taken any more, or None."""
         return self._journal.failure
 
-    # --- commands ---
+    # --- changes ---
 
-    def submit(self, command: AnyCommand) -> Created:
-        """Check, journal, sync and apply one command, with a snapshot before it if one is due.
+    def submit(self, change: AnyChange) -> Created:
+        """Check, journal, sync and apply one change, with a snapshot before it if one is due.
 
         Raises:
             CommandRejected: the rules forbid it; nothing was journaled.
@@ -173,42 +173,42 @@ class CatalogStore:
             StorageFailure: it may or may not be there after a restart.
         """
         self.make_room()
-        prepared = self.prepare(command)
+        prepared = self.prepare(change)
         self.persist(prepared)
         return self.commit(prepared)
 
-    def prepare(self, command: AnyCommand) -> PreparedCommand:
-        """Check a command and put it into journal form."""
-        check(self.state, command)
-        body = _encode(command)
-        if not makes_room(command) and self._journal.remaining_count <= self._settings.slot_reserve:
+    def prepare(self, change: AnyChange) -> PreparedChange:
+        """Check a change and put it into journal form."""
+        check(self.state, change)
+        body = _encode(change)
+        if not makes_room(change) and self._journal.remaining_count <= self._settings.slot_reserve:
             raise JournalFull(self._directory / JOURNAL, self._settings.slot_count)
         timestamp = self._time()
-        entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
-        return PreparedCommand(command, entry, data)
+        entry, data = self._journal.make_next(timestamp=timestamp, kind=change_number(change), body=body)
+        return PreparedChange(change, entry, data)
 
     @property
-    def last_command(self) -> AnyCommand | None:
-        """The newest command, unless a snapshot has taken its place in the journal."""
+    def last_change(self) -> AnyChange | None:
+        """The newest change, unless a snapshot has taken its place in the journal."""
         entries = self._journal.entries()
-        return decode_command(entries[-1].body) if entries else None
+        return decode_change(entries[-1].body) if entries else None
 
     def _time(self) -> int:
         """The time of the next entry: it stands still while a clock catches up, but not for years."""
         now = self._clock.now()
         return self._last_timestamp if now < self._last_timestamp <= now + CLOCK_LEAD_MAX else now
 
-    def persist(self, prepared: PreparedCommand) -> None:
+    def persist(self, prepared: PreparedChange) -> None:
         """Write and sync it. Blocks."""
-        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.command))
+        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.change))
 
-    def commit(self, prepared: PreparedCommand) -> Created:
+    def commit(self, prepared: PreparedChange) -> Created:
         """Apply it; it is durable already."""
         entry = prepared.entry
         self._last_timestamp = entry.timestamp
         if self._oldest_timestamp is None:
             self._oldest_timestamp = entry.timestamp
-        created = apply(self.state, prepared.command, entry.op, entry.timestamp)
+        created = apply(self.state, prepared.change, entry.op, entry.timestamp)
         assert not isinstance(created, CommandRejected), "it was checked before it was journaled"
         return created
 
@@ -216,7 +216,7 @@ class CatalogStore:
 
     @property
     def is_snapshot_forced(self) -> bool:
-        """Whether so few slots are left that a snapshot comes before the next command."""
+        """Whether so few slots are left that a snapshot comes before the next change."""
         return self._journal.remaining_count <= self._settings.slot_margin
 
     def is_snapshot_due(self) -> bool:
@@ -227,7 +227,7 @@ class CatalogStore:
         return oldest is not None and self._clock.now() - oldest >= self._settings.snapshot_age_max
 
     def make_room(self) -> None:
-        """Take a snapshot if one is forced. If that fails, commands are taken until the journal is really full."""
+        """Take a snapshot if one is forced. If that fails, changes are taken until the journal is really full."""
         if not self.is_snapshot_forced:
             return
         try:
@@ -256,15 +256,15 @@ class CatalogStore:
         self._journal.close()
 
 
-def _encode(command: AnyCommand) -> bytes:
+def _encode(change: AnyChange) -> bytes:
     """The body of its entry. What cannot be read back must not get in: it would refuse every later start."""
     try:
-        body = encode_command(command)
-        decode_command(body)
+        body = encode_change(change)
+        decode_change(body)
     except (ValueError, OverflowError) as error:
         raise CommandRejected(ErrorCode.INVALID_COMMAND, f"it cannot be stored: {error}") from error
     if ENTRY_HEADER_SIZE + len(body) > ENTRY_SIZE_MAX:
-        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"{len(body)} bytes are too many for one command")
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"{len(body)} bytes are too many for one change")
     return body
 
 
@@ -283,10 +283,10 @@ def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
 def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None:
     """Apply an entry of the journal once more."""
     try:
-        command = decode_command(entry.body)
+        change = decode_change(entry.body)
     except ValueError as error:
         raise MetadataDamaged(path, position, f"op {entry.op} holds {error}") from error
-    apply(state, command, entry.op, entry.timestamp)
+    apply(state, change, entry.op, entry.timestamp)
 
 
 def make_metadata_directory(file_system: FileSystem, directory: Path) -> None:

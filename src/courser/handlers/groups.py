@@ -7,7 +7,7 @@ from courser.broker.group_offsets import forget_group
 from courser.broker.groups import GroupKey
 from courser.broker.lookup import find_group, find_stream, find_topic
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import ConsumerGroup, Topic
 from courser.model.identifiers import Identifier
 from courser.model.permissions import Action

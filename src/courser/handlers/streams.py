@@ -8,7 +8,7 @@ from courser.broker.broker import Broker
 from courser.broker.figures import stream_info, topic_info
 from courser.broker.lookup import find_stream
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import Stream
 from courser.model.identifiers import Identifier
 from courser.model.permissions import Action

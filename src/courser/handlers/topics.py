@@ -9,7 +9,7 @@ from courser.broker.figures import topic_details, topic_info
 from courser.broker.lookup import find_open_topic, find_stream, find_topic
 from courser.broker.sessions import Session
 from courser.broker.topic_settings import check_options, merged_options, stored_options
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX
 from courser.errors import CommandRejected, ErrorCode

@@ -1,6 +1,6 @@
-"""What can happen to the catalog: the commands that the journal holds.
+"""What can happen to the catalog: the changes that the journal holds.
 
-A command carries everything that applying it needs besides its op and its time: random numbers are drawn and passwords
+A change carries everything that applying it needs besides its op and its time: random numbers are drawn and passwords
 are hashed before it is made. Numbers are never used again for something else; new fields go to the end, with a default.
 """
 
@@ -11,11 +11,11 @@ from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """The root of all commands."""
+class Change(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+    """The root of all changes."""
 
 
-class CreateStream(Command, frozen=True, tag=1):
+class CreateStream(Change, frozen=True, tag=1):
     """Make a stream. ``stream_id`` only if the client names it itself."""
 
     name: str
@@ -23,20 +23,20 @@ class CreateStream(Command, frozen=True, tag=1):
     stream_id: int | None = None
 
 
-class UpdateStream(Command, frozen=True, tag=2):
+class UpdateStream(Change, frozen=True, tag=2):
     """Give a stream another name."""
 
     stream_id: int
     name: str
 
 
-class DeleteStream(Command, frozen=True, tag=3):
+class DeleteStream(Change, frozen=True, tag=3):
     """Remove a stream with all its topics."""
 
     stream_id: int
 
 
-class PurgeStream(Command, frozen=True, tag=4):
+class PurgeStream(Change, frozen=True, tag=4):
     """Remove the messages of all topics of a stream that lie below the ends in ``topics``."""
 
     stream_id: int
@@ -44,7 +44,7 @@ class PurgeStream(Command, frozen=True, tag=4):
     """Empty in entries of earlier versions: see ``PurgeTopic``."""
 
 
-class CreateTopic(Command, frozen=True, tag=5):
+class CreateTopic(Change, frozen=True, tag=5):
     """Make a topic. ``topic_id`` only if the client names it itself."""
 
     stream_id: int
@@ -55,7 +55,7 @@ class CreateTopic(Command, frozen=True, tag=5):
     topic_id: int | None = None
 
 
-class UpdateTopic(Command, frozen=True, tag=6):
+class UpdateTopic(Change, frozen=True, tag=6):
     """Change a topic's name and options, all of them."""
 
     stream_id: int
@@ -64,14 +64,14 @@ class UpdateTopic(Command, frozen=True, tag=6):
     options: TopicOptions
 
 
-class DeleteTopic(Command, frozen=True, tag=7):
+class DeleteTopic(Change, frozen=True, tag=7):
     """Remove a topic."""
 
     stream_id: int
     topic_id: int
 
 
-class PurgeTopic(Command, frozen=True, tag=8):
+class PurgeTopic(Change, frozen=True, tag=8):
     """Remove the messages of a topic that lie below ``ends``."""
 
     stream_id: int
@@ -83,7 +83,7 @@ class PurgeTopic(Command, frozen=True, tag=8):
     from there on. Empty in entries of earlier versions: a partition that missed such a purge keeps its messages."""
 
 
-class CreatePartitions(Command, frozen=True, tag=9):
+class CreatePartitions(Change, frozen=True, tag=9):
     """Add partitions behind the last one."""
 
     stream_id: int
@@ -91,7 +91,7 @@ class CreatePartitions(Command, frozen=True, tag=9):
     count: int
 
 
-class DeletePartitions(Command, frozen=True, tag=10):
+class DeletePartitions(Change, frozen=True, tag=10):
     """Remove the last partitions."""
 
     stream_id: int
@@ -99,7 +99,7 @@ class DeletePartitions(Command, frozen=True, tag=10):
     count: int
 
 
-class CreateGroup(Command, frozen=True, tag=11):
+class CreateGroup(Change, frozen=True, tag=11):
     """Make a consumer group. ``group_id`` only if the client names it itself."""
 
     stream_id: int
@@ -108,7 +108,7 @@ class CreateGroup(Command, frozen=True, tag=11):
     group_id: int | None = None
 
 
-class DeleteGroup(Command, frozen=True, tag=12):
+class DeleteGroup(Change, frozen=True, tag=12):
     """Remove a consumer group."""
 
     stream_id: int
@@ -116,7 +116,7 @@ class DeleteGroup(Command, frozen=True, tag=12):
     group_id: int
 
 
-class CreateUser(Command, frozen=True, tag=13):
+class CreateUser(Change, frozen=True, tag=13):
     """Make an account."""
 
     name: str
@@ -125,7 +125,7 @@ class CreateUser(Command, frozen=True, tag=13):
     permissions: Permissions | None = None
 
 
-class UpdateUser(Command, frozen=True, tag=14):
+class UpdateUser(Change, frozen=True, tag=14):
     """Change name or status; None leaves it."""
 
     user_id: int
@@ -133,27 +133,27 @@ class UpdateUser(Command, frozen=True, tag=14):
     is_active: bool | None = None
 
 
-class DeleteUser(Command, frozen=True, tag=15):
+class DeleteUser(Change, frozen=True, tag=15):
     """Remove an account with its tokens."""
 
     user_id: int
 
 
-class ChangePassword(Command, frozen=True, tag=16):
+class ChangePassword(Change, frozen=True, tag=16):
     """Set a new password."""
 
     user_id: int
     password_hash: str
 
 
-class UpdatePermissions(Command, frozen=True, tag=17):
+class UpdatePermissions(Change, frozen=True, tag=17):
     """Replace all permissions of a user."""
 
     user_id: int
     permissions: Permissions | None
 
 
-class CreateToken(Command, frozen=True, tag=18):
+class CreateToken(Change, frozen=True, tag=18):
     """Make a personal access token. ``expires_at`` 0 is never."""
 
     user_id: int
@@ -162,20 +162,20 @@ class CreateToken(Command, frozen=True, tag=18):
     expires_at: int = 0
 
 
-class DeleteToken(Command, frozen=True, tag=19):
+class DeleteToken(Change, frozen=True, tag=19):
     """Remove a personal access token."""
 
     user_id: int
     name: str
 
 
-class ForgetDeleted(Command, frozen=True, tag=20):
+class ForgetDeleted(Change, frozen=True, tag=20):
     """These directories are gone for good: their removal is synced."""
 
     paths: tuple[str, ...]
 
 
-class BeginPublish(Command, frozen=True, tag=21):
+class BeginPublish(Change, frozen=True, tag=21):
     """Decide that a batch of a sink is published: the point from which on a crash does not take it back."""
 
     sink: str
@@ -188,20 +188,20 @@ class BeginPublish(Command, frozen=True, tag=21):
     """Microseconds that the sink is remembered after this; 0 is for ever."""
 
 
-class EndPublish(Command, frozen=True, tag=22):
+class EndPublish(Change, frozen=True, tag=22):
     """All messages of a publish are in their logs, and synced. ``op`` is that of its beginning."""
 
     sink: str
     op: int
 
 
-class ForgetSink(Command, frozen=True, tag=23):
+class ForgetSink(Change, frozen=True, tag=23):
     """Forget a sink, and the publish that may be open: its batches count as never published."""
 
     sink: str
 
 
-AnyCommand = (
+AnyChange = (
     CreateStream
     | UpdateStream
     | DeleteStream
@@ -228,19 +228,19 @@ AnyCommand = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
+_decoder: msgspec.msgpack.Decoder[AnyChange] = msgspec.msgpack.Decoder(AnyChange)
 
 
-def command_number(command: Command) -> int:
-    """The number of a command's kind, as in the journal."""
-    number = type(command).__struct_config__.tag
+def change_number(change: Change) -> int:
+    """The number of a change's kind, as in the journal."""
+    number = type(change).__struct_config__.tag
     assert isinstance(number, int)
     return number
 
 
-def makes_room(command: Command) -> bool:
-    """Whether there is less on the disk after a command than before. These work on a disk that is full for others."""
-    return isinstance(command, _ROOM_MAKERS)
+def makes_room(change: Change) -> bool:
+    """Whether there is less on the disk after a change than before. These work on a disk that is full for others."""
+    return isinstance(change, _ROOM_MAKERS)
 
 
 _ROOM_MAKERS = (
@@ -255,14 +255,14 @@ _ROOM_MAKERS = (
 )
 
 
-def encode_command(command: Command) -> bytes:
+def encode_change(change: Change) -> bytes:
     """The body of a journal entry."""
-    return _encode(command)
+    return _encode(change)
 
 
-def decode_command(body: bytes) -> AnyCommand:
-    """A command from the body of a journal entry. Raises ``ValueError``: such a body was never written."""
+def decode_change(body: bytes) -> AnyChange:
+    """A change from the body of a journal entry. Raises ``ValueError``: such a body was never written."""
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"no command: {error}") from error
+        raise ValueError(f"a body that is not a change: {error}") from error
