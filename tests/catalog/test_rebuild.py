@@ -243,7 +243,7 @@ def test_a_journal_without_its_end() -> None:
     starts = entry_starts(journal)
     # Up to the deleted stream: the topic of stream 7 and its partition are unknown to it.
     world.disk.plant(JOURNAL_PATH, journal[: starts[7]])
-    assert "the end of the journal is gone" in refused(world)
+    assert "the end of the journal is missing" in refused(world)
     opened = start(world)
     assert data_part(opened.store.state) == data_part(expected_state())
     assert list(opened.store.state.user_by_name) == ["root"]

@@ -234,7 +234,7 @@ def test_a_wrong_state_hash_and_a_body_that_is_no_state(courser: Run, tmp_path: 
     mark = SnapshotMark(1, bytes(16))
     planted(path, encode_snapshot(Snapshot(mark, bytes(16), 1, b"\x91" + TOKEN_HASH)))
     parsed = document(courser, "snapshot", path)
-    assert (parsed["file"]["body"], "no catalog state" in parsed["file"]["state"]) == ("ok", True)
+    assert (parsed["file"]["body"], "not a catalog state" in parsed["file"]["state"]) == ("ok", True)
     catalog = small_catalog(tmp_path / "data")
     body = catalog.snapshot.read_bytes()[128:]
     planted(path, encode_snapshot(Snapshot(mark, bytes(16), 1, body)))

@@ -236,7 +236,7 @@ def test_a_state_without_its_hash_is_damage(tmp_path: Path) -> None:
     catalog.snapshot.write_bytes(encode_snapshot(Snapshot(snapshot.mark, bytes(16), 1, snapshot.body)))
     assert "hash" in damages_of(catalog.data_directory)[0].reason
     catalog.snapshot.write_bytes(encode_snapshot(Snapshot(snapshot.mark, bytes(16), 1, b"\x93")))
-    assert "no catalog state" in damages_of(catalog.data_directory)[0].reason
+    assert "not a catalog state" in damages_of(catalog.data_directory)[0].reason
 
 
 def test_a_command_that_the_rules_forbid_is_a_warning(tmp_path: Path) -> None:

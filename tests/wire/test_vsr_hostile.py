@@ -196,7 +196,7 @@ def test_impossible_sizes_are_refused_as_soon_as_they_are_seen(size: int) -> Non
     request[48:52] = size.to_bytes(4, "little")
     codec = VsrCodec()
     assert codec.frame_size(memoryview(request)[:51]) is None
-    with pytest.raises(FrameRefused, match=f"a frame of {size} bytes"):
+    with pytest.raises(FrameRefused, match=f"a frame must have .* bytes, not {size}"):
         codec.frame_size(memoryview(request)[:52])
 
 

@@ -1,4 +1,4 @@
-"""Sizes and counts as clients are told them: sums over the open partitions, nothing is kept for them."""
+"""Sizes and counts in replies to clients: summed over the open partitions on demand."""
 
 from courser.api import replies as r
 from courser.broker.consuming import current_offset
@@ -41,10 +41,10 @@ def topic_info(stream: Stream, topic: Topic, partitions: PartitionRegistry, defa
 def topic_details(
     stream: Stream, topic: Topic, partitions: PartitionRegistry, defaults: TopicOptions, *, is_new: bool = False
 ) -> r.TopicDetails:
-    """A topic and its partitions. ``is_new``: it was just made, and Iggy counts no segments then."""
+    """A topic and its partitions. ``is_new``: it was just created, and Iggy reports no segments then."""
     opened = partitions.topics.get((stream.stream_id, topic.topic_id))
     at_work: list[Partition | None] = list(opened.partitions) if opened is not None and not is_new else []
-    # Partitions that are being made are in the catalog first.
+    # Partitions that are being created are in the catalog first.
     at_work += [None] * (len(topic.partitions) - len(at_work))
     rows = [partition_info(partition, found) for partition, found in zip(topic.partitions, at_work, strict=True)]
     return r.TopicDetails(topic_info(stream, topic, partitions, defaults), rows)
@@ -58,7 +58,7 @@ def partition_info(partition: entities.Partition, found: Partition | None) -> r.
     return r.PartitionInfo(
         partition.partition_id,
         partition.created_at,
-        # The one that takes the next message counts, also if there is no file for it yet.
+        # The segment for the next message counts, even if it has no file yet.
         len(log.segments) + (log.open_segment is None),
         current_offset(found),
         log.size,

@@ -1,4 +1,4 @@
-"""Stored offsets of consumer groups that are gone."""
+"""Delete the stored offsets of deleted consumer groups."""
 
 import asyncio
 import logging
@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 async def forget_group(partitions: PartitionRegistry, key: GroupKey) -> None:
-    """Delete what a group stored, durably, in every partition of its topic.
+    """Delete the stored offsets of a group in every partition of its topic. Durable on return.
 
-    The id of a group is never used again: an offset that cannot be deleted, on a disk that refuses it, is never read.
+    Group ids are never reused, so an offset that the disk refuses to delete is never read.
     """
     stream_id, topic_id, group_id = key
     topic = partitions.topics.get((stream_id, topic_id))
@@ -30,7 +30,7 @@ async def forget_group(partitions: PartitionRegistry, key: GroupKey) -> None:
 
 
 async def forget_unknown_groups(partitions: PartitionRegistry, state: CatalogState) -> None:
-    """At a start: delete what groups stored that are gone. A crash may have come between the two deletions."""
+    """At a start: delete the offsets of deleted groups, in case of a crash between the two deletions."""
     left = [
         (partition, consumer)
         for topic in partitions
@@ -50,7 +50,9 @@ async def _forget(partition: Partition, consumer: ConsumerKey) -> None:
     try:
         await partition.delete_offset(consumer)
     except ConsumerOffsetNotFound:
-        # A purge came first.
+        # A purge has already deleted it.
         return
     except CourserError as error:
-        _log.warning("offset of deleted group kept partition=%s reason=%s", partition.log.directory, error)
+        _log.warning(
+            "could not delete the offset of a deleted group partition=%s reason=%s", partition.log.directory, error
+        )

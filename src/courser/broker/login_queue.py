@@ -1,16 +1,16 @@
-"""Whose password is hashed next: fair by address and by user name, bounded, and pure.
+"""Which password is hashed next: fair by address and by user name, limited in size, and pure.
 
-A hash takes tens of milliseconds and strangers decide how many are wanted, so the order matters. Every login stands in
-two rings at once. One deals turns to addresses, and within an address to names; the other deals them to names, and
-within a name to addresses. The two are served in turn. A flood from some addresses cannot hold up the others, and a
-flood under some names, even from one address, cannot hold up other users.
+A hash takes tens of milliseconds, and unknown clients decide how many are needed, so the order matters. Every login is
+in two rings at the same time. One gives turns to addresses, and within an address to names; the other gives turns to
+names, and within a name to addresses. The two rings are served alternately. A flood from some addresses cannot delay
+other addresses, and a flood with some names, even from one address, cannot delay other users.
 
-Connections whose earlier logins failed come behind those that try for the first or second time: they get two turns in
-eight. Nothing here depends on whether a user exists.
+Connections with failed logins come after those without: they get two turns in eight. Nothing here depends on whether a
+user exists.
 
-The bound (``docs/security.md``): let a login of a first try be the only one with its address and name. While it waits,
-let there be at most A addresses and U names among first tries, N names at its own address, and M addresses under its
-own name. It is taken within 3 * min(A * N, U * M) turns.
+The bound (``docs/security.md``): let a login on a connection without failures be the only one with its address and
+name. While it waits, let there be at most A addresses and U names among such logins, N names at its own address, and M
+addresses under its own name. It is served within 3 * min(A * N, U * M) turns.
 """
 
 import ipaddress
@@ -20,18 +20,18 @@ from itertools import cycle
 from typing import Generic, TypeAlias, TypeVar
 
 WAITING_COUNT_MAX = 500
-"""Logins that wait, of all addresses. At 25 ms each this is 12 s; clients give up after 30 s."""
+"""Waiting logins of all addresses. At 25 ms each they take 12 s; clients give up after 30 s."""
 ADDRESS_COUNT_MAX = 128
-"""Logins of one address that wait: some 3 s, also for users behind a proxy that share it with an attacker."""
+"""Waiting logins of one address: about 3 s, also for users behind a proxy that share it with an attacker."""
 PAIR_COUNT_MAX = 16
-"""Logins with one name from one address that wait. Equal passwords count once, so only wrong ones get this far."""
+"""Waiting logins with one name from one address. Equal passwords count once, so only wrong ones reach this limit."""
 BAND_COUNT = 3
 """Bands of connections: no failed login yet, one, more."""
 _PATTERN = (0, 0, 0, 1, 0, 0, 0, 2)
-"""The band that each turn belongs to. If nobody waits in it, the turn goes to the lowest band in which somebody does.
-There are never two turns of other bands between two of the first: the factor 3 of the bound follows from it."""
+"""The band of each turn. If no login waits in it, the turn goes to the lowest band with a waiting login. There are
+never two turns of other bands between two turns of the first: the factor 3 of the bound follows from it."""
 _NETWORK_BITS = 64
-"""Of an IPv6 address: a host gets at least a network of this size, and could use another address for each login."""
+"""Prefix of an IPv6 address: a host gets at least such a network, and could use another address for each login."""
 
 
 def network_of(address: str) -> str:
@@ -54,16 +54,16 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Who wants a password to be looked at."""
+    """The client that wants a password to be checked."""
 
     address: str
-    """What ``network_of`` makes of the client's address."""
+    """The client's address, as ``network_of`` returns it."""
     name: str
-    """The user name that was given, whether or not there is such a user."""
+    """The given user name, whether or not the user exists."""
     try_count: int = 0
-    """Logins that have failed on this connection."""
+    """How many logins have failed on this connection."""
     is_known: bool = False
-    """Whether this name has logged in from this address before, or is logged in."""
+    """Whether this user has logged in from this address before, or is logged in."""
     is_there: Callable[[], bool] = field(default=_always, repr=False)
     """Whether the client still waits."""
 
@@ -73,7 +73,7 @@ Work = TypeVar("Work")
 
 @dataclass(eq=False, slots=True)
 class Place(Generic[Work]):
-    """A place in the queue."""
+    """An entry of the queue."""
 
     address: str
     name: str
@@ -85,7 +85,7 @@ _Inner: TypeAlias = dict[str, dict[Place[Work], None]]
 
 
 class _Ring(Generic[Work]):
-    """Turns by an outer key, within it by an inner key, within that first come, first served. All steps are O(1)."""
+    """Turns by an outer key, within it by an inner key, within that first in, first out. All operations are O(1)."""
 
     def __init__(self) -> None:
         self._outer: dict[str, _Inner[Work]] = {}
@@ -105,7 +105,7 @@ class _Ring(Generic[Work]):
                 del self._outer[outer]
 
     def next(self) -> Place[Work]:
-        """Whose turn it is. Its keys go to the end of their rings; the place itself stays until it is discarded."""
+        """The next entry. Its keys move to the end of their rings; the entry stays until it is discarded."""
         outer = next(iter(self._outer))
         inners = self._outer[outer] = self._outer.pop(outer)
         inner = next(iter(inners))
@@ -113,7 +113,7 @@ class _Ring(Generic[Work]):
         return next(iter(places))
 
     def newest(self, outer: str, inner: str | None = None) -> Place[Work] | None:
-        """The last that came, under both keys; without an inner key, of the last inner key."""
+        """The newest entry under both keys; without an inner key, under the last inner key."""
         inners = self._outer.get(outer)
         if inners is None:
             return None
@@ -122,7 +122,7 @@ class _Ring(Generic[Work]):
 
 
 class _Tally:
-    """How many places each key has, and which has most. All steps are O(1): a count changes by one at a time."""
+    """How many entries each key has, and which key has most. All operations are O(1): counts change by one."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -136,11 +136,11 @@ class _Tally:
         return self._counts.get(key, 0)
 
     def largest(self) -> tuple[str, int]:
-        """A key that has most, and how many it has. There has to be one."""
+        """A key with the most entries, and their number. There must be an entry."""
         return next(iter(self._keys[self._largest])), self._largest
 
     def change(self, key: str, by: int) -> None:
-        """One more, or one less."""
+        """Change the count of a key by one."""
         old = self._counts.pop(key, 0)
         new = old + by
         if old:
@@ -156,7 +156,7 @@ class _Tally:
 
 
 class _Band(Generic[Work]):
-    """Logins of connections with equally many failures."""
+    """Logins of connections with the same number of failures."""
 
     def __init__(self) -> None:
         self.by_address: _Ring[Work] = _Ring()
@@ -182,7 +182,7 @@ class _Band(Generic[Work]):
 
 
 class LoginQueue(Generic[Work]):
-    """Logins that wait for their turn. Every step takes the same short time, however many wait."""
+    """Waiting logins. Every operation is O(1), however many logins wait."""
 
     def __init__(self) -> None:
         self._bands: list[_Band[Work]] = [_Band() for _ in range(BAND_COUNT)]
@@ -200,7 +200,7 @@ class LoginQueue(Generic[Work]):
         return place in self._places
 
     def add(self, place: Place[Work]) -> Place[Work] | None:
-        """Have a login wait. Returns who had to make room for it: the login itself if there is no room."""
+        """Add a login. Return the entry that was dropped to make room, or the new one if there is no room."""
         loser = self._loser(place)
         if loser is not place:
             if loser is not None:
@@ -211,13 +211,13 @@ class LoginQueue(Generic[Work]):
         return loser
 
     def discard(self, place: Place[Work]) -> None:
-        """Take a login out, if it is in."""
+        """Remove a login, if it is in the queue."""
         if place in self._places:
             self._bands[place.band].discard(place)
             self._forget(place)
 
     def take(self) -> Place[Work] | None:
-        """Whose turn it is; None if nobody waits."""
+        """The next login; None if none waits."""
         if not self._places:
             return None
         band = self._bands[next(self._pattern)]
@@ -239,10 +239,13 @@ class LoginQueue(Generic[Work]):
         if not names:
             del self._names_at[place.address]
 
-    # --- who makes room ---
+    # --- making room ---
 
     def _loser(self, place: Place[Work]) -> Place[Work] | None:
-        """Who goes if there are too many: a later try first, then the newest of whoever has more than a fair share."""
+        """Which entry to drop if there are too many.
+
+        An entry of a connection with failures first, then the newest entry of a key with more than its fair share.
+        """
         names = self._names_at.get(place.address)
         if names is not None and names[place.name] >= PAIR_COUNT_MAX:
             return self._newest(place.address, place.name, later_than=place.band) or place
@@ -268,6 +271,6 @@ class LoginQueue(Generic[Work]):
         return place if later is None else later.by_address.next()
 
     def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> Place[Work] | None:
-        """The newest of the last band in which there is one."""
+        """The newest entry of the last band that has one."""
         found = (band.by_address.newest(address, name) for band in reversed(self._bands[later_than + 1 :]))
         return next((place for place in found if place is not None), None)

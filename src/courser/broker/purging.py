@@ -1,8 +1,8 @@
-"""Purging topics: journaled with the offset at which each partition ends, then carried out by every partition.
+"""Purge topics: a purge is journaled with the offset at which each partition ends, then every partition carries it out.
 
-Whenever a partition carries a purge out, now or after a restart, it removes what lies below that offset and nothing
-else. While the purge is journaled and carried out, sends wait. If the disk refuses it, a partition takes messages
-again: in a new segment, which the purge does not touch (``catalog/partitions.py``).
+Whether a partition carries out the purge now or after a restart, it deletes only the messages below that offset. Sends
+wait while the purge is journaled and carried out. If the disk refuses it, the partition accepts messages again, in a
+new segment that the purge does not touch (``catalog/partitions.py``).
 """
 
 import asyncio
@@ -25,9 +25,9 @@ AnyPurge = changes.PurgeTopic | changes.PurgeStream
 
 @asynccontextmanager
 async def prepared_purge(registry: PartitionRegistry, state: CatalogState, change: AnyPurge) -> AsyncIterator[AnyPurge]:
-    """Hold the writes of all partitions of a purge, and say in the change where they end.
+    """Hold the writes of all partitions of a purge, and yield the change with their ends.
 
-    Those that are behind at the end of the block are made ready to take messages before the purge is carried out.
+    Partitions that still miss the purge at the end of the block are prepared to accept messages before it runs.
     """
     stream = state.streams.get(change.stream_id)
     named = (
@@ -58,7 +58,7 @@ async def prepared_purge(registry: PartitionRegistry, state: CatalogState, chang
 
 def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
     logs = [partition.log for partition in opened.partitions] if opened is not None else []
-    # Metadata that was rebuilt may have forgotten how often a topic was purged: its partitions have not.
+    # Rebuilt metadata may not know how often a topic was purged, but its partitions do.
     count = max([topic.purge_count, *(log.epoch for log in logs)]) + 1
     return PurgedTopic(topic.topic_id, count, tuple(log.next_offset for log in logs))
 
@@ -66,13 +66,13 @@ def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
 async def purge_topics(
     registry: PartitionRegistry, state: CatalogState, places: Iterable[tuple[Stream, Topic]], *, is_held: bool = False
 ) -> None:
-    """Purge every partition that has missed the last purge of its topic. May be repeated.
+    """Purge every partition that missed the last purge of its topic. May be repeated.
 
-    ``is_held``: inside ``prepared_purge``.
+    ``is_held``: called inside ``prepared_purge``, which holds the writes.
 
     Raises:
-        StorageFailure: one could not be purged now, and stays behind. The others are purged.
-        PartitionReadOnly: one could not be purged, and takes no more writes until a restart. All others are purged.
+        StorageFailure: a partition could not be purged now and stays behind. The others are purged.
+        PartitionReadOnly: a partition could not be purged and is read-only until a restart. The others are purged.
     """
     purges = []
     for stream, topic in places:
@@ -87,7 +87,7 @@ async def purge_topics(
     results = await asyncio.gather(*purges, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
-        # What can be tried again must not go unnoticed among others.
+        # A failure that can be retried is raised before others.
         raise next((error for error in errors if isinstance(error, StorageFailure)), errors[0])
 
 

@@ -1,10 +1,10 @@
-"""Memory for the replies of polls: leased for one reply, given back when it is sent, and bounded in all.
+"""Memory for the replies of polls: leased for one reply, returned when it is sent, and limited in total.
 
-A reply refers to the memory that the disk was read into; nothing is copied. A buffer thus belongs to a connection from
-its poll until the kernel has the reply, and to nobody in between.
+A reply refers to the memory that the disk was read into; nothing is copied. So a buffer belongs to a connection from
+its poll until the kernel has the reply.
 
-A poll gives one message at least, however large. When replies fill their memory, small ones still go out, and large
-ones wait until those before them are read.
+A poll returns at least one message, however large. When the memory for replies is full, small replies are still sent,
+and large ones wait until earlier ones are read.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from courser.storage.read_result import ReadBuffer
 
 _MIB = 1024 * 1024
 _KEPT_SIZE_MAX = 32 * _MIB
-"""Bytes of buffers that wait for the next poll."""
+"""Bytes of unused buffers that are kept for the next polls."""
 _LEASED_SIZE_MAX = 512 * _MIB
-"""Bytes of replies on their way to clients, before polls get smaller replies."""
+"""Bytes of unsent replies, above which polls get smaller replies."""
 _SIZE_MIN = 256 * 1024
-"""Bytes that a poll may always read: it has to get on, however busy the server is."""
+"""Bytes that a poll may always read, so that it makes progress however busy the server is."""
 
 
 class _Buffer(ReadBuffer):
@@ -38,7 +38,7 @@ class _Buffer(ReadBuffer):
 
 
 class ReadBuffers:
-    """The buffers of all connections. The one that was given back last is used first: it is still in the caches."""
+    """The buffers of all connections. The buffer returned last is used first: it is still in the CPU cache."""
 
     def __init__(self, *, leased_size_max: int = _LEASED_SIZE_MAX, kept_size_max: int = _KEPT_SIZE_MAX) -> None:
         self._leased_size_max = leased_size_max
@@ -46,20 +46,20 @@ class ReadBuffers:
         self._free: list[_Buffer] = []
         self._leases: dict[Session, _Buffer] = {}
         self._waiting: deque[tuple[Session, int, asyncio.Future[_Buffer]]] = deque()
-        """Large replies, and how many bytes they have."""
+        """The sizes of large replies, in bytes."""
         self.kept_size = 0
-        """Bytes of the buffers that wait."""
+        """Bytes of the unused buffers."""
         self.leased_size = 0
-        """Bytes that polls under way may fill."""
+        """Bytes that running polls may fill."""
 
     def lease(self, session: Session, size_max: int) -> tuple[ReadBuffer, int]:
-        """Memory for the reply to this session, and how many bytes it may have at most."""
+        """Lease memory for a reply to this session. Return it with the maximum size of the reply in bytes."""
         self.give_back(session)
         size = max(min(size_max, self._leased_size_max - self.leased_size), min(size_max, _SIZE_MIN))
         return self._lend(session, size), size
 
     async def lease_later(self, session: Session, size: int) -> ReadBuffer:
-        """Memory for a reply for which there was no room, once there is."""
+        """Wait for memory for a reply for which there was no room."""
         self.give_back(session)
         lent: asyncio.Future[_Buffer] = asyncio.get_running_loop().create_future()
         self._waiting.append((session, size, lent))
@@ -67,7 +67,7 @@ class ReadBuffers:
         return await lent
 
     def settle(self, session: Session, size: int) -> bool:
-        """The reply has so many bytes, more than were leased if it is one large message. False: no room for it now."""
+        """Report the size of the reply. One large message may exceed the lease; False if it has no room now."""
         buffer = self._leases[session]
         others_size = self.leased_size - buffer.leased_size
         if size > buffer.leased_size and not self._has_room(size, others_size):
@@ -79,23 +79,23 @@ class ReadBuffers:
         return True
 
     def give_back(self, session: Session) -> None:
-        """The reply is sent, or nobody is left to read it. Harmless for a session that has no lease."""
+        """Return the memory: the reply was sent, or the connection closed. Does nothing without a lease."""
         if self._leases:
             buffer = self._leases.pop(session, None)
             if buffer is not None:
                 self._keep(buffer)
 
     def drop(self, session: Session) -> None:
-        """Use this memory no more: somebody may still write into it."""
+        """Do not reuse this memory: a thread may still write into it."""
         self.leased_size -= self._leases.pop(session).leased_size
         self._serve()
 
     def _has_room(self, size: int, others_size: int) -> bool:
-        # One that is larger than all memory for replies gets its turn when it is alone.
+        # A reply larger than all memory for replies is allowed when it is the only one.
         return not others_size or others_size + size <= self._leased_size_max
 
     def _serve(self) -> None:
-        """Lend memory to those who wait, in their order."""
+        """Lease memory to waiting polls, in order."""
         while self._waiting:
             session, size, lent = self._waiting[0]
             if not lent.done():

@@ -1,7 +1,7 @@
-"""What can happen to the catalog: the changes that the journal holds.
+"""Every change that can be made to the catalog, as the journal stores it.
 
-A change carries everything that applying it needs besides its op and its time: random numbers are drawn and passwords
-are hashed before it is made. Numbers are never used again for something else; new fields go to the end, with a default.
+A change contains everything that is needed to apply it, except its op and its time: random numbers are drawn and
+passwords are hashed before. A number is never reused for another kind; new fields are added at the end, with a default.
 """
 
 import msgspec
@@ -12,11 +12,11 @@ from courser.model.topic_options import TopicOptions
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """The root of all changes."""
+    """Base class of all changes."""
 
 
 class CreateStream(Change, frozen=True, tag=1):
-    """Make a stream. ``stream_id`` only if the client names it itself."""
+    """Create a stream. ``stream_id`` is set only if the client chooses the id."""
 
     name: str
     uuid: bytes
@@ -24,28 +24,28 @@ class CreateStream(Change, frozen=True, tag=1):
 
 
 class UpdateStream(Change, frozen=True, tag=2):
-    """Give a stream another name."""
+    """Rename a stream."""
 
     stream_id: int
     name: str
 
 
 class DeleteStream(Change, frozen=True, tag=3):
-    """Remove a stream with all its topics."""
+    """Delete a stream and all its topics."""
 
     stream_id: int
 
 
 class PurgeStream(Change, frozen=True, tag=4):
-    """Remove the messages of all topics of a stream that lie below the ends in ``topics``."""
+    """Delete the messages below the ends in ``topics``, in all topics of a stream."""
 
     stream_id: int
     topics: tuple[PurgedTopic, ...] = ()
-    """Empty in entries of earlier versions: see ``PurgeTopic``."""
+    """Empty in entries written by earlier versions, see ``PurgeTopic``."""
 
 
 class CreateTopic(Change, frozen=True, tag=5):
-    """Make a topic. ``topic_id`` only if the client names it itself."""
+    """Create a topic. ``topic_id`` is set only if the client chooses the id."""
 
     stream_id: int
     name: str
@@ -56,7 +56,7 @@ class CreateTopic(Change, frozen=True, tag=5):
 
 
 class UpdateTopic(Change, frozen=True, tag=6):
-    """Change a topic's name and options, all of them."""
+    """Replace a topic's name and all its options."""
 
     stream_id: int
     topic_id: int
@@ -65,26 +65,28 @@ class UpdateTopic(Change, frozen=True, tag=6):
 
 
 class DeleteTopic(Change, frozen=True, tag=7):
-    """Remove a topic."""
+    """Delete a topic."""
 
     stream_id: int
     topic_id: int
 
 
 class PurgeTopic(Change, frozen=True, tag=8):
-    """Remove the messages of a topic that lie below ``ends``."""
+    """Delete the messages of a topic below ``ends``."""
 
     stream_id: int
     topic_id: int
     count: int = 0
-    """The topic's number of purges, this one included; 0 in entries of earlier versions: one more than before."""
+    """How often the topic has been purged, including this purge. 0 in entries written by earlier versions, which means
+    one more than before."""
     ends: tuple[int, ...] = ()
-    """The next offset of each partition when the entry was made: whenever the purge is carried out, it removes nothing
-    from there on. Empty in entries of earlier versions: a partition that missed such a purge keeps its messages."""
+    """The next offset of each partition when the entry was created. The purge deletes nothing from there on, however
+    late it runs. Empty in entries written by earlier versions: a partition that missed such a purge keeps its messages.
+    """
 
 
 class CreatePartitions(Change, frozen=True, tag=9):
-    """Add partitions behind the last one."""
+    """Add partitions after the last one."""
 
     stream_id: int
     topic_id: int
@@ -92,7 +94,7 @@ class CreatePartitions(Change, frozen=True, tag=9):
 
 
 class DeletePartitions(Change, frozen=True, tag=10):
-    """Remove the last partitions."""
+    """Delete the last ``count`` partitions."""
 
     stream_id: int
     topic_id: int
@@ -100,7 +102,7 @@ class DeletePartitions(Change, frozen=True, tag=10):
 
 
 class CreateGroup(Change, frozen=True, tag=11):
-    """Make a consumer group. ``group_id`` only if the client names it itself."""
+    """Create a consumer group. ``group_id`` is set only if the client chooses the id."""
 
     stream_id: int
     topic_id: int
@@ -109,7 +111,7 @@ class CreateGroup(Change, frozen=True, tag=11):
 
 
 class DeleteGroup(Change, frozen=True, tag=12):
-    """Remove a consumer group."""
+    """Delete a consumer group."""
 
     stream_id: int
     topic_id: int
@@ -117,7 +119,7 @@ class DeleteGroup(Change, frozen=True, tag=12):
 
 
 class CreateUser(Change, frozen=True, tag=13):
-    """Make an account."""
+    """Create a user."""
 
     name: str
     password_hash: str
@@ -126,7 +128,7 @@ class CreateUser(Change, frozen=True, tag=13):
 
 
 class UpdateUser(Change, frozen=True, tag=14):
-    """Change name or status; None leaves it."""
+    """Change a user's name or status; None leaves it unchanged."""
 
     user_id: int
     name: str | None = None
@@ -134,7 +136,7 @@ class UpdateUser(Change, frozen=True, tag=14):
 
 
 class DeleteUser(Change, frozen=True, tag=15):
-    """Remove an account with its tokens."""
+    """Delete a user and their tokens."""
 
     user_id: int
 
@@ -154,7 +156,7 @@ class UpdatePermissions(Change, frozen=True, tag=17):
 
 
 class CreateToken(Change, frozen=True, tag=18):
-    """Make a personal access token. ``expires_at`` 0 is never."""
+    """Create a personal access token. ``expires_at`` is 0 if it never expires."""
 
     user_id: int
     name: str
@@ -163,20 +165,20 @@ class CreateToken(Change, frozen=True, tag=18):
 
 
 class DeleteToken(Change, frozen=True, tag=19):
-    """Remove a personal access token."""
+    """Delete a personal access token."""
 
     user_id: int
     name: str
 
 
 class ForgetDeleted(Change, frozen=True, tag=20):
-    """These directories are gone for good: their removal is synced."""
+    """Forget deleted directories whose removal is synced."""
 
     paths: tuple[str, ...]
 
 
 class BeginPublish(Change, frozen=True, tag=21):
-    """Decide that a batch of a sink is published: the point from which on a crash does not take it back."""
+    """Decide that a batch of a sink is published. After this entry a crash cannot undo the publish."""
 
     sink: str
     user_id: int
@@ -185,18 +187,18 @@ class BeginPublish(Change, frozen=True, tag=21):
     parts: tuple[PublishedPart, ...]
     targets: tuple[PublishTarget, ...]
     keep: int = 0
-    """Microseconds that the sink is remembered after this; 0 is for ever."""
+    """How long the sink is remembered after this, in microseconds; 0 is forever."""
 
 
 class EndPublish(Change, frozen=True, tag=22):
-    """All messages of a publish are in their logs, and synced. ``op`` is that of its beginning."""
+    """End a publish: all its messages are in their logs and synced. ``op`` is that of its ``BeginPublish``."""
 
     sink: str
     op: int
 
 
 class ForgetSink(Change, frozen=True, tag=23):
-    """Forget a sink, and the publish that may be open: its batches count as never published."""
+    """Forget a sink and its open publish, if any: its batches count as never published."""
 
     sink: str
 
@@ -232,14 +234,14 @@ _decoder: msgspec.msgpack.Decoder[AnyChange] = msgspec.msgpack.Decoder(AnyChange
 
 
 def change_number(change: Change) -> int:
-    """The number of a change's kind, as in the journal."""
+    """The number of a change's kind, as stored in the journal."""
     number = type(change).__struct_config__.tag
     assert isinstance(number, int)
     return number
 
 
 def makes_room(change: Change) -> bool:
-    """Whether there is less on the disk after a change than before. These work on a disk that is full for others."""
+    """Whether a change frees disk space. Such changes must work on a full disk."""
     return isinstance(change, _ROOM_MAKERS)
 
 
@@ -261,7 +263,7 @@ def encode_change(change: Change) -> bytes:
 
 
 def decode_change(body: bytes) -> AnyChange:
-    """A change from the body of a journal entry. Raises ``ValueError``: such a body was never written."""
+    """Decode the body of a journal entry. Raises ``ValueError`` if this version cannot have written it."""
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:

@@ -1,6 +1,6 @@
 """Which changes are allowed: checked before a change is journaled, and once more when it is applied.
 
-Who may send a change is not decided here: that is access control. Numbers of errors are those that Iggy clients know.
+Permissions are not checked here, but in access control. The error numbers are those of Iggy.
 """
 
 from collections.abc import Callable
@@ -15,23 +15,23 @@ ROOT_USER_ID = 0
 """The first user. It cannot be deleted, and its permissions cannot be changed."""
 
 NAME_SIZE_MAX = 255
-"""Bytes of a name of a stream, topic, group or token: its length travels in one byte."""
+"""Maximum size of the name of a stream, topic, group or token in bytes: its length is sent as one byte."""
 USER_NAME_SIZE_MIN, USER_NAME_SIZE_MAX = 3, 50
-"""Bytes of a user's name, as every SDK checks them."""
+"""Size of a user's name in bytes; every SDK checks the same limits."""
 PARTITION_COUNT_MAX = 1000
-"""Partitions made or removed by one change: each is a directory to be synced."""
+"""Partitions created or deleted by one change: each is a directory that has to be synced."""
 TOKEN_COUNT_MAX = 1000
-"""Tokens of one user: as many as an operator can allow."""
+"""Tokens of one user: the maximum that an operator can configure."""
 USER_COUNT_MAX = 100_000
-"""Users: bounds the snapshot."""
+"""Limits the size of a snapshot."""
 SINK_COUNT_MAX = 100_000
-"""Sinks that are remembered: bounds the snapshot. Those of batch jobs are forgotten after a week."""
+"""Limits the size of a snapshot. Sinks of batch jobs are forgotten after a week."""
 PUBLISHED_PART_COUNT_MAX = 100_000
-"""Parts of one publish, which are tasks of one job: bounds the journal entry to some megabytes."""
+"""Parts of one publish, one per task of a job: limits a journal entry to some megabytes."""
 PUBLISH_TARGET_COUNT_MAX = 100_000
-"""Partitions of one publish: likewise."""
+"""Partitions of one publish: also limits a journal entry."""
 BATCH_NUMBER_MAX = 2**63 - 1
-"""The number of a batch is Spark's, which is signed."""
+"""Batch numbers come from Spark, where they are signed 64-bit integers."""
 NONCE_SIZE = 8
 UUID_SIZE = 16
 TOKEN_HASH_SIZE = 32
@@ -53,7 +53,7 @@ def _refuse(code: ErrorCode, reason: str) -> NoReturn:
 
 def _stream(state: CatalogState, stream_id: int) -> Stream:
     stream = state.streams.get(stream_id)
-    return stream if stream is not None else _refuse(ErrorCode.STREAM_NOT_FOUND, f"there is no stream {stream_id}")
+    return stream if stream is not None else _refuse(ErrorCode.STREAM_NOT_FOUND, f"stream {stream_id} does not exist")
 
 
 def _topic(state: CatalogState, stream_id: int, topic_id: int) -> Topic:
@@ -65,35 +65,35 @@ def _topic(state: CatalogState, stream_id: int, topic_id: int) -> Topic:
 
 def _user(state: CatalogState, user_id: int) -> User:
     user = state.users.get(user_id)
-    return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
+    return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"user {user_id} does not exist")
 
 
 def _size(text: str, code: ErrorCode) -> int:
-    """Bytes of a text as it will be stored."""
+    """The size of a text in bytes, as stored."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        # Half a surrogate pair, as JSON lets it through.
+        # Half a surrogate pair, which JSON allows.
         _refuse(code, "the text is not valid Unicode")
 
 
 def _check_name(name: str, what: str) -> None:
     size = _size(name, ErrorCode.INVALID_FORMAT)
     if not 1 <= size <= NAME_SIZE_MAX:
-        _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} has 1 to {NAME_SIZE_MAX} bytes, not {size}")
+        _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} must have 1 to {NAME_SIZE_MAX} bytes, not {size}")
 
 
 def _check_uuid(uuid: bytes) -> None:
     if len(uuid) != UUID_SIZE:
-        _refuse(ErrorCode.INVALID_COMMAND, f"a uuid has {UUID_SIZE} bytes, not {len(uuid)}")
+        _refuse(ErrorCode.INVALID_COMMAND, f"a UUID must have {UUID_SIZE} bytes, not {len(uuid)}")
 
 
 def _check_id(number: int | None, ids: UsedIds) -> None:
     if number is None:
         if ids.is_exhausted:
-            _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} were used before")
+            _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} have been used")
     elif not 0 <= number <= ID_MAX:
-        _refuse(ErrorCode.INVALID_COMMAND, f"an id lies between 0 and {ID_MAX}, not at {number}")
+        _refuse(ErrorCode.INVALID_COMMAND, f"an id must be between 0 and {ID_MAX}, not {number}")
 
 
 # --- streams and topics ---
@@ -104,16 +104,16 @@ def _create_stream(state: CatalogState, change: changes.CreateStream) -> None:
     _check_uuid(change.uuid)
     _check_id(change.stream_id, state.stream_ids)
     if change.stream_id is not None and state.stream_ids.is_used(change.stream_id):
-        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {change.stream_id} was used before")
+        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {change.stream_id} has already been used")
     if change.name in state.stream_by_name:
-        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"a stream is called {change.name!r} already")
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
 def _update_stream(state: CatalogState, change: changes.UpdateStream) -> None:
     _stream(state, change.stream_id)
     _check_name(change.name, "stream")
     if state.stream_by_name.get(change.name, change.stream_id) != change.stream_id:
-        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"another stream is called {change.name!r}")
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
 def _existing_stream(state: CatalogState, change: changes.DeleteStream | changes.PurgeStream) -> None:
@@ -128,19 +128,19 @@ def _create_topic(state: CatalogState, change: changes.CreateTopic) -> None:
     if not 0 <= change.partition_count <= PARTITION_COUNT_MAX:
         _refuse(
             ErrorCode.TOO_MANY_PARTITIONS,
-            f"a topic is made with 0 to {PARTITION_COUNT_MAX} partitions, not {change.partition_count}",
+            f"a topic must be created with 0 to {PARTITION_COUNT_MAX} partitions, not {change.partition_count}",
         )
     if change.topic_id is not None and stream.topic_ids.is_used(change.topic_id):
-        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {change.topic_id} was used before")
+        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {change.topic_id} has already been used")
     if (change.stream_id, change.name) in state.topic_by_name:
-        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"a topic of this stream is called {change.name!r} already")
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
 def _update_topic(state: CatalogState, change: changes.UpdateTopic) -> None:
     _topic(state, change.stream_id, change.topic_id)
     _check_name(change.name, "topic")
     if state.topic_by_name.get((change.stream_id, change.name), change.topic_id) != change.topic_id:
-        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"another topic of this stream is called {change.name!r}")
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
 def _existing_topic(state: CatalogState, change: changes.DeleteTopic | changes.PurgeTopic) -> None:
@@ -149,7 +149,10 @@ def _existing_topic(state: CatalogState, change: changes.DeleteTopic | changes.P
 
 def _check_count(count: int) -> None:
     if not 1 <= count <= PARTITION_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_PARTITIONS, f"one to {PARTITION_COUNT_MAX} partitions at a time, not {count}")
+        _refuse(
+            ErrorCode.TOO_MANY_PARTITIONS,
+            f"1 to {PARTITION_COUNT_MAX} partitions can be added or removed at a time, not {count}",
+        )
 
 
 def _create_partitions(state: CatalogState, change: changes.CreatePartitions) -> None:
@@ -163,7 +166,7 @@ def _delete_partitions(state: CatalogState, change: changes.DeletePartitions) ->
     if change.count > len(topic.partitions):
         _refuse(
             ErrorCode.INVALID_PARTITIONS_COUNT,
-            f"{change.count} partitions cannot be removed: the topic has {len(topic.partitions)}",
+            f"cannot remove {change.count} partitions: the topic has {len(topic.partitions)}",
         )
 
 
@@ -175,9 +178,9 @@ def _create_group(state: CatalogState, change: changes.CreateGroup) -> None:
     _check_name(change.name, "consumer group")
     _check_id(change.group_id, topic.group_ids)
     if change.group_id is not None and topic.group_ids.is_used(change.group_id):
-        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {change.group_id} was used before")
+        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {change.group_id} has already been used")
     if any(group.name == change.name for group in topic.groups.values()):
-        _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"a group of this topic is called {change.name!r} already")
+        _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"consumer group {change.name!r} already exists in this topic")
 
 
 def _delete_group(state: CatalogState, change: changes.DeleteGroup) -> None:
@@ -193,22 +196,22 @@ def _check_user_name(name: str) -> None:
     size = _size(name, ErrorCode.INVALID_USERNAME)
     if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
         bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
-        _refuse(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
+        _refuse(ErrorCode.INVALID_USERNAME, f"a user name must have {bounds} bytes, not {size}")
 
 
 def _check_password_hash(password_hash: str) -> None:
     if not password_hash.startswith("$argon2id$"):
-        # A plain password must never get into a file, whoever made the mistake.
-        _refuse(ErrorCode.INVALID_PASSWORD, "a password is kept only as an argon2id hash")
+        # A plain password must never be written to a file, even because of a defect elsewhere.
+        _refuse(ErrorCode.INVALID_PASSWORD, "a password must be stored as an argon2id hash")
 
 
 def _create_user(state: CatalogState, change: changes.CreateUser) -> None:
     _check_user_name(change.name)
     _check_password_hash(change.password_hash)
     if change.name in state.user_by_name:
-        _refuse(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {change.name!r} already")
+        _refuse(ErrorCode.USER_ALREADY_EXISTS, f"user {change.name!r} already exists")
     if len(state.users) >= USER_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_USERS, f"there are {USER_COUNT_MAX} users already")
+        _refuse(ErrorCode.TOO_MANY_USERS, f"the limit of {USER_COUNT_MAX} users is reached")
 
 
 def _update_user(state: CatalogState, change: changes.UpdateUser) -> None:
@@ -216,9 +219,9 @@ def _update_user(state: CatalogState, change: changes.UpdateUser) -> None:
     if change.name is not None:
         _check_user_name(change.name)
         if state.user_by_name.get(change.name, change.user_id) != change.user_id:
-            _refuse(ErrorCode.USER_ALREADY_EXISTS, f"another user is called {change.name!r}")
+            _refuse(ErrorCode.USER_ALREADY_EXISTS, f"user {change.name!r} already exists")
     if user.user_id == ROOT_USER_ID and change.is_active is False:
-        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user stays active")
+        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated")
 
 
 def _delete_user(state: CatalogState, change: changes.DeleteUser) -> None:
@@ -239,14 +242,14 @@ def _update_permissions(state: CatalogState, change: changes.UpdatePermissions) 
 def _create_token(state: CatalogState, change: changes.CreateToken) -> None:
     user = _user(state, change.user_id)
     if not 1 <= _size(change.name, ErrorCode.INVALID_TOKEN_NAME) <= NAME_SIZE_MAX:
-        _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token has 1 to {NAME_SIZE_MAX} bytes")
+        _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token must have 1 to {NAME_SIZE_MAX} bytes")
     if len(change.token_hash) != TOKEN_HASH_SIZE:
-        # As with passwords: a plain token must never get into a file.
-        _refuse(ErrorCode.INVALID_COMMAND, f"a token is kept only as a hash of {TOKEN_HASH_SIZE} bytes")
+        # A plain token must never be written to a file either.
+        _refuse(ErrorCode.INVALID_COMMAND, f"a token must be stored as a hash of {TOKEN_HASH_SIZE} bytes")
     if change.name in user.tokens:
-        _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"a token of this user is called {change.name!r} already")
+        _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"token {change.name!r} already exists for this user")
     if len(user.tokens) >= TOKEN_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user has at most {TOKEN_COUNT_MAX} tokens")
+        _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user can have at most {TOKEN_COUNT_MAX} tokens")
 
 
 def _delete_token(state: CatalogState, change: changes.DeleteToken) -> None:
@@ -260,22 +263,22 @@ def _delete_token(state: CatalogState, change: changes.DeleteToken) -> None:
 def _begin_publish(state: CatalogState, change: changes.BeginPublish) -> None:
     _check_name(change.sink, "sink")
     if not 0 <= change.batch <= BATCH_NUMBER_MAX or change.keep < 0 or len(change.nonce) != NONCE_SIZE:
-        _refuse(ErrorCode.INVALID_COMMAND, f"a publish of batch {change.batch} with these numbers cannot be")
+        _refuse(ErrorCode.INVALID_COMMAND, f"invalid numbers in the publish of batch {change.batch}")
     if len(change.parts) > PUBLISHED_PART_COUNT_MAX or len(change.targets) > PUBLISH_TARGET_COUNT_MAX:
         _refuse(
             ErrorCode.INVALID_COMMAND,
-            f"a publish has at most {PUBLISHED_PART_COUNT_MAX} parts and {PUBLISH_TARGET_COUNT_MAX} partitions, "
+            f"a publish can have at most {PUBLISHED_PART_COUNT_MAX} parts and {PUBLISH_TARGET_COUNT_MAX} partitions, "
             f"not {len(change.parts)} and {len(change.targets)}",
         )
     sink = state.sinks.get(change.sink)
     if sink is None:
         if len(state.sinks) >= SINK_COUNT_MAX:
-            _refuse(ErrorCode.TOO_MANY_SINKS, f"there are {SINK_COUNT_MAX} sinks already: forget one first")
+            _refuse(ErrorCode.TOO_MANY_SINKS, f"the limit of {SINK_COUNT_MAX} sinks is reached; forget one first")
         return
     if sink.open is not None:
         _refuse(ErrorCode.PUBLISH_UNFINISHED, f"batch {sink.batch} of sink {sink.name!r} is not finished yet")
     if change.batch <= sink.batch:
-        reason = f"sink {sink.name!r} has published batch {sink.batch}: batch {change.batch} comes too late"
+        reason = f"sink {sink.name!r} has already published batch {sink.batch}; batch {change.batch} is too late"
         _refuse(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
 
 
@@ -287,10 +290,10 @@ def _end_publish(state: CatalogState, change: changes.EndPublish) -> None:
 
 def _forget_sink(state: CatalogState, change: changes.ForgetSink) -> None:
     if change.sink not in state.sinks:
-        _refuse(ErrorCode.SINK_NOT_FOUND, f"there is no sink {change.sink!r}")
+        _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {change.sink!r} does not exist")
 
 
-# The key says which change a rule gets: a relation that a dict's type cannot express.
+# Each rule takes the type that is its key, which the type of a dict cannot express.
 _RULES: dict[type[changes.Change], Callable[[CatalogState, Any], None]] = {
     changes.CreateStream: _create_stream,
     changes.UpdateStream: _update_stream,

@@ -1,7 +1,7 @@
-"""What a change does to the catalog: deterministic, total, without I/O.
+"""How a change is applied to the catalog: deterministic, total, without I/O.
 
-Applying needs the change, its op and its time, and nothing else: no clock, no random numbers, no files. A change that
-the rules forbid changes nothing, so replaying any journal gives one result.
+Applying needs only the change, its op and its time: no clock, no random numbers, no files. A change that the rules
+forbid changes nothing, so replaying a journal always gives the same result.
 """
 
 from pathlib import Path
@@ -25,13 +25,13 @@ from courser.errors import CommandRejected
 from courser.storage.paths import partition_directory, stream_directory, topic_directory
 
 Created = Stream | Topic | ConsumerGroup | User | Token | Sink | None
-"""What a change made, if it made something."""
+"""What a change created, if anything."""
 
 _HERE = Path()
 
 
 def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: int) -> Created | CommandRejected:
-    """Change the state. Return what was made, or why nothing was changed."""
+    """Apply a change to the state. Return what was created, or why nothing was changed."""
     try:
         check(state, change)
     except CommandRejected as rejection:
@@ -58,9 +58,9 @@ def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: in
 
 
 def undo_of(state: CatalogState, change: changes.AnyChange | None) -> changes.AnyChange | None:
-    """The change that takes back what the last one made; None if it made no directory.
+    """The change that undoes the last one; None if that created no directory.
 
-    For a creation that the disk has no room for, and that was never acknowledged.
+    For a creation that was never acknowledged because the disk has no room for it.
     """
     match change:
         case changes.CreateStream():
@@ -143,7 +143,7 @@ def _apply_to_topics(
 
 
 def _purge(state: CatalogState, topic: Topic, count: int, ends: tuple[int, ...]) -> None:
-    """Count a purge. The ends of the last one hold for every partition that is behind, by one purge or by several."""
+    """Count a purge. Its ends hold for every partition that is behind, by one purge or by several."""
     topic.purge_count = max(topic.purge_count + 1, count)
     if ends:
         state.purge_ends[topic.uuid] = ends[: len(topic.partitions)]
@@ -168,13 +168,13 @@ def _apply_to_partitions(
         _note_deleted(state, str(path), topic.uuid)
     del topic.partitions[kept:]
     if topic.uuid in state.purge_ends:
-        # A partition that gets the same number later has missed nothing.
+        # A partition that gets the same number later missed nothing.
         state.purge_ends[topic.uuid] = state.purge_ends[topic.uuid][:kept]
     return None
 
 
 def _note_deleted(state: CatalogState, path: str, uuid: bytes) -> None:
-    """Remember a directory to be removed; what was to be removed inside it goes with it."""
+    """Record a directory for removal. It replaces records of directories inside it."""
     state.deleted = {known: entry for known, entry in state.deleted.items() if not known.startswith(f"{path}/")}
     state.deleted[path] = DeletedDirectory(path, uuid)
 
@@ -262,7 +262,7 @@ def _apply_to_sinks(
 
 
 def _forget_expired(state: CatalogState, timestamp: int) -> None:
-    """Forget sinks of jobs that nobody will repeat any more. The time is that of the entry: a replay does the same."""
+    """Forget sinks that have expired. The time is that of the entry, so that a replay does the same."""
     expired = [name for name, sink in state.sinks.items() if sink.open is None and 0 < sink.expires_at <= timestamp]
     for name in expired:
         del state.sinks[name]

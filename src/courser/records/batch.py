@@ -84,13 +84,13 @@ def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
 def _what_is_wrong(view: memoryview) -> InvalidBatch:
     """The first thing that is wrong with a batch that ``check_batch`` did not take."""
     if len(view) < layout.BATCH_HEADER_SIZE:
-        return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are less than a batch header")
+        return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are too few for a batch header")
     _, _, _, _, batch_length, _, count = layout.WIRE_HEADER.unpack_from(view)
     if batch_length != len(view):
-        reason = f"its length field says {batch_length}, but {len(view)} bytes came"
+        reason = f"its length field says {batch_length}, but {len(view)} bytes were received"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
     if batch_length > layout.BATCH_SIZE_MAX:
-        reason = f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
+        reason = f"{batch_length} bytes are more than the limit of {layout.BATCH_SIZE_MAX}"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
     if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
         return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
@@ -101,7 +101,7 @@ def _what_is_wrong(view: memoryview) -> InvalidBatch:
     if has_reserved:
         return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
     if not is_numbered:
-        return InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
+        return InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2, ...")
     return InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
 
 
@@ -126,7 +126,9 @@ def build_batch(messages: Sequence[NewMessage]) -> Batch:
         raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
     origin_timestamp = min(message.origin_timestamp for message in messages)
     if max(message.origin_timestamp for message in messages) - origin_timestamp > layout.TIMESTAMP_DELTA_MAX:
-        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart")
+        raise InvalidBatch(
+            ErrorCode.INVALID_COMMAND, "the creation times of its messages are more than 71 minutes apart"
+        )
     pieces: list[Buffer] = []
     for number, message in enumerate(messages):
         header = layout.FRAME_HEADER.pack(
@@ -195,7 +197,7 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
         )
         if int(deltas.max()) > layout.TIMESTAMP_DELTA_MAX:
             raise InvalidBatch(
-                ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart"
+                ErrorCode.INVALID_COMMAND, "the creation times of its messages are more than 71 minutes apart"
             )
         for start, delta in zip((part.frames.starts + position).tolist(), deltas.tolist(), strict=True):
             _DELTAS.pack_into(body, start + layout.FRAME_OFFSET_DELTA_POSITION, number, delta)

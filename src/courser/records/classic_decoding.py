@@ -99,7 +99,9 @@ def header_size_of(section: memoryview, count: int) -> int:
     index, block = _split(section, count)
     end = int(index["end"][0]) if count > 1 else len(block)
     if not SHORT_HEADER_SIZE <= end <= len(block):
-        raise InvalidBatch(ErrorCode.MISSING_INDEX, f"message 0: its index entry ends it at byte {end} of {len(block)}")
+        raise InvalidBatch(
+            ErrorCode.MISSING_INDEX, f"message 0: its index entry says that it ends at byte {end} of {len(block)}"
+        )
     lengths = np.ndarray((2,), "<u4", block, LENGTHS_POSITION)
     header_size = end - int(lengths[0]) - int(lengths[1])
     if header_size > LONG_HEADER_SIZE:

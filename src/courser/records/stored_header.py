@@ -104,11 +104,11 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
      magic, version, codec, _, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
     # fmt: on
     if magic != layout.MAGIC:
-        raise BadBatch("no batch begins here")
+        raise BadBatch("no batch starts here")
     if xxh3(data[position : position + layout.HEADER_CHECKSUM_POSITION]) != checksum:
         raise BadBatch("the header checksum does not match")
     if version != layout.FORMAT_VERSION:
-        raise BadBatch(f"batch format {version} is not known, only {layout.FORMAT_VERSION}")
+        raise BadBatch(f"batch format {version} is not supported, only {layout.FORMAT_VERSION}")
     if (
         topic_uuid != identity.topic_uuid
         or partition_id != identity.partition_id
@@ -119,7 +119,7 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
     if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
         raise BadBatch(f"a length of {stored_length} bytes and {count} messages is impossible")
     if codec != _NO_CODEC or key_id or stored_length != batch_length:
-        raise BadBatch(f"codec {codec} with key {key_id} is not known to this version")
+        raise BadBatch(f"this version does not support codec {codec} with key {key_id}")
     return _new_header(StoredHeader, fields)
 
 
@@ -142,7 +142,7 @@ def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
     if frames.frame_size != header.frame_size and header.frame_size:
         raise BadBatch(f"the frames do not have {header.frame_size} bytes each")
     if not is_numbered:
-        raise BadBatch("the offsets inside do not go up by one")
+        raise BadBatch("the offsets in the batch are not consecutive")
     return frames
 
 

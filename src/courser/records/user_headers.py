@@ -85,17 +85,18 @@ def build_user_headers(headers: Iterable[UserHeader]) -> bytes:
     block = b"".join(pieces)
     if len(block) > USER_HEADERS_SIZE_MAX:
         raise InvalidBatch(
-            ErrorCode.TOO_BIG_USER_HEADERS, f"{len(block)} bytes of user headers are more than {USER_HEADERS_SIZE_MAX}"
+            ErrorCode.TOO_BIG_USER_HEADERS,
+            f"{len(block)} bytes of user headers are more than the limit of {USER_HEADERS_SIZE_MAX}",
         )
     return block
 
 
 def _check_field(number: int, name: str, kind: HeaderKind, field: bytes) -> None:
     if not 1 <= len(field) <= FIELD_SIZE_MAX:
-        reason = f"the {name} of user header {number} has {len(field)} bytes, allowed are 1 to {FIELD_SIZE_MAX}"
+        reason = f"the {name} of user header {number} must have 1 to {FIELD_SIZE_MAX} bytes, not {len(field)}"
         raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
     if kind.width and len(field) != kind.width:
-        reason = f"the {name} of user header {number} has {len(field)} bytes, but {kind.name} takes {kind.width}"
+        reason = f"the {name} of user header {number} has {len(field)} bytes, but {kind.name} needs {kind.width}"
         raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
 
 
@@ -108,7 +109,7 @@ def iterate_user_headers(block: Buffer) -> Iterator[UserHeader]:
     data = bytes(block)
     starts = _entry_starts(data, key_kind_size=1)
     if starts is None:
-        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the user headers are not of a known form (are they encrypted?)")
+        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the user headers have an unknown form (are they encrypted?)")
     return (_entry_at(data, start) for start in starts)
 
 

@@ -1,10 +1,10 @@
-"""A coroutine that was begun on the spot, and has to be waited for after all.
+"""A coroutine whose first step ran at once and that has to be awaited after all.
 
 Most requests never wait: a send at `written` is one write call, a poll finds its data in the kernel's cache. A task for
-each would cost more than the request. So a coroutine is stepped by hand first, and what is left goes into a task only
-if there is something left. (Python 3.12 has this as ``eager_start``; the project begins at 3.11.)
+each would cost more than the request. So the first step of a coroutine runs by hand, and only the rest, if any, goes
+into a task. (Python 3.12 has this as ``eager_start``; the project supports 3.11.)
 
-Before its first wait such a coroutine is in no task: ``asyncio.timeout`` and ``TaskGroup`` cannot be entered there.
+Before its first await such a coroutine is not in a task: it cannot use ``asyncio.timeout`` or ``TaskGroup`` there.
 """
 
 from collections.abc import Coroutine, Generator
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @coroutine
 def rest_of(work: Coroutine[Any, Any, Result], waits_for: object) -> Generator[Any, Any, Result]:
-    """What is left of a coroutine whose first step gave ``waits_for``."""
+    """The rest of a coroutine whose first step yielded ``waits_for``."""
     while True:
         try:
             yield waits_for

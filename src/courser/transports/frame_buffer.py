@@ -1,7 +1,7 @@
-"""Where the bytes of a connection land, and where its frames are read in place.
+"""The receive buffer of a connection, in which its frames are read in place.
 
-One buffer, used again for each request. A frame stays where it is, untouched, until the next one is asked for: commands
-refer to its memory.
+One buffer is reused for every request. A frame stays unchanged until the next one is requested: commands refer to its
+memory.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 from courser.transports.request_memory import RequestMemory
 
 BASE_SIZE = 64 * 1024
-"""Bytes that every connection has. Untouched pages cost nothing, so an idle one is cheap."""
+"""Bytes of every connection's own buffer. Untouched pages use no memory, so an idle connection is cheap."""
 _KEEP_SIZE_MAX = 4 * 1024 * 1024
 """Bytes of a borrowed buffer that a connection may keep for its next request."""
 
@@ -24,20 +24,20 @@ class FrameBuffer:
     def __init__(self, memory: RequestMemory, on_memory: Callable[[], None]) -> None:
         self._memory = memory
         self._on_memory = on_memory
-        """Called when memory that was waited for is there."""
+        """Called when memory that the connection waits for is available."""
         self._buffer = _allocate(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
-        """Bytes that were received and not consumed."""
+        """Bytes that were received but not consumed."""
         self._wanted = 0
         self.borrowed = 0
-        """Bytes taken from the budget."""
+        """Bytes borrowed from the budget."""
         self.is_waiting = False
-        """Whether a frame waits for memory: nothing must be received meanwhile."""
+        """Whether a frame waits for memory: do not receive anything until then."""
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits in before frames are consumed."""
+        """Whether the buffer is full until frames are consumed."""
         return self._end == len(self._buffer)
 
     def room(self) -> memoryview:
@@ -45,15 +45,15 @@ class FrameBuffer:
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
-        """So many bytes were put into the room."""
+        """``size`` bytes were received into the free space."""
         if self.borrowed and self._end == 0:
-            # The buffer was kept from an earlier request, and anybody could have asked for it until now.
+            # The buffer was kept from an earlier request and could have been reclaimed until now.
             self._memory.use(self)
         self._end += count
         self.size += count
 
     def head(self) -> memoryview:
-        """All that was received and not consumed."""
+        """All bytes that were received but not consumed."""
         return self._buffer[self._start : self._end]
 
     def take(self, size: int) -> memoryview:
@@ -64,12 +64,12 @@ class FrameBuffer:
         return frame
 
     def take_all(self) -> None:
-        """Consume what ``head`` gave."""
+        """Consume the bytes that ``head`` returned."""
         self._start = self._end
         self.size = 0
 
     def fit(self, size: int) -> bool:
-        """Make room for a frame of ``size`` bytes, the last one being done with. False: memory must be waited for."""
+        """Make room for a frame of ``size`` bytes; the last frame is no longer used. False: wait for memory."""
         if size <= len(self._buffer) - self._start:
             if self._start == self._end:
                 self._start = self._end = 0
@@ -80,7 +80,7 @@ class FrameBuffer:
         return self._grow(size)
 
     def rest(self) -> None:
-        """No request is under way: begin at the front, and let others have a large buffer if they need it."""
+        """No request is running: start at the front, and allow others to reclaim a large buffer."""
         if self._start == self._end:
             self._start = self._end = 0
             if self.borrowed:
@@ -90,11 +90,11 @@ class FrameBuffer:
                     self._memory.keep(self)
 
     def _grow(self, size: int) -> bool:
-        # Room for the beginning of the next frame, so that a producer that sends ahead is not slowed down.
+        # Room for the start of the next frame, so that a pipelining producer is not slowed down.
         wanted = size + BASE_SIZE
         self._memory.use(self)
         if self.borrowed:
-            # Not both at a time: two that wait for each other's memory would wait for ever.
+            # Give back first: two connections that wait for each other's memory would wait forever.
             self._move(_allocate(max(BASE_SIZE, self.size)))
             self._memory.give_back(self.borrowed)
             self.borrowed = 0
@@ -121,13 +121,13 @@ class FrameBuffer:
         self._start, self._end = 0, size
 
     def give_up_memory(self) -> int:
-        """Back to the base buffer; return how many borrowed bytes that frees."""
+        """Return to the base buffer; return how many borrowed bytes that frees."""
         size, self.borrowed = self.borrowed, 0
         self._move(_allocate(BASE_SIZE))
         return size
 
     def close(self) -> None:
-        """The connection is gone."""
+        """The connection was closed."""
         self._memory.use(self)
         if self.is_waiting:
             self.is_waiting = False
@@ -138,5 +138,5 @@ class FrameBuffer:
 
 
 def _allocate(size: int) -> memoryview:
-    # Not bytearray: it would fill the memory with zeros first.
+    # Not bytearray, which would fill the memory with zeros first.
     return np.empty(size, np.uint8).data

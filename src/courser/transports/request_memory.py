@@ -1,8 +1,8 @@
 """Memory for large requests: one budget for all connections.
 
-A connection has a small buffer of its own. For a larger frame it borrows, and waits if the budget is spent. A
-connection that is done may keep its buffer, so that a busy producer does not allocate for each send, until somebody
-else needs the memory.
+A connection has a small buffer of its own. For a larger frame it borrows memory, and waits if the budget is used up.
+After the request it may keep the buffer until another connection needs the memory, so that a busy producer does not
+allocate for every send.
 """
 
 from collections import OrderedDict, deque
@@ -11,14 +11,14 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """Somebody who keeps borrowed memory."""
+    """A holder of borrowed memory."""
 
     def give_up_memory(self) -> int:
-        """Drop the buffer now, which is not in use; return how many borrowed bytes that frees."""
+        """Release the unused buffer now; return how many borrowed bytes that frees."""
 
 
 class RequestMemory:
-    """How many bytes are lent, to whom, and who waits. Used on one event loop."""
+    """How many bytes are lent, to whom, and who waits. Use it on one event loop."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
@@ -28,7 +28,7 @@ class RequestMemory:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     def borrow(self, size: int, ready: Callable[[], None]) -> bool:
-        """Take ``size`` bytes. If they are not to be had, ``ready`` is called once they have been taken."""
+        """Borrow ``size`` bytes. If they are not available, ``ready`` is called once they have been borrowed."""
         if not self._waiting and self._make_room(size):
             self.size += size
             return True
@@ -46,17 +46,17 @@ class RequestMemory:
         self._serve()
 
     def keep(self, holder: Holder) -> None:
-        """Note that its buffer is not in use and may be asked for."""
+        """The holder's buffer is unused and may be reclaimed."""
         self._idle[holder] = None
         if self._waiting:
             self._serve()
 
     def use(self, holder: Holder) -> None:
-        """Note that its buffer is in use (again), or gone."""
+        """The holder's buffer is in use again, or released."""
         self._idle.pop(holder, None)
 
     def _make_room(self, size: int) -> bool:
-        # A request larger than the whole budget gets its turn when it is alone.
+        # A request larger than the whole budget is allowed when it is the only one.
         while self.size > 0 and self.size + size > self.size_max and self._idle:
             holder, _ = self._idle.popitem(last=False)
             self.size -= holder.give_up_memory()

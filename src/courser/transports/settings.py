@@ -1,4 +1,4 @@
-"""What an operator can set about connections. Each has a unit and a reason."""
+"""Settings of connections. Each has a unit and a reason."""
 
 from dataclasses import dataclass, field
 
@@ -11,37 +11,37 @@ _MIB = 1024 * _KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Limits that hold for every connection, whatever carries it."""
+    """Limits for every connection of any transport."""
 
     connection_count_max: int = 10_000
-    """Connections at a time; less if the process may not open so many files."""
+    """Open connections; fewer if the process may not open that many files."""
     login_deadline: int = 30 * _SECOND
-    """Microseconds without any request after which a connection that nobody logged in on is closed."""
+    """Microseconds without a request after which a connection without a login is closed."""
     idle_deadline: int = 0
-    """Microseconds without any request after which any connection is closed; 0 is never. SDKs ping every 5 seconds."""
+    """Microseconds without a request after which any connection is closed; 0 is never. SDKs ping every 5 seconds."""
     frame_deadline: int = 30 * _SECOND
-    """Microseconds that a frame may take from its first byte to its last, besides what the bytes so far take at ..."""
+    """Microseconds that a frame may take, in addition to the time for its bytes at ``frame_rate_min``."""
     frame_rate_min: int = 64 * _KIB
-    """... so many bytes a second: slower senders are cut off, and slower readers."""
+    """Bytes per second: connections of slower senders and readers are closed."""
     send_deadline: int = 60 * _SECOND
-    """Microseconds that a client may leave its reply unread, besides what the bytes that it reads take at that rate."""
+    """Microseconds that a client may leave its reply unread, in addition to the time for the bytes that it reads."""
     login_frame_size_max: int = 16 * _KIB
-    """Bytes of a frame before a login: strangers get little memory."""
+    """Bytes of a frame before a login: unknown clients get little memory."""
     frame_size_max: int = 66 * _MIB
-    """Bytes of any frame. Just above what the protocols allow themselves, so that those give their own answers."""
+    """Bytes of any frame. Slightly above the limits of the protocols, so that these send their own error replies."""
     request_memory: int = 512 * _MIB
-    """Bytes of all requests that are larger than the base buffer of a connection; more have to wait."""
+    """Bytes of all requests that are larger than a connection's own buffer; others have to wait."""
     reply_memory: int = 512 * _MIB
-    """Bytes of all replies that clients have not read: beyond it those who have not read for longest are cut off."""
+    """Bytes of all unread replies: above this, the connections that have not read for longest are closed."""
     classic_dialect: Dialect = Dialect.SDK_0_8
-    """What a classic client is taken for that gives no sign which release it is."""
+    """The assumed release of a classic client that does not reveal it."""
     classic_dialects: dict[str, Dialect] = field(default_factory=dict)
     """The same for clients that log in by token, by user name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketSettings:
-    """Options of sockets; None leaves the system's choice."""
+    """Socket options; None keeps the system's default."""
 
     receive_buffer_size: int | None = None
     """Bytes."""
@@ -60,5 +60,5 @@ class TcpSettings:
 
     host: str = "127.0.0.1"
     port: int = 8090
-    """0 takes any free one."""
+    """0 chooses a free port."""
     socket: SocketSettings = field(default_factory=SocketSettings)

@@ -1,4 +1,4 @@
-"""The TCP listener: lets connections in, cuts off those that hold others up, and sends all home at the end."""
+"""The TCP listener: accepts connections, closes those that miss a deadline, and ends all of them at a stop."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ from courser.transports.tls_door import TlsDoor
 _log = logging.getLogger(__name__)
 
 _PATROL_INTERVAL = 1.0
-"""Seconds between two looks at the deadlines of all connections."""
+"""Seconds between two checks of all deadlines."""
 _BACKLOG = 1024
-"""Connections that may wait to be let in: a restart brings all clients back at once."""
+"""Connections that may wait to be accepted: after a restart all clients reconnect at once."""
 
 
 class TcpListener:
@@ -50,12 +50,12 @@ class TcpListener:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open now, those in a TLS handshake too."""
+        """Open connections, including those in a TLS handshake."""
         handshake_count = self._door.handshake_count if isinstance(self._door, TlsDoor) else 0
         return len(self._connections) + handshake_count
 
     async def start(self) -> tuple[str, int]:
-        """Listen. Return the real address, which tells the port if any free one was asked for."""
+        """Listen. Return the actual address, with the port that was chosen if port 0 was requested."""
         host, port = self._settings.host, self._settings.port
         if self._tls is not None:
             self._door = door = TlsDoor(self._tls, make_connection=self._make_connection, has_room=self._has_room)
@@ -67,12 +67,12 @@ class TcpListener:
         return host, port
 
     async def stop(self, grace: float) -> None:
-        """Let nobody in; end idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
+        """Accept no more. Close idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
         if self._door is None:
             return
         self._door.close()
         self._all_gone = asyncio.Event()
-        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
+        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
         for connection in tuple(self._connections):
             assert connection.loop is not None
             connection.loop.end(goodbye)
@@ -81,7 +81,7 @@ class TcpListener:
                 await asyncio.wait_for(self._all_gone.wait(), grace)
             except TimeoutError:
                 if grace:
-                    _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
+                    _log.warning("%d connections did not close within %g seconds", len(self._connections), grace)
         for connection in tuple(self._connections):
             connection.abort()
         self._door = None
@@ -96,7 +96,7 @@ class TcpListener:
         if count < self._connection_count_max and self._all_gone is None:
             return True
         self.turned_away_count += 1
-        _log.warning("a connection was turned away: %d are open already", count)
+        _log.warning("refused a connection: %d are already open", count)
         return False
 
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
@@ -121,13 +121,13 @@ class TcpListener:
     # --- deadlines ---
 
     async def patrol(self) -> None:
-        """Look at the deadlines of all connections, for ever."""
+        """Check the deadlines of all connections periodically, until cancelled."""
         while True:
             await asyncio.sleep(_PATROL_INTERVAL)
             self.enforce_deadlines()
 
     def enforce_deadlines(self) -> None:
-        """Cut off those who take too long, and, if replies fill too much memory, those who read most slowly."""
+        """Close connections that missed a deadline, and the slowest readers if replies use too much memory."""
         now = self._services.clock.monotonic()
         slow_readers: list[tuple[int, int, TcpConnection]] = []
         for connection in tuple(self._connections):
@@ -137,7 +137,7 @@ class TcpListener:
                 self._cut_off(connection, reason)
             elif loop is not None:
                 if connection.shows_life():
-                    # Clients wait for one answer before they ask again: until then nothing else can come from them.
+                    # Clients wait for the reply before they send the next request, so nothing else can arrive.
                     loop.session.last_seen = now
                 if loop.unsent_since is not None:
                     slow_readers.append((loop.unsent_since, connection.unsent_size, connection))
@@ -146,13 +146,13 @@ class TcpListener:
             if excess <= 0:
                 break
             excess -= size
-            self._cut_off(connection, "it does not read its replies, and they fill the memory for replies")
+            self._cut_off(connection, "it does not read its replies, and the memory for replies is full")
 
     def _cut_off(self, connection: TcpConnection, reason: str) -> None:
         self.cut_off_count += 1
         assert connection.loop is not None
         session = connection.loop.session
-        _log.info("client %d at %s cut off: %s", session.client_id, session.address, reason)
+        _log.info("closed the connection of client %d at %s: %s", session.client_id, session.address, reason)
         connection.abort()
 
 
@@ -163,14 +163,14 @@ def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) 
         return None
     session = loop.session
     if loop.unsent_since is not None:
-        # As for frames: some time for every reply, and more with every byte that is taken.
+        # As for frames: a fixed time for every reply, and more for every byte that is read.
         time_max = settings.send_deadline + connection.taken_size * 1_000_000 // settings.frame_rate_min
         if now - loop.unsent_since > time_max:
             return "it did not read its reply in time"
     elif loop.is_frame_overdue(now):
         return "it did not finish a frame in time"
     elif session.user_id is None and now - session.last_seen > settings.login_deadline:
-        return "nobody logged in"
+        return "it did not log in"
     elif settings.idle_deadline and loop.is_idle and now - session.last_seen > settings.idle_deadline:
         return "it was idle for too long"
     return None
@@ -178,7 +178,7 @@ def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:
     connection: socket.socket = transport.get_extra_info("socket")
-    # Said either way: event loops switch the first one on by themselves.
+    # Set in either case: event loops enable the first one by default.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
     if settings.receive_buffer_size is not None:

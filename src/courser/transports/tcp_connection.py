@@ -1,4 +1,4 @@
-"""One TCP connection, with or without TLS: a thin shell around the session loop."""
+"""One TCP connection, with or without TLS: a thin layer around the session loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from courser.transports.session_loop import Services, SessionLoop
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """Bytes land in the session loop's own buffer: nothing is copied on the way in."""
+    """Receives directly into the session loop's buffer, without a copy."""
 
     def __init__(
         self,
@@ -26,28 +26,28 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._left_size = 0
         """Bytes of the last reply that the kernel did not take at once."""
         self._looked_at_size = 0
-        """Bytes that were left at the last look."""
+        """Unsent bytes at the last check."""
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
         self.loop: SessionLoop | None = None
-        """None if the connection was not let in."""
+        """None if the connection was refused."""
 
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the client in, if there is room."""
-        # uvloop's transports derive from nothing of asyncio's.
+        """Accept the client, if the limit allows it."""
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that. A TLS
-        # transport pauses when its limit is reached, not when it is passed: at 0 it would pause with nothing to send,
-        # and not resume before the client is read from again.
+        # Get notified as soon as a reply does not fit into the kernel's buffer: the next request waits for that. A TLS
+        # transport pauses when its limit is reached, not when it is exceeded: at 0 it would pause with nothing to send,
+        # and not resume before it reads from the client again.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
         session = self._open_session(self, transport)
         if session is None:
             transport.abort()
             return
         self.loop = SessionLoop(self._services, session, self)
-        # By name: these are called for every request.
+        # Cached as attributes, because they are called for every request.
         self._room, self._received = self.loop.room, self.loop.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -56,25 +56,25 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Bytes were received."""
         self._received(nbytes)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more: what it asked for is still answered, if it can be on the spot."""
+        """The client sends nothing more. Received requests are still answered if that is possible without waiting."""
         return False
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it is answered."""
+        """The kernel's buffer is full, because the client reads too slowly."""
         self._is_writable = False
 
     def resume_writing(self) -> None:
-        """The kernel has everything."""
+        """The kernel has taken everything."""
         self._is_writable = True
         if self.loop is not None:
             self.loop.sent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """The connection was closed, by either side."""
         del exc
         if self.loop is not None:
             self.loop.lost()
@@ -84,7 +84,7 @@ class TcpConnection(asyncio.BufferedProtocol):
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes; True if the kernel has all of them."""
+        """Send bytes; True if the kernel took all of them."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return True
@@ -104,11 +104,11 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @property
     def taken_size(self) -> int:
-        """Bytes that the client made room for, of a reply that did not go out at once."""
+        """Bytes that were sent so far, of a reply that could not be sent at once."""
         return self._left_size - self.unsent_size
 
     def shows_life(self) -> bool:
-        """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
+        """Whether a request is running, or the client has read more of its reply since the last call."""
         loop = self.loop
         if loop is None or loop.unsent_since is None:
             return loop is not None and not loop.is_idle and loop.frame_since is None
@@ -116,21 +116,21 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._looked_at_size < before
 
     def pause(self) -> None:
-        """Receive nothing more for now."""
+        """Stop receiving."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Receive again."""
+        """Resume receiving."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Send the remaining bytes, then close."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now, whatever is left."""
+        """Close now and discard unsent bytes."""
         if self._transport is not None:
             self._transport.abort()

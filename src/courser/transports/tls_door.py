@@ -1,7 +1,7 @@
-"""The way in when TLS is on: connections count from the moment they are accepted.
+"""Accept TLS connections and count them from the moment they are accepted.
 
-asyncio's own server says nothing of a connection before its handshake is done. Whoever connects and sends nothing would
-hold a descriptor that no limit counts, and a few hundred of them would leave none for the files of the log.
+asyncio's own server does not report a connection before its handshake is complete. A client that connects and sends
+nothing would use a file descriptor that no limit counts, and a few hundred of them would leave none for log files.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ _log = logging.getLogger(__name__)
 _HANDSHAKE_DEADLINE = 10.0
 """Seconds for a TLS handshake."""
 _RETRY_DELAY = 1.0
-"""Seconds until the next try to accept a connection, when the system refuses: for want of descriptors, say."""
+"""Seconds before the next attempt to accept, when the system refuses, for example without free file descriptors."""
 
 
 class TlsDoor:
-    """Listening sockets, and the handshakes of those who came."""
+    """Listening sockets and the running handshakes."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class TlsDoor:
         make_connection: Callable[[], TcpConnection],
         has_room: Callable[[], bool],
     ) -> None:
-        """``has_room`` is asked before a handshake begins, and turns the client away if there is none."""
+        """``has_room`` is called before a handshake; if it returns False, the connection is refused."""
         self._context = context
         self._make_connection = make_connection
         self._has_room = has_room
@@ -41,7 +41,7 @@ class TlsDoor:
 
     @property
     def handshake_count(self) -> int:
-        """Connections whose handshake is not done."""
+        """Connections whose handshake is not complete."""
         return len(self._handshakes)
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
@@ -62,12 +62,12 @@ class TlsDoor:
         return host, port
 
     def close(self) -> None:
-        """Let nobody in, and stop the handshakes under way. All of it happens in the next turn of the event loop."""
+        """Accept no more and stop running handshakes, in the next iteration of the event loop."""
         for task in tuple(self._tasks):
             task.cancel()
 
     def handshake_done(self, connection: TcpConnection) -> None:
-        """The connection is counted elsewhere from now on."""
+        """The handshake is complete: from now on the listener counts the connection."""
         self._handshakes.discard(connection)
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -75,10 +75,10 @@ class TlsDoor:
             try:
                 accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
             except ConnectionError:
-                # The client's: it was gone before it was let in.
+                # The client disconnected before it was accepted.
                 continue
             except OSError as error:
-                _log.warning("no connection can be accepted: %s", error)
+                _log.warning("cannot accept connections: %s", error)
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             if self._has_room():
@@ -94,7 +94,7 @@ class TlsDoor:
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_DEADLINE
             )
         except OSError as error:
-            _log.debug("a TLS handshake failed: %s", error)
+            _log.debug("TLS handshake failed: %s", error)
         finally:
             self._handshakes.discard(connection)
 
@@ -116,7 +116,7 @@ def _listen(family: int, address: tuple[Any, ...], backlog: int) -> socket.socke
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Its twin for IPv4 has a socket of its own.
+            # IPv4 has its own socket.
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)
         listening.listen(backlog)
