@@ -51,7 +51,7 @@ from tests.catalog.scenes import HASH, JOURNAL_PATH, OPTIONS, SNAPSHOT_PATH, ima
 def test_metadata_that_is_gone_is_made_from_the_descriptors() -> None:
     world = lived()
     remove(world.disk, JOURNAL_PATH)
-    assert "no metadata" in refused(world)
+    assert "the metadata is missing" in refused(world)
     opened = start(world)
     assert data_part(opened.store.state) == data_part(expected_state())
     assert opened.rebuild is not None

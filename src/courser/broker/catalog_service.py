@@ -40,7 +40,7 @@ from courser.storage.durable_files import is_failed_sync
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-Place = tuple[int, int | None]
+StreamOrTopic = tuple[int, int | None]
 """Ids of a stream and a topic; without a topic: the stream itself."""
 
 _TRY_COUNT = 3
@@ -98,7 +98,7 @@ class CatalogService:
         """Deleted directories that cannot be removed: the next start tries again."""
         self._unmade: changes.AnyChange | None = None
         """A durable creation whose directories could not be created: it must stay the journal's last entry."""
-        self._behind: set[Place] = set()
+        self._behind: set[StreamOrTopic] = set()
         """Where the disk is behind the state: descriptors and purges."""
         self._catch_up_delay = _CATCH_UP_DELAY
         self._catch_up_timer: asyncio.TimerHandle | None = None
@@ -260,7 +260,7 @@ class CatalogService:
                 _log.error("metadata is read-only until a restart reason=%s", error)
             self._catch_up_later()
 
-    def note_behind(self, places: Iterable[Place]) -> None:
+    def note_behind(self, places: Iterable[StreamOrTopic]) -> None:
         """At a start: retry these descriptors, and purges that partitions missed, which are found here."""
         self._behind.update(places)
         for stream in self.state.streams.values():
@@ -339,7 +339,7 @@ class CatalogService:
             case _:
                 return
 
-    def _places(self, change: changes.AnyChange) -> set[Place]:
+    def _places(self, change: changes.AnyChange) -> set[StreamOrTopic]:
         """The streams and topics to bring up to date after a change that creates no directory."""
         match change:
             case changes.UpdateStream():
@@ -358,7 +358,7 @@ class CatalogService:
                 # Users, tokens and sinks have no directories, and a deletion is complete when it is durable.
                 return set()
 
-    async def _settle(self, places: set[Place], *, is_held: bool = False) -> None:
+    async def _settle(self, places: set[StreamOrTopic], *, is_held: bool = False) -> None:
         """Bring streams and topics up to date with the state: purges, descriptors, options. May be repeated.
 
         If one part fails, the others are still done.

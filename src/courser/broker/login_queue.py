@@ -72,7 +72,7 @@ Work = TypeVar("Work")
 
 
 @dataclass(eq=False, slots=True)
-class Place(Generic[Work]):
+class QueueEntry(Generic[Work]):
     """An entry of the queue."""
 
     address: str
@@ -81,7 +81,7 @@ class Place(Generic[Work]):
     work: Work
 
 
-_Inner: TypeAlias = dict[str, dict[Place[Work], None]]
+_Inner: TypeAlias = dict[str, dict[QueueEntry[Work], None]]
 
 
 class _Ring(Generic[Work]):
@@ -93,18 +93,18 @@ class _Ring(Generic[Work]):
     def __len__(self) -> int:
         return len(self._outer)
 
-    def add(self, outer: str, inner: str, place: Place[Work]) -> None:
-        self._outer.setdefault(outer, {}).setdefault(inner, {})[place] = None
+    def add(self, outer: str, inner: str, entry: QueueEntry[Work]) -> None:
+        self._outer.setdefault(outer, {}).setdefault(inner, {})[entry] = None
 
-    def discard(self, outer: str, inner: str, place: Place[Work]) -> None:
+    def discard(self, outer: str, inner: str, entry: QueueEntry[Work]) -> None:
         places = self._outer[outer][inner]
-        del places[place]
+        del places[entry]
         if not places:
             del self._outer[outer][inner]
             if not self._outer[outer]:
                 del self._outer[outer]
 
-    def next(self) -> Place[Work]:
+    def next(self) -> QueueEntry[Work]:
         """The next entry. Its keys move to the end of their rings; the entry stays until it is discarded."""
         outer = next(iter(self._outer))
         inners = self._outer[outer] = self._outer.pop(outer)
@@ -112,7 +112,7 @@ class _Ring(Generic[Work]):
         places = inners[inner] = inners.pop(inner)
         return next(iter(places))
 
-    def newest(self, outer: str, inner: str | None = None) -> Place[Work] | None:
+    def newest(self, outer: str, inner: str | None = None) -> QueueEntry[Work] | None:
         """The newest entry under both keys; without an inner key, under the last inner key."""
         inners = self._outer.get(outer)
         if inners is None:
@@ -166,19 +166,19 @@ class _Band(Generic[Work]):
     def __len__(self) -> int:
         return len(self.by_address)
 
-    def add(self, place: Place[Work]) -> None:
-        self.by_address.add(place.address, place.name, place)
-        self.by_name.add(place.name, place.address, place)
+    def add(self, entry: QueueEntry[Work]) -> None:
+        self.by_address.add(entry.address, entry.name, entry)
+        self.by_name.add(entry.name, entry.address, entry)
 
-    def discard(self, place: Place[Work]) -> None:
-        self.by_address.discard(place.address, place.name, place)
-        self.by_name.discard(place.name, place.address, place)
+    def discard(self, entry: QueueEntry[Work]) -> None:
+        self.by_address.discard(entry.address, entry.name, entry)
+        self.by_name.discard(entry.name, entry.address, entry)
 
-    def take(self) -> Place[Work]:
+    def take(self) -> QueueEntry[Work]:
         self._is_turn_of_address = not self._is_turn_of_address
-        place = (self.by_address if self._is_turn_of_address else self.by_name).next()
-        self.discard(place)
-        return place
+        entry = (self.by_address if self._is_turn_of_address else self.by_name).next()
+        self.discard(entry)
+        return entry
 
 
 class LoginQueue(Generic[Work]):
@@ -187,90 +187,90 @@ class LoginQueue(Generic[Work]):
     def __init__(self) -> None:
         self._bands: list[_Band[Work]] = [_Band() for _ in range(BAND_COUNT)]
         self._pattern = cycle(_PATTERN)
-        self._places: set[Place[Work]] = set()
+        self._entries: set[QueueEntry[Work]] = set()
         self._addresses = _Tally()
         self._names = _Tally()
         self._names_at: dict[str, _Tally] = {}
         """By address."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
-    def __contains__(self, place: Place[Work]) -> bool:
-        return place in self._places
+    def __contains__(self, entry: QueueEntry[Work]) -> bool:
+        return entry in self._entries
 
-    def add(self, place: Place[Work]) -> Place[Work] | None:
+    def add(self, entry: QueueEntry[Work]) -> QueueEntry[Work] | None:
         """Add a login. Return the entry that was dropped to make room, or the new one if there is no room."""
-        loser = self._loser(place)
-        if loser is not place:
+        loser = self._loser(entry)
+        if loser is not entry:
             if loser is not None:
                 self.discard(loser)
-            self._bands[place.band].add(place)
-            self._places.add(place)
-            self._count(place, 1)
+            self._bands[entry.band].add(entry)
+            self._entries.add(entry)
+            self._count(entry, 1)
         return loser
 
-    def discard(self, place: Place[Work]) -> None:
+    def discard(self, entry: QueueEntry[Work]) -> None:
         """Remove a login, if it is in the queue."""
-        if place in self._places:
-            self._bands[place.band].discard(place)
-            self._forget(place)
+        if entry in self._entries:
+            self._bands[entry.band].discard(entry)
+            self._forget(entry)
 
-    def take(self) -> Place[Work] | None:
+    def take(self) -> QueueEntry[Work] | None:
         """The next login; None if none waits."""
-        if not self._places:
+        if not self._entries:
             return None
         band = self._bands[next(self._pattern)]
         if not band:
             band = next(band for band in self._bands if band)
-        place = band.take()
-        self._forget(place)
-        return place
+        entry = band.take()
+        self._forget(entry)
+        return entry
 
-    def _forget(self, place: Place[Work]) -> None:
-        self._places.discard(place)
-        self._count(place, -1)
+    def _forget(self, entry: QueueEntry[Work]) -> None:
+        self._entries.discard(entry)
+        self._count(entry, -1)
 
-    def _count(self, place: Place[Work], by: int) -> None:
-        self._addresses.change(place.address, by)
-        self._names.change(place.name, by)
-        names = self._names_at.setdefault(place.address, _Tally())
-        names.change(place.name, by)
+    def _count(self, entry: QueueEntry[Work], by: int) -> None:
+        self._addresses.change(entry.address, by)
+        self._names.change(entry.name, by)
+        names = self._names_at.setdefault(entry.address, _Tally())
+        names.change(entry.name, by)
         if not names:
-            del self._names_at[place.address]
+            del self._names_at[entry.address]
 
     # --- making room ---
 
-    def _loser(self, place: Place[Work]) -> Place[Work] | None:
+    def _loser(self, entry: QueueEntry[Work]) -> QueueEntry[Work] | None:
         """Which entry to drop if there are too many.
 
         An entry of a connection with failures first, then the newest entry of a key with more than its fair share.
         """
-        names = self._names_at.get(place.address)
-        if names is not None and names[place.name] >= PAIR_COUNT_MAX:
-            return self._newest(place.address, place.name, later_than=place.band) or place
-        if names is not None and self._addresses[place.address] >= ADDRESS_COUNT_MAX:
-            later = self._newest(place.address, later_than=place.band)
+        names = self._names_at.get(entry.address)
+        if names is not None and names[entry.name] >= PAIR_COUNT_MAX:
+            return self._newest(entry.address, entry.name, later_than=entry.band) or entry
+        if names is not None and self._addresses[entry.address] >= ADDRESS_COUNT_MAX:
+            later = self._newest(entry.address, later_than=entry.band)
             name, count = names.largest()
-            if later is None and count > names[place.name] + 1:
-                later = self._newest(place.address, name)
-            return later or place
-        if len(self._places) >= WAITING_COUNT_MAX:
-            return self._loser_of_all(place)
+            if later is None and count > names[entry.name] + 1:
+                later = self._newest(entry.address, name)
+            return later or entry
+        if len(self._entries) >= WAITING_COUNT_MAX:
+            return self._loser_of_all(entry)
         return None
 
-    def _loser_of_all(self, place: Place[Work]) -> Place[Work]:
+    def _loser_of_all(self, entry: QueueEntry[Work]) -> QueueEntry[Work]:
         address, count = self._addresses.largest()
-        if count > self._addresses[place.address] + 1:
-            return self._newest(address, self._names_at[address].largest()[0]) or place
+        if count > self._addresses[entry.address] + 1:
+            return self._newest(address, self._names_at[address].largest()[0]) or entry
         name, count = self._names.largest()
-        if count > self._names[place.name] + 1:
+        if count > self._names[entry.name] + 1:
             found = (band.by_name.newest(name) for band in reversed(self._bands))
-            return next((other for other in found if other is not None), place)
-        later = next((band for band in reversed(self._bands[place.band + 1 :]) if band), None)
-        return place if later is None else later.by_address.next()
+            return next((other for other in found if other is not None), entry)
+        later = next((band for band in reversed(self._bands[entry.band + 1 :]) if band), None)
+        return entry if later is None else later.by_address.next()
 
-    def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> Place[Work] | None:
+    def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> QueueEntry[Work] | None:
         """The newest entry of the last band that has one."""
         found = (band.by_address.newest(address, name) for band in reversed(self._bands[later_than + 1 :]))
-        return next((place for place in found if place is not None), None)
+        return next((entry for entry in found if entry is not None), None)

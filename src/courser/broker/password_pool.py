@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from courser.broker.credentials import Passwords
-from courser.broker.login_queue import BAND_COUNT, Asker, LoginQueue, Place
+from courser.broker.login_queue import BAND_COUNT, Asker, LoginQueue, QueueEntry
 from courser.errors import CommandRejected, CourserError, ErrorCode
 
 THREAD_COUNT = 2
@@ -32,7 +32,7 @@ class _Question:
     run: Callable[[], Any]
     key: _Key | None = None
     """None for a new password, which no other request shares."""
-    places: dict[str, "_Waiting"] = field(default_factory=dict)
+    waiting_by_address: dict[str, "_Waiting"] = field(default_factory=dict)
     is_under_way: bool = False
     """Whether the ordinary lane is hashing it."""
     lane_count: int = 0
@@ -46,8 +46,8 @@ class _Waiting:
     question: _Question
     answer: "asyncio.Future[Any]"
     askers: list[Asker]
-    ordinary: "Place[_Waiting] | None" = None
-    known: "Place[_Waiting] | None" = None
+    ordinary: "QueueEntry[_Waiting] | None" = None
+    known: "QueueEntry[_Waiting] | None" = None
 
     def is_there(self) -> bool:
         """Whether any client still waits."""
@@ -101,7 +101,7 @@ class PasswordPool:
         if question is None:
             question = _Question(partial(self._passwords.is_right, password, password_hash), key)
             self._questions[key] = question
-        waiting = question.places.get(asker.address)
+        waiting = question.waiting_by_address.get(asker.address)
         if waiting is not None:
             waiting.askers.append(asker)
         else:
@@ -123,7 +123,7 @@ class PasswordPool:
         answer = asyncio.get_running_loop().create_future()
         # Retrieve the exception here, in case no client waits for it any more.
         answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-        waiting = question.places[asker.address] = _Waiting(question, answer, [asker])
+        waiting = question.waiting_by_address[asker.address] = _Waiting(question, answer, [asker])
         return waiting
 
     async def _answer_to(self, waiting: _Waiting) -> Any:
@@ -135,13 +135,13 @@ class PasswordPool:
 
     def _enter(self, lane: _Lane, waiting: _Waiting, asker: Asker) -> None:
         band = min(asker.try_count, BAND_COUNT - 1)
-        place = Place(asker.address, asker.name, band, waiting)
+        entry = QueueEntry(asker.address, asker.name, band, waiting)
         if lane is self._ordinary:
-            waiting.ordinary = place
+            waiting.ordinary = entry
         else:
-            waiting.known = place
-        loser = lane.queue.add(place)
-        if loser is not None and loser is not place:
+            waiting.known = entry
+        loser = lane.queue.add(entry)
+        if loser is not None and loser is not entry:
             self._refuse_if_nowhere(loser.work)
 
     def _refuse_if_nowhere(self, waiting: _Waiting) -> None:
@@ -155,8 +155,8 @@ class PasswordPool:
     def _end(self, waiting: _Waiting, error: CourserError) -> None:
         question = waiting.question
         address = waiting.askers[0].address
-        if question.places.get(address) is waiting:
-            del question.places[address]
+        if question.waiting_by_address.get(address) is waiting:
+            del question.waiting_by_address[address]
         self._leave(waiting)
         self._forget_if_unwanted(question)
         if not waiting.answer.done():
@@ -169,15 +169,19 @@ class PasswordPool:
             self._known.queue.discard(waiting.known)
 
     def _forget_if_unwanted(self, question: _Question) -> None:
-        if not question.places and question.key is not None and self._questions.get(question.key) is question:
+        if (
+            not question.waiting_by_address
+            and question.key is not None
+            and self._questions.get(question.key) is question
+        ):
             del self._questions[question.key]
 
     # --- hashing ---
 
     def _go_on(self, lane: _Lane) -> None:
         """Start the next hash of a lane, if one is waiting."""
-        while not lane.is_busy and (place := lane.queue.take()) is not None:
-            waiting = place.work
+        while not lane.is_busy and (entry := lane.queue.take()) is not None:
+            waiting = entry.work
             if not waiting.is_there():
                 self._end(waiting, CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed"))
                 continue
@@ -191,7 +195,7 @@ class PasswordPool:
             question.lane_count += 1
             if lane is self._ordinary:
                 question.is_under_way = True
-                for other in question.places.values():
+                for other in question.waiting_by_address.values():
                     # The ordinary lane is already hashing it: the known lane takes the next one.
                     self._leave(other)
             hashed.add_done_callback(partial(self._hashed, lane, question))
@@ -201,7 +205,7 @@ class PasswordPool:
         question.lane_count -= 1
         if lane is self._ordinary:
             question.is_under_way = False
-        places = list(question.places.values())
+        all_waiting = list(question.waiting_by_address.values())
         error = (
             CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
             if hashed.cancelled()
@@ -209,14 +213,14 @@ class PasswordPool:
         )
         if error is None and lane is self._known and hashed.result() is False:
             # Wrong: the reply waits for the ordinary lane, so that its time reveals nothing.
-            for waiting in places:
+            for waiting in all_waiting:
                 if waiting.known is not None:
                     lane.queue.discard(waiting.known)
                 self._refuse_if_nowhere(waiting)
         else:
-            question.places.clear()
+            question.waiting_by_address.clear()
             self._forget_if_unwanted(question)
-            for waiting in places:
+            for waiting in all_waiting:
                 self._leave(waiting)
                 if waiting.answer.done():
                     continue

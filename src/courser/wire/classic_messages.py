@@ -13,7 +13,7 @@ from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled
 from courser.errors import ErrorCode, InvalidBatch
 from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
-from courser.records.classic_bare import drop_user_headers
+from courser.records.classic_encoding import drop_user_headers
 from courser.records.frames import layout_of
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.wire.classic_dialect import DialectEvidence
