@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Bench, Row
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.opening import open_catalog
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore

@@ -1,14 +1,14 @@
-"""Every error that Courser raises: one number, one class, one sentence.
+"""Every error that Courser raises: one number, one class, one message.
 
-Numbers below 20000 are those that Iggy clients know; a retired number stays retired. Numbers from 20000 on
-are Courser's own. None of them is 8, 9, 30, 31, 40, 61 or 304: those make SDKs reconnect.
+Numbers below 20000 are Iggy's; a retired number is never reused. Numbers from 20000 on are Courser's own, because SDKs
+reconnect on 8, 9, 30, 31, 40, 61 and 304.
 
-Exceptions carry facts; the sentence is written in ``__str__``. Four families:
+Exceptions have facts as attributes; ``__str__`` returns the message. Four families:
 
 * rejections: the caller's fault, nothing was changed;
-* storage failures: the disk said no, or what it holds is damaged;
-* refused starts: the data directory cannot be opened as it is, with the remedy in the message;
-* what a client raises: the server's refusals by kind, and connections that fail.
+* storage failures: the disk refused, or its data is damaged;
+* refused starts: the data directory cannot be opened, with the remedy in the message;
+* client errors: requests that the server refused, by kind, and failed connections.
 """
 
 import errno
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 class ErrorCode(IntEnum):
-    """The number that travels to a client."""
+    """The number that is sent to a client."""
 
     ERROR = 1
     INVALID_COMMAND = 3
@@ -107,7 +107,7 @@ class ErrorCode(IntEnum):
 
 
 class CourserError(Exception):
-    """The root of everything raised on purpose."""
+    """Base class of all errors that Courser raises on purpose."""
 
     code: ErrorCode = ErrorCode.ERROR
 
@@ -120,7 +120,7 @@ class Rejection(CourserError):
 
 
 class InvalidBatch(Rejection):
-    """A batch of messages whose bytes contradict themselves."""
+    """A batch of messages that is inconsistent."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -132,7 +132,7 @@ class InvalidBatch(Rejection):
 
 
 class CommandRejected(Rejection):
-    """A change of metadata that the rules forbid."""
+    """A command that was refused, with the number and the reason."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(code, reason)
@@ -154,11 +154,11 @@ class InvalidOffset(Rejection):
         self.next_offset = next_offset
 
     def __str__(self) -> str:
-        return f"offset {self.offset} was never written: the next message gets offset {self.next_offset}"
+        return f"offset {self.offset} does not exist yet; the next message gets offset {self.next_offset}"
 
 
 class ConsumerOffsetNotFound(Rejection):
-    """A delete of an offset that was never stored."""
+    """An offset to delete that is not stored."""
 
     code = ErrorCode.CONSUMER_OFFSET_NOT_FOUND
 
@@ -167,7 +167,7 @@ class ConsumerOffsetNotFound(Rejection):
 
 
 class TooManyConsumerOffsets(Rejection):
-    """The partition remembers as many consumers as it may."""
+    """The partition stores the offsets of as many consumers as it may."""
 
     code = ErrorCode.TOO_MANY_CONSUMER_OFFSETS
 
@@ -176,22 +176,22 @@ class TooManyConsumerOffsets(Rejection):
         self.count_max = count_max
 
     def __str__(self) -> str:
-        return f"this partition already stores the offsets of {self.count_max} consumers: delete unused ones first"
+        return f"this partition already stores the offsets of {self.count_max} consumers; delete unused ones first"
 
 
 class OffsetsUnavailable(Rejection):
-    """Messages that a reader asked for and that cannot be read any more: told to readers who must not skip any."""
+    """Requested messages that cannot be read any more: an error for readers that must not skip any."""
 
     def __init__(self, code: ErrorCode, *, first_offset: int, end_offset: int, reason: str) -> None:
         super().__init__(code, first_offset, end_offset, reason)
         self.code = code
         self.first_offset = first_offset
         self.end_offset = end_offset
-        """Where reading can go on."""
+        """Where reading can continue."""
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"offsets {self.first_offset} to {self.end_offset - 1} are {self.reason}: go on at {self.end_offset}"
+        return f"offsets {self.first_offset} to {self.end_offset - 1} are {self.reason}; continue at {self.end_offset}"
 
 
 # --- storage failures ---------------------------------------------------------------------------------
@@ -214,13 +214,13 @@ class StorageFailure(CourserError):
 
 
 class DiskFull(StorageFailure):
-    """No space for this batch. Nothing of it was kept; the same send may succeed once space is free."""
+    """The disk is full. Nothing was written; the same request may succeed once space is free."""
 
     code = ErrorCode.DISK_FULL
 
 
 class PartitionReadOnly(CourserError):
-    """A failed sync or a failed repair: nothing more is written here until the server starts anew."""
+    """A sync or a repair failed: nothing is written to this partition until a restart."""
 
     code = ErrorCode.PARTITION_READ_ONLY
 
@@ -230,11 +230,11 @@ class PartitionReadOnly(CourserError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"partition {self.path} takes no more writes until the server is restarted: {self.reason}"
+        return f"partition {self.path} is read-only until the server is restarted: {self.reason}"
 
 
 class PartitionOffline(PartitionReadOnly):
-    """The files in the partition's directory belong to another partition: nothing is read or written here."""
+    """The files in the partition's directory belong to another partition: nothing is read or written."""
 
     code = ErrorCode.PARTITION_OFFLINE
 
@@ -243,7 +243,7 @@ class PartitionOffline(PartitionReadOnly):
 
 
 class MetadataReadOnly(CourserError):
-    """A failed sync of the journal: nothing about streams, topics or users can be changed until a restart."""
+    """A sync of the journal failed: streams, topics and users cannot be changed until a restart."""
 
     code = ErrorCode.METADATA_READ_ONLY
 
@@ -253,11 +253,11 @@ class MetadataReadOnly(CourserError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path} takes no more entries until the server is restarted: {self.reason}"
+        return f"{self.path} is read-only until the server is restarted: {self.reason}"
 
 
 class JournalFull(CourserError):
-    """The journal has no slot left, and the snapshot that would make room cannot be written."""
+    """The journal is full, and the snapshot that would make room cannot be written."""
 
     code = ErrorCode.JOURNAL_FULL
 
@@ -267,7 +267,9 @@ class JournalFull(CourserError):
         self.slot_count = slot_count
 
     def __str__(self) -> str:
-        return f"{self.path} holds {self.slot_count} entries since the last snapshot, and no new snapshot can be made"
+        return (
+            f"{self.path} is full: {self.slot_count} entries since the last snapshot, and no new snapshot can be taken"
+        )
 
 
 class DamagedData(CourserError):
@@ -286,7 +288,7 @@ class DamagedData(CourserError):
 
 
 class PublishDamaged(CourserError):
-    """A publish that is decided and cannot be carried out: what was staged for it is damaged or gone."""
+    """A decided publish that cannot be carried out: a staged part is damaged or missing."""
 
     code = ErrorCode.DAMAGED_DATA
 
@@ -298,8 +300,8 @@ class PublishDamaged(CourserError):
 
     def __str__(self) -> str:
         return (
-            f"batch {self.batch} of sink {self.sink!r} is being published and cannot be finished: {self.reason}; "
-            "restore the file and publish the batch again, or give up what is not in the logs yet with "
+            f"cannot finish publishing batch {self.batch} of sink {self.sink!r}: {self.reason}; "
+            "restore the file and publish the batch again, or give up the messages that are not in the logs yet with "
             f"courser sink delete {self.sink!r} (discard_staged with forget=True)"
         )
 
@@ -308,7 +310,7 @@ class PublishDamaged(CourserError):
 
 
 class StartRefused(CourserError):
-    """The data directory cannot be opened as it is; the remedy is part of the message."""
+    """The data directory cannot be opened; the message contains the remedy."""
 
     code = ErrorCode.START_REFUSED
 
@@ -323,7 +325,7 @@ class StartRefused(CourserError):
 
 
 class AddressRefused(CourserError):
-    """The server cannot listen where it should."""
+    """The server cannot listen on the configured address."""
 
     code = ErrorCode.START_REFUSED
 
@@ -342,9 +344,9 @@ class AddressRefused(CourserError):
         """What to do."""
         match self.cause.errno:
             case errno.EADDRINUSE:
-                return "stop the program that listens there, or set tcp.address to another port"
+                return "stop the program that uses this port, or set tcp.address to another one"
             case errno.EACCES:
-                return "set tcp.address to a port above 1023, or run it as a user who may use this one"
+                return "set tcp.address to a port above 1023, or run the server as a user who may use this port"
             case _:
                 return "set tcp.address to an address of this machine"
 
@@ -353,7 +355,7 @@ class AddressRefused(CourserError):
 
 
 class ConfigurationRefused(CourserError):
-    """A file, a variable or an argument says what cannot be; each problem is one sentence."""
+    """An invalid configuration in a file, a variable or an argument; one message for each problem."""
 
     code = ErrorCode.CONFIGURATION_REFUSED
 
@@ -373,61 +375,61 @@ class MetadataDamaged(StartRefused):
             path,
             f"damaged at byte {position}: {reason}",
             "restore the metadata directory from a backup, or start once with "
-            "--set system.recovery.recreate_missing_state=true to keep its intact beginning and to rebuild the rest "
+            "--set system.recovery.recreate_missing_state=true to keep its intact beginning and rebuild the rest "
             "from the descriptors beside the data",
         )
         self.position = position
         self.damage = reason
 
 
-# --- what a client raises -----------------------------------------------------------------------------
+# --- client errors ------------------------------------------------------------------------------------
 
 
 class RequestFailed(CourserError):
-    """The server refused a request, or failed to carry it out. The kinds below say which; ``code`` says exactly."""
+    """The server refused a request or failed to carry it out. The subclass is the kind, ``code`` the exact reason."""
 
     def __init__(self, code: ErrorCode, reason: str, number: int | None = None) -> None:
         super().__init__(code, reason, number)
         self.code = code
         self.reason = reason
-        """The server's sentence."""
+        """The server's message."""
         self.number = int(code) if number is None else number
-        """What travelled: differs from ``code`` only for numbers that this release does not know."""
+        """The number on the wire: differs from ``code`` only for numbers that this release does not know."""
 
     def __str__(self) -> str:
         return self.reason
 
 
 class NotFound(RequestFailed):
-    """A stream, topic, partition, group, user, token, client or stored offset that is not there."""
+    """A stream, topic, partition, group, user, token, client or stored offset does not exist."""
 
 
 class AlreadyExists(RequestFailed):
-    """A name or number that is taken."""
+    """A name or id is already used."""
 
 
 class AuthenticationFailed(RequestFailed):
-    """A login that was refused, or a login that is needed and was not made."""
+    """A login was refused, or is required."""
 
 
 class NotAllowed(RequestFailed):
-    """The user may not do this."""
+    """The user does not have the permission."""
 
 
 class NotAssigned(RequestFailed):
-    """A partition that is not this member's, or a group that this client is no member of."""
+    """A partition is not assigned to this member, or the client is not a member of the group."""
 
 
 class InvalidRequest(RequestFailed):
-    """A request that cannot be carried out as it is: a bad value, a bad batch, an unknown option."""
+    """An invalid request: an invalid value, an invalid batch, an unknown option."""
 
 
 class ServerFailure(RequestFailed):
-    """The server could not do what it should: disk full, read-only partition, topic full, a defect."""
+    """The server could not carry out a valid request: disk full, read-only partition, topic full, a defect."""
 
 
 class ClientFailure(CourserError):
-    """What goes wrong on the client's side. ``reason`` is the sentence."""
+    """A failure on the client's side. ``reason`` is the message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -438,7 +440,7 @@ class ClientFailure(CourserError):
 
 
 class ConnectionFailed(ClientFailure):
-    """No connection, or it broke before the answer came."""
+    """Could not connect, or the connection was lost before the reply."""
 
     code = ErrorCode.DISCONNECTED
 
@@ -453,24 +455,24 @@ class ConnectionFailed(ClientFailure):
 
 
 class Uncertain(ConnectionFailed):
-    """The connection broke after a change or a send was handed over: whether it was carried out is not known."""
+    """The connection was lost after a change or a send was sent: whether it was carried out is not known."""
 
 
 class TimedOut(ConnectionFailed):
-    """No answer in time. The connection was given up, because a late answer could not be told from the next."""
+    """No reply in time. The connection was closed, because a late reply would be taken for the next one."""
 
 
 class ClientClosed(ClientFailure):
-    """A client, producer or consumer that was closed is used."""
+    """A closed client, producer or consumer was used."""
 
 
 class TargetRefused(ClientFailure):
-    """An address, a context or an option of a client that makes no sense."""
+    """An invalid address, context or option of a client."""
 
     code = ErrorCode.CONFIGURATION_REFUSED
 
 
 class DecryptionFailed(ClientFailure):
-    """A payload that cannot be decrypted: another key, or not encrypted at all."""
+    """A payload cannot be decrypted: it has another key, or is not encrypted."""
 
     code = ErrorCode.INVALID_FORMAT

@@ -8,7 +8,7 @@ from courser.broker.groups import ConsumerGroups
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Session, Sessions
 from courser.broker.tokens import Tokens
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
@@ -42,10 +42,10 @@ class CatalogInMemory:
 
     def __init__(self) -> None:
         self.state = CatalogState()
-        self.submitted: list[c.AnyCommand] = []
+        self.submitted: list[c.AnyChange] = []
         self.failure: CourserError | None = None
 
-    async def submit(self, command: c.AnyCommand) -> Created:
+    async def submit(self, command: c.AnyChange) -> Created:
         if self.failure is not None:
             raise self.failure
         self.submitted.append(command)

@@ -9,7 +9,7 @@ import pytest
 
 from courser.broker.credentials import make_token
 from courser.broker.sessions import Session
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.errors import CommandRejected, DiskFull, ErrorCode
 from tests.broker.accounts import Accounts
 
@@ -266,7 +266,7 @@ async def test_a_login_that_finds_no_place_is_refused_after_a_second_and_counts_
     accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> bool:
-        raise CommandRejected(ErrorCode.SERVER_BUSY, "too many logins at once: try again in a while")
+        raise CommandRejected(ErrorCode.SERVER_BUSY, "too many logins at once; try again later")
 
     monkeypatch.setattr(accounts.authentication._passwords, "is_right", refuse)
     session = accounts.connect()

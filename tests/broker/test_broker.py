@@ -11,7 +11,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer
@@ -72,7 +72,7 @@ async def test_a_partition_whose_directory_is_gone_takes_nothing_and_says_why(
         assert f"partition lost stream=0 topic=0 partition=1 path={directory}" in caplog.text
         assert await texts(scene, poll_command(partition=0)) == ["kept"]
         assert await texts(scene, poll_command(partition=1)) == []
-        with pytest.raises(PartitionReadOnly, match="its directory is gone"):
+        with pytest.raises(PartitionReadOnly, match="its directory and its messages are missing"):
             await send(scene, "x", to=1)
         # It can be deleted, and made anew.
         await scene.ask(scene.root, c.DeletePartitions("s", "t", 1))
@@ -92,7 +92,7 @@ async def test_unknown_directories_are_left_alone_and_named(tmp_path: Path, capl
     stranger.mkdir(parents=True, exist_ok=True)
     async with opened(tmp_path):
         assert stranger.exists()
-    assert "directory unknown to the metadata" in caplog.text
+    assert "a directory that is not in the metadata" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["streams/0", "streams/0/topics/0"])
@@ -118,7 +118,7 @@ async def test_a_bad_descriptor_is_reported_as_what_it_is(
     (record,) = [record for record in caplog.records if str(path) in record.getMessage()]
     assert record.levelname == "WARNING"
     assert f"it was {fault}" in record.getMessage()
-    assert "its creation was interrupted" not in caplog.text
+    assert "whose creation was interrupted" not in caplog.text
     assert path.read_bytes() == good
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from courser.api import commands as c
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import (
     CommandRejected,
     CourserError,

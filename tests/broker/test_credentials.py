@@ -8,7 +8,7 @@ import pytest
 from argon2 import PasswordHasher, Type, extract_parameters
 
 from courser.broker.credentials import Passwords, hash_token, make_token
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.model.topic_options import TopicOptions
 from courser.storage.data_directory import DataDirectory
@@ -128,7 +128,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     passwords = Passwords()
     path = tmp_path_factory.mktemp("home") / "local_data"
     directory, catalog = open_at(path)
-    commands: list[c.AnyCommand] = [
+    commands: list[c.AnyChange] = [
         c.CreateUser("root", passwords.hash(PASSWORD)),
         c.CreateUser("alice", passwords.hash(PASSWORD)),
         c.CreateToken(1, "laptop", hash_token(TOKEN)),

@@ -43,9 +43,9 @@ async def test_a_disk_that_fills_is_told_once_at_each_step_and_when_it_has_room_
         disk.free = free * MIB if free != TOTAL else TOTAL
         await watch.look()
         heard.append([(level, line.partition(" free=")[0]) for level, line in told(caplog)])
-    scarce = [("WARNING", "disk space is scarce")]
-    full = [("ERROR", "disk full: sends that do not fit are refused, until there is room")]
-    relief = [("INFO", "disk space is there again")]
+    scarce = [("WARNING", "disk space is low")]
+    full = [("ERROR", "disk full: refusing sends that do not fit until space is free again")]
+    relief = [("INFO", "disk space is available again")]
     assert heard == [[], [], scarce, [], [], full, [], [], relief, [], relief, scarce]
     disk.free = FULL_SIZE - 1
     await watch.look()

@@ -272,7 +272,7 @@ async def test_deleting_a_topic_does_not_delete_the_messages_of_another_that_lie
     async with opened(tmp_path) as scene:
         await scene.ask(scene.root, delete)
         async with asyncio.timeout(30):
-            while "holds the files of another partition" not in caplog.text or len(deleted_in(scene)) > 1:  # noqa: ASYNC110
+            while "has the files of another partition" not in caplog.text or len(deleted_in(scene)) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0)
     for _ in range(2):
         async with opened(tmp_path):

@@ -13,7 +13,7 @@ from courser.broker.login_queue import (
     PAIR_COUNT_MAX,
     WAITING_COUNT_MAX,
     LoginQueue,
-    Place,
+    QueueEntry,
     _Tally,
     network_of,
 )
@@ -21,8 +21,8 @@ from courser.broker.login_queue import (
 VICTIM = "203.0.113.7", "alice"
 
 
-def place(address: str, name: str, *, band: int = 0) -> Place[str]:
-    return Place(address, name, band, f"{name} at {address}")
+def entry(address: str, name: str, *, band: int = 0) -> QueueEntry[str]:
+    return QueueEntry(address, name, band, f"{name} at {address}")
 
 
 class Crowd:
@@ -30,14 +30,14 @@ class Crowd:
 
     def __init__(self) -> None:
         self.queue: LoginQueue[str] = LoginQueue()
-        self.waiting: set[Place[str]] = set()
-        self.victim: Place[str] | None = None
+        self.waiting: set[QueueEntry[str]] = set()
+        self.victim: QueueEntry[str] | None = None
         self.address_count = self.name_count = 0
         """Among first tries ..."""
         self.own_name_count = self.own_address_count = 0
         """... names at the victim's address, addresses under the victim's name."""
 
-    def add(self, new: Place[str]) -> bool:
+    def add(self, new: QueueEntry[str]) -> bool:
         loser = self.queue.add(new)
         if loser is not None:
             self.waiting.discard(loser)
@@ -47,10 +47,10 @@ class Crowd:
         return loser is not new
 
     def add_victim(self) -> None:
-        self.victim = place(*VICTIM)
+        self.victim = entry(*VICTIM)
         assert self.add(self.victim)
 
-    def take(self) -> Place[str]:
+    def take(self) -> QueueEntry[str]:
         taken = self.queue.take()
         assert taken is not None
         self.waiting.discard(taken)
@@ -74,7 +74,7 @@ class Crowd:
         by_name = self.name_count * self.own_address_count
         return 3 * min(by_address, by_name)
 
-    def turns_of_victim(self, come_back: Callable[[Place[str]], Place[str]]) -> int:
+    def turns_of_victim(self, come_back: Callable[[QueueEntry[str]], QueueEntry[str]]) -> int:
         """Take turns until the victim has one. Whoever has had a turn comes back at once."""
         for number in range(1, 5000):
             taken = self.take()
@@ -133,13 +133,13 @@ def test_a_login_gets_its_turn_within_the_bound_whatever_the_flood(
 ) -> None:
     crowd = Crowd()
     for number in range(connection_count):
-        crowd.add(place(*flood(number)))
+        crowd.add(entry(*flood(number)))
     for _ in range(37):
         # The flood goes on for a while: the turn of the rings is anywhere.
         taken = crowd.take()
-        crowd.add(place(taken.address, taken.name))
+        crowd.add(entry(taken.address, taken.name))
     crowd.add_victim()
-    turn_count = crowd.turns_of_victim(lambda taken: place(taken.address, taken.name))
+    turn_count = crowd.turns_of_victim(lambda taken: entry(taken.address, taken.name))
     assert turn_count <= crowd.bound
     assert turn_count <= turn_count_max
 
@@ -151,21 +151,21 @@ def test_connections_that_failed_before_do_not_hold_up_a_new_one_even_with_its_n
     """A flood of connections that stay: the case in which address and name tell nobody apart."""
     crowd = Crowd()
     for number in range(connection_count):
-        crowd.add(place(*VICTIM, band=1 + number % 2))
+        crowd.add(entry(*VICTIM, band=1 + number % 2))
     crowd.add_victim()
-    assert crowd.turns_of_victim(lambda taken: place(*VICTIM, band=2)) <= 3
+    assert crowd.turns_of_victim(lambda taken: entry(*VICTIM, band=2)) <= 3
 
 
 @pytest.mark.parametrize("connection_count", [1000, 3000])
 def test_a_flood_of_names_from_the_same_address_costs_at_most_its_share(connection_count: int) -> None:
     crowd, numbers = Crowd(), count()
     for _ in range(connection_count):
-        crowd.add(place(VICTIM[0], f"user-{next(numbers)}"))
+        crowd.add(entry(VICTIM[0], f"user-{next(numbers)}"))
     assert len(crowd.queue) == ADDRESS_COUNT_MAX
-    assert not crowd.add(place(*VICTIM)), "nothing tells it from the others: it may try again"
+    assert not crowd.add(entry(*VICTIM)), "nothing tells it from the others: it may try again"
     crowd.take()
     crowd.add_victim()
-    turn_count = crowd.turns_of_victim(lambda _: place(VICTIM[0], f"user-{next(numbers)}"))
+    turn_count = crowd.turns_of_victim(lambda _: entry(VICTIM[0], f"user-{next(numbers)}"))
     assert turn_count <= crowd.bound
     assert turn_count <= 3 * ADDRESS_COUNT_MAX
 
@@ -173,11 +173,11 @@ def test_a_flood_of_names_from_the_same_address_costs_at_most_its_share(connecti
 @pytest.mark.parametrize("band", [1, 2])
 def test_later_tries_get_their_turns_too(band: int) -> None:
     crowd = Crowd()
-    crowd.victim = place(*VICTIM, band=band)
+    crowd.victim = entry(*VICTIM, band=band)
     for number in range(100):
-        crowd.add(place(f"198.51.100.{number}", f"user-{number}"))
+        crowd.add(entry(f"198.51.100.{number}", f"user-{number}"))
     crowd.add(crowd.victim)
-    assert crowd.turns_of_victim(lambda taken: place(taken.address, taken.name)) <= 2 * 8
+    assert crowd.turns_of_victim(lambda taken: entry(taken.address, taken.name)) <= 2 * 8
 
 
 _places = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2))
@@ -194,7 +194,7 @@ def test_no_order_of_arrivals_breaks_the_bound(
         for address, name, band in arrivals:
             if (address, name) != (0, 0):
                 where = VICTIM[0] if address == 0 else f"198.51.100.{address}"
-                crowd.add(place(where, VICTIM[1] if name == 0 else f"user-{name}", band=band))
+                crowd.add(entry(where, VICTIM[1] if name == 0 else f"user-{name}", band=band))
 
     crowd = Crowd()
     arrive(crowd, before)
@@ -217,35 +217,35 @@ def test_no_order_of_arrivals_breaks_the_bound(
 def test_one_name_at_one_address_has_few_places() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for _ in range(PAIR_COUNT_MAX):
-        assert queue.add(place(*VICTIM)) is None
-    late = place(*VICTIM)
+        assert queue.add(entry(*VICTIM)) is None
+    late = entry(*VICTIM)
     assert queue.add(late) is late
     assert late not in queue
-    assert queue.add(place(VICTIM[0], "bob")) is None
-    assert queue.add(place("198.51.100.1", VICTIM[1])) is None
+    assert queue.add(entry(VICTIM[0], "bob")) is None
+    assert queue.add(entry("198.51.100.1", VICTIM[1])) is None
 
 
 def test_a_first_try_takes_the_place_of_the_newest_later_one() -> None:
     queue: LoginQueue[str] = LoginQueue()
-    others = [place(*VICTIM, band=number % 3) for number in range(PAIR_COUNT_MAX)]
+    others = [entry(*VICTIM, band=number % 3) for number in range(PAIR_COUNT_MAX)]
     for other in others:
         queue.add(other)
-    late = place(*VICTIM, band=2)
+    late = entry(*VICTIM, band=2)
     assert queue.add(late) is late
-    assert queue.add(place(*VICTIM)) is others[14]
+    assert queue.add(entry(*VICTIM)) is others[14]
     assert len(queue) == PAIR_COUNT_MAX
 
 
 def test_an_address_that_is_full_makes_room_for_a_name_that_has_less() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for number in range(ADDRESS_COUNT_MAX):
-        assert queue.add(place(VICTIM[0], f"user-{number // PAIR_COUNT_MAX}")) is None
-    loser = queue.add(place(*VICTIM))
+        assert queue.add(entry(VICTIM[0], f"user-{number // PAIR_COUNT_MAX}")) is None
+    loser = queue.add(entry(*VICTIM))
     assert loser is not None
     assert loser.name.startswith("user-")
-    late = place(VICTIM[0], loser.name)
+    late = entry(VICTIM[0], loser.name)
     assert queue.add(late) is late
-    assert queue.add(place(*VICTIM)) is not None
+    assert queue.add(entry(*VICTIM)) is not None
     assert len(queue) == ADDRESS_COUNT_MAX
 
 
@@ -268,8 +268,8 @@ def test_the_tally_knows_who_has_most(changes: list[tuple[str, bool]]) -> None:
 def test_a_full_queue_makes_room_for_an_address_that_has_less() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for number in range(WAITING_COUNT_MAX):
-        assert queue.add(place(f"198.51.100.{number % 10}", f"user-{number}")) is None
-    loser = queue.add(place(*VICTIM))
+        assert queue.add(entry(f"198.51.100.{number % 10}", f"user-{number}")) is None
+    loser = queue.add(entry(*VICTIM))
     assert loser is not None
     assert loser.address.startswith("198.51.100.")
     assert len(queue) == WAITING_COUNT_MAX
@@ -278,21 +278,21 @@ def test_a_full_queue_makes_room_for_an_address_that_has_less() -> None:
 def test_a_full_queue_makes_room_for_a_name_that_has_less() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for number in range(WAITING_COUNT_MAX):
-        assert queue.add(place(f"198.51.{number // 250}.{number % 250}", "root")) is None
-    loser = queue.add(place(*VICTIM))
+        assert queue.add(entry(f"198.51.{number // 250}.{number % 250}", "root")) is None
+    loser = queue.add(entry(*VICTIM))
     assert loser is not None
     assert loser.name == "root"
-    late = place("192.0.2.1", "root")
+    late = entry("192.0.2.1", "root")
     assert queue.add(late) is late
 
 
 def test_a_full_queue_of_equals_refuses_equals_and_admits_a_first_try_for_a_later_one() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for number in range(WAITING_COUNT_MAX):
-        assert queue.add(place(f"198.51.{number // 250}.{number % 250}", f"user-{number}", band=1)) is None
-    late = place("192.0.2.1", "bob", band=1)
+        assert queue.add(entry(f"198.51.{number // 250}.{number % 250}", f"user-{number}", band=1)) is None
+    late = entry("192.0.2.1", "bob", band=1)
     assert queue.add(late) is late
-    loser = queue.add(place(*VICTIM))
+    loser = queue.add(entry(*VICTIM))
     assert loser is not None
     assert loser.band == 1
     assert len(queue) == WAITING_COUNT_MAX
@@ -300,7 +300,7 @@ def test_a_full_queue_of_equals_refuses_equals_and_admits_a_first_try_for_a_late
 
 def test_an_empty_queue_keeps_nothing() -> None:
     queue: LoginQueue[str] = LoginQueue()
-    places = [place(f"198.51.100.{number % 7}", f"user-{number % 11}", band=number % 3) for number in range(200)]
+    places = [entry(f"198.51.100.{number % 7}", f"user-{number % 11}", band=number % 3) for number in range(200)]
     for other in places:
         queue.add(other)
     for other in places[::3]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
@@ -20,7 +20,7 @@ from courser.testing.catalog_simulation import (
 from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import HASH, OPTIONS, image, living, uuid
 
-COMMANDS: tuple[c.AnyCommand, ...] = (
+COMMANDS: tuple[c.AnyChange, ...] = (
     c.CreateUser("root", HASH),
     c.CreateStream("orders", uuid(1)),
     c.CreateTopic(0, "placed", uuid(2), 2, OPTIONS),

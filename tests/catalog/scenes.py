@@ -1,6 +1,6 @@
 """What the tests of the catalog share: a life in twenty kinds of commands, and a look at every byte of a disk."""
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected
@@ -25,7 +25,7 @@ def uuid(number: int) -> bytes:
     return bytes([number]) * 16
 
 
-LIFE: tuple[c.AnyCommand, ...] = (
+LIFE: tuple[c.AnyChange, ...] = (
     c.CreateUser("root", HASH),
     c.CreateStream("orders", uuid(1)),
     c.CreateTopic(0, "placed", uuid(2), 2, OPTIONS),
@@ -61,9 +61,7 @@ The ends of publishes name an op, which depends on what was removed before: they
 """
 
 
-def living(
-    seed: int, commands: tuple[c.AnyCommand, ...] = LIFE, settings: CatalogSettings = MANY_SLOTS
-) -> CatalogWorld:
+def living(seed: int, commands: tuple[c.AnyChange, ...] = LIFE, settings: CatalogSettings = MANY_SLOTS) -> CatalogWorld:
     """A world in which these commands were performed."""
     world = CatalogWorld.new(seed, settings)
     world.start()
@@ -77,7 +75,7 @@ def image(disk: FakeFileSystem) -> dict[str, bytes]:
     return {str(path): disk.contents(path) for path in disk.files()}
 
 
-def rejection(store: CatalogStore, command: c.AnyCommand) -> CommandRejected:
+def rejection(store: CatalogStore, command: c.AnyChange) -> CommandRejected:
     """Why a command is rejected; it must change nothing."""
     before = store.state.encode(), store.last_op
     try:

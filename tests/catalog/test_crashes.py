@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 import xxhash
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog import directories
 from courser.catalog import store as store_module
 from courser.catalog.entities import UsedIds
@@ -44,7 +44,7 @@ from tests.catalog.scenes import LIFE, living, uuid
 
 ONE_SECOND_CRASH = CrashDepth(second_crashes=1)
 ALL_SECOND_CRASHES = CrashDepth(second_crashes=None)
-SHORT_LIFE: tuple[c.AnyCommand, ...] = (
+SHORT_LIFE: tuple[c.AnyChange, ...] = (
     c.CreateStream("s", uuid(1)),
     c.CreateTopic(0, "t", uuid(2), 1, TopicOptions()),
     c.CreateStream("gone", uuid(3)),
@@ -60,7 +60,7 @@ SNAPSHOT_TAKEN_AT = 5
 """Which command takes the snapshot."""
 
 
-def start_and(command: c.AnyCommand) -> Callable[[CatalogWorld], object]:
+def start_and(command: c.AnyChange) -> Callable[[CatalogWorld], object]:
     def step(world: CatalogWorld) -> None:
         world.start()
         assert world.perform(command)
@@ -68,7 +68,7 @@ def start_and(command: c.AnyCommand) -> Callable[[CatalogWorld], object]:
     return step
 
 
-def world_before(count: int, commands: tuple[c.AnyCommand, ...], seed: int) -> CatalogWorld:
+def world_before(count: int, commands: tuple[c.AnyChange, ...], seed: int) -> CatalogWorld:
     return living(seed, commands[:count], CatalogWorld.new(0).settings)
 
 
@@ -189,7 +189,7 @@ def find_by_sick_disks() -> None:
                     perform_on_a_sick_disk(world, SHORT_LIFE[number], kind)
 
 
-def perform_on_a_sick_disk(world: CatalogWorld, command: c.AnyCommand, kind: CrashKind) -> None:
+def perform_on_a_sick_disk(world: CatalogWorld, command: c.AnyChange, kind: CrashKind) -> None:
     with contextlib.suppress(StorageFailure):
         world.perform(command)
     world.crash(kind)
@@ -204,7 +204,7 @@ def test_without_a_bug_neither_search_finds_anything() -> None:
 
 
 def test_planted_applied_before_it_is_synced() -> None:
-    def submit(self: CatalogStore, command: c.AnyCommand) -> object:
+    def submit(self: CatalogStore, command: c.AnyChange) -> object:
         self.make_room()
         prepared = self.prepare(command)
         created = self.commit(prepared)

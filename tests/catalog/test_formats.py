@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from courser.catalog import commands as c
-from courser.catalog.commands import command_number, decode_command, encode_command
+from courser.catalog import changes as c
+from courser.catalog.changes import change_number, decode_change, encode_change
 from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
@@ -27,21 +27,21 @@ from courser.model.permissions import ALL_PERMISSIONS
 from courser.model.topic_options import NEVER, TopicOptions
 from tests.catalog.scenes import HASH, LIFE, PERMISSIONS, uuid
 
-SAMPLES: tuple[c.AnyCommand, ...] = (
+SAMPLES: tuple[c.AnyChange, ...] = (
     *LIFE,
     c.ForgetDeleted(("streams/0", "streams/1/topics/2")),
     c.EndPublish("a query", 24),
     c.ForgetSink("a query"),
 )
-KINDS = c.AnyCommand.__args__
+KINDS = c.AnyChange.__args__
 PATH = Path("/data/streams/0/descriptor")
 
 
-def first_of(kind: type[c.Command]) -> c.AnyCommand:
+def first_of(kind: type[c.Change]) -> c.AnyChange:
     return next(command for command in SAMPLES if type(command) is kind)
 
 
-def state_after(commands: tuple[c.AnyCommand, ...]) -> CatalogState:
+def state_after(commands: tuple[c.AnyChange, ...]) -> CatalogState:
     state = CatalogState()
     for op, command in enumerate(commands):
         apply(state, command, op, 1000 + op)
@@ -49,17 +49,17 @@ def state_after(commands: tuple[c.AnyCommand, ...]) -> CatalogState:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_is_a_sample_of_every_kind(kind: type[c.Command]) -> None:
+def test_there_is_a_sample_of_every_kind(kind: type[c.Change]) -> None:
     assert type(first_of(kind)) is kind
 
 
 @pytest.mark.parametrize("command", SAMPLES, ids=lambda command: type(command).__name__)
-def test_a_command_is_read_as_it_was_written(command: c.AnyCommand) -> None:
-    assert decode_command(encode_command(command)) == command
+def test_a_command_is_read_as_it_was_written(command: c.AnyChange) -> None:
+    assert decode_change(encode_change(command)) == command
 
 
 def test_numbers_of_commands_stay_what_they_are() -> None:
-    assert {kind.__name__: command_number(first_of(kind)) for kind in KINDS} == {
+    assert {kind.__name__: change_number(first_of(kind)) for kind in KINDS} == {
         "CreateStream": 1,
         "UpdateStream": 2,
         "DeleteStream": 3,
@@ -128,19 +128,19 @@ GOLDEN_COMMANDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_bytes_of_a_command_are_these(kind: type[c.Command]) -> None:
-    assert encode_command(first_of(kind)).hex() == GOLDEN_COMMANDS[kind.__name__]
+def test_the_bytes_of_a_command_are_these(kind: type[c.Change]) -> None:
+    assert encode_change(first_of(kind)).hex() == GOLDEN_COMMANDS[kind.__name__]
 
 
 def test_a_publish_of_before_batches_were_counted_is_read() -> None:
     old = bytes.fromhex(GOLDEN_COMMANDS["BeginPublish"].replace("91970900", "91960900")[:-2])
-    assert decode_command(old) == first_of(c.BeginPublish)
+    assert decode_change(old) == first_of(c.BeginPublish)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc0", b"\x91\x63", b"\x92\x01\xa1a", b"\xff\xff"])
 def test_a_body_that_is_no_command_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="no command"):
-        decode_command(body)
+    with pytest.raises(ValueError, match="not a change"):
+        decode_change(body)
 
 
 # --- states ---

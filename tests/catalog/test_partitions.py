@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.directories import Directories
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -39,7 +39,7 @@ def start(disk: FakeFileSystem) -> OpenedCatalog:
     return open_catalog(disk, DATA, clock=ManualClock(), stop=StopKind.CRASHED)
 
 
-def submit(opened: OpenedCatalog, command: c.AnyCommand) -> None:
+def submit(opened: OpenedCatalog, command: c.AnyChange) -> None:
     opened.store.submit(command)
     opened.directories.carry_out(opened.store.state, command)
 

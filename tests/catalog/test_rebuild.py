@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from courser.catalog import commands as c
-from courser.catalog.commands import encode_command
+from courser.catalog import changes as c
+from courser.catalog.changes import encode_change
 from courser.catalog.entities import ID_MAX
 from courser.catalog.opening import open_catalog
 from courser.errors import StartRefused, StorageFailure
@@ -51,7 +51,7 @@ from tests.catalog.scenes import HASH, JOURNAL_PATH, OPTIONS, SNAPSHOT_PATH, ima
 def test_metadata_that_is_gone_is_made_from_the_descriptors() -> None:
     world = lived()
     remove(world.disk, JOURNAL_PATH)
-    assert "no metadata" in refused(world)
+    assert "the metadata is missing" in refused(world)
     opened = start(world)
     assert data_part(opened.store.state) == data_part(expected_state())
     assert opened.rebuild is not None
@@ -213,7 +213,7 @@ def test_an_entry_of_another_history_is_not_used() -> None:
     world = lived()
     journal = world.disk.contents(JOURNAL_PATH)
     starts = entry_starts(journal)
-    body = encode_command(c.CreateUser("intruder", HASH))
+    body = encode_change(c.CreateUser("intruder", HASH))
     _, foreign = make_entry(op=7, timestamp=0, kind=13, parent=b"another parent..", body=body)
     world.disk.plant(JOURNAL_PATH, journal[: starts[7]] + foreign)
     assert "op 7 does not follow" in refused(world)
@@ -243,7 +243,7 @@ def test_a_journal_without_its_end() -> None:
     starts = entry_starts(journal)
     # Up to the deleted stream: the topic of stream 7 and its partition are unknown to it.
     world.disk.plant(JOURNAL_PATH, journal[: starts[7]])
-    assert "the end of the journal is gone" in refused(world)
+    assert "the end of the journal is missing" in refused(world)
     opened = start(world)
     assert data_part(opened.store.state) == data_part(expected_state())
     assert list(opened.store.state.user_by_name) == ["root"]

@@ -5,7 +5,7 @@ import errno
 import pytest
 import xxhash
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.descriptors import StreamDescriptor, decode_descriptor, encode_descriptor
 from courser.catalog.entities import UsedIds
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -180,7 +180,7 @@ def test_a_descriptor_of_an_unknown_kind_is_none() -> None:
     data = bytearray(encode_descriptor(StreamDescriptor(0, bytes(16), "name", 0, UsedIds())))
     data[22] = 9
     data[:16] = xxhash.xxh3_128_digest(bytes(data[16:]))
-    with pytest.raises(DamagedData, match="no descriptor that this version knows"):
+    with pytest.raises(DamagedData, match="does not know its format"):
         decode_descriptor(bytes(data), DATA / "descriptor")
 
 

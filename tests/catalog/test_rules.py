@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.entities import ID_MAX, UsedIds, User
 from courser.catalog.rules import PARTITION_COUNT_MAX, TOKEN_COUNT_MAX, USER_COUNT_MAX
 from courser.catalog.store import CatalogStore
@@ -21,7 +21,7 @@ NAME_256 = "n" * 256
 NAME_OF_256_BYTES = "é" * 128
 HALF_A_PAIR = "\ud800"
 
-SCENE: tuple[c.AnyCommand, ...] = (
+SCENE: tuple[c.AnyChange, ...] = (
     c.CreateUser("root", HASH),
     c.CreateUser("alice", HASH),
     c.CreateToken(1, "laptop", bytes(32)),
@@ -50,12 +50,12 @@ def store() -> CatalogStore:
 class Forbidden:
     """A command that must be rejected."""
 
-    command: c.AnyCommand
+    command: c.AnyChange
     code: ErrorCode
     number: int
 
 
-def forbidden(command: c.AnyCommand, code: ErrorCode, number: int) -> Forbidden:
+def forbidden(command: c.AnyChange, code: ErrorCode, number: int) -> Forbidden:
     return Forbidden(command, code, number)
 
 
@@ -162,7 +162,7 @@ def test_what_the_rules_forbid_is_rejected_with_its_number(store: CatalogStore, 
     assert rejection(store, case.command).code == case.code == case.number
 
 
-ALLOWED: list[c.AnyCommand] = [
+ALLOWED: list[c.AnyChange] = [
     c.CreateStream("n", uuid(9)),
     c.CreateStream(NAME_255, uuid(9)),
     c.CreateStream("é" * 127, uuid(9)),
@@ -190,7 +190,7 @@ ALLOWED: list[c.AnyCommand] = [
 
 
 @pytest.mark.parametrize("command", ALLOWED, ids=lambda command: type(command).__name__)
-def test_what_is_just_allowed_is_accepted(store: CatalogStore, command: c.AnyCommand) -> None:
+def test_what_is_just_allowed_is_accepted(store: CatalogStore, command: c.AnyChange) -> None:
     store.submit(command)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import JournalFull

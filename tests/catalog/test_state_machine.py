@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.catalog import commands as c
-from courser.catalog.commands import decode_command, encode_command
+from courser.catalog import changes as c
+from courser.catalog.changes import decode_change, encode_change
 from courser.catalog.entities import ID_MAX, ConsumerGroup, Partition, Token, UsedIds
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
@@ -41,7 +41,7 @@ OPTIONS = st.builds(
 PERMISSIONS = st.none() | st.builds(
     Permissions, streams=st.dictionaries(st.integers(0, 3), st.just(StreamPermissions(read_stream=True)))
 )
-ANY_COMMAND: st.SearchStrategy[c.AnyCommand] = st.one_of(
+ANY_COMMAND: st.SearchStrategy[c.AnyChange] = st.one_of(
     st.builds(c.CreateStream, NAMES, UUIDS, MAYBE_IDS),
     st.builds(c.UpdateStream, IDS, NAMES),
     st.builds(c.DeleteStream, IDS),
@@ -75,7 +75,7 @@ def grown_state(seed: int) -> CatalogState:
     return state
 
 
-def refuses(state: CatalogState, command: c.AnyCommand) -> bool:
+def refuses(state: CatalogState, command: c.AnyChange) -> bool:
     try:
         check(state, command)
     except CommandRejected:
@@ -84,7 +84,7 @@ def refuses(state: CatalogState, command: c.AnyCommand) -> bool:
 
 
 @given(st.integers(0, 2**32), st.lists(ANY_COMMAND, max_size=30))
-def test_applying_is_total_and_a_rejected_command_changes_nothing(seed: int, commands: list[c.AnyCommand]) -> None:
+def test_applying_is_total_and_a_rejected_command_changes_nothing(seed: int, commands: list[c.AnyChange]) -> None:
     state = grown_state(seed)
     for number, command in enumerate(commands):
         before = state.encode()
@@ -109,21 +109,21 @@ def check_look_ups(state: CatalogState) -> None:
 
 
 @given(ANY_COMMAND)
-def test_every_command_is_read_as_it_was_written_or_cannot_be_written(command: c.AnyCommand) -> None:
+def test_every_command_is_read_as_it_was_written_or_cannot_be_written(command: c.AnyChange) -> None:
     try:
-        body = encode_command(command)
+        body = encode_change(command)
     except UnicodeEncodeError:
         return
-    assert decode_command(body) == command
+    assert decode_change(body) == command
 
 
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_command_are_refused_and_nothing_else(body: bytes) -> None:
     try:
-        command = decode_command(body)
+        command = decode_change(body)
     except ValueError:
         return
-    assert isinstance(command, c.Command)
+    assert isinstance(command, c.Change)
     apply(grown_state(1), command, 100, 7)
 
 
@@ -312,7 +312,7 @@ def test_every_command_does_what_it_says() -> None:
 
 def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None:
     state = CatalogState()
-    commands: list[c.AnyCommand] = [
+    commands: list[c.AnyChange] = [
         c.CreateStream("s", bytes(16)),
         c.CreateTopic(0, "t", b"t" * 16, 2, TopicOptions()),
         c.CreateTopic(0, "u", b"u" * 16, 0, TopicOptions(), 10),

@@ -7,8 +7,8 @@ import random
 import pytest
 import xxhash
 
-from courser.catalog import commands as c
-from courser.catalog.commands import encode_command
+from courser.catalog import changes as c
+from courser.catalog.changes import encode_change
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
@@ -346,7 +346,7 @@ def test_an_entry_for_something_that_was_never_made_changes_nothing() -> None:
     state = scene.store.state.encode()
     last = Journal.open(scene.disk, JOURNAL_PATH, snapshot=None, stop=StopKind.CLEAN).last
     assert last is not None
-    body = encode_command(c.DeleteStream(77))
+    body = encode_change(c.DeleteStream(77))
     scene.disk.kill()
     scene.disk.plant(JOURNAL_PATH, journal + make_entry(op=2, timestamp=0, kind=3, parent=last.checksum, body=body)[1])
     assert scene.restart().state.encode() == state

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog import entities
 from courser.inspect.masking import HIDDEN, SECRETS, password_text
 from courser.model.topic_options import NEVER, TopicOptions
@@ -89,10 +89,10 @@ def test_journal_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
 
 def test_every_command_is_shown_with_all_its_fields(courser: Run, tmp_path: Path) -> None:
     every = [*EVERY_COMMAND, c.ForgetDeleted(("streams/7",)), *EVERY_COMMAND_OF_A_SINK]
-    assert {type(command) for command in every} == set(get_args(c.AnyCommand))
+    assert {type(command) for command in every} == set(get_args(c.AnyChange))
     path = planted(tmp_path / "any name", *(data for _, data in chain_of(every)))
     rows = document(courser, "journal", path)["rows"]
-    assert [row["command_number"] for row in rows] == [c.command_number(command) for command in every]
+    assert [row["command_number"] for row in rows] == [c.change_number(command) for command in every]
     assert [list(row["fields"]) for row in rows] == [list(command.__struct_fields__) for command in every]
     assert rows[0]["chain"] == "start"
     assert rows[2]["fields"]["options"]["message_expiry"] == NEVER
@@ -111,13 +111,13 @@ def test_a_part_of_a_journal(courser: Run, tmp_path: Path) -> None:
     assert courser("inspect", "journal", path, "--from-op", "-1")[0] == 2
 
 
-USERS: list[c.AnyCommand] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
+USERS: list[c.AnyChange] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
 
 
 def test_faults_are_shown_in_their_place(courser: Run, tmp_path: Path) -> None:
     (first, zero), (_, one), (_, two), (_, three) = chain_of(USERS)
     (_, _), (_, other) = chain_of([USERS[0], USERS[3]])
-    body = c.encode_command(USERS[1])
+    body = c.encode_change(USERS[1])
     _, wrong = make_entry(op=1, timestamp=1, kind=5, parent=first.checksum, body=body)
     _, unknown = make_entry(op=1, timestamp=1, kind=99, parent=first.checksum, body=b"\x91\x63" + TOKEN_HASH)
     path = tmp_path / "journal.wal"
@@ -234,7 +234,7 @@ def test_a_wrong_state_hash_and_a_body_that_is_no_state(courser: Run, tmp_path: 
     mark = SnapshotMark(1, bytes(16))
     planted(path, encode_snapshot(Snapshot(mark, bytes(16), 1, b"\x91" + TOKEN_HASH)))
     parsed = document(courser, "snapshot", path)
-    assert (parsed["file"]["body"], "no catalog state" in parsed["file"]["state"]) == ("ok", True)
+    assert (parsed["file"]["body"], "not a catalog state" in parsed["file"]["state"]) == ("ok", True)
     catalog = small_catalog(tmp_path / "data")
     body = catalog.snapshot.read_bytes()[128:]
     planted(path, encode_snapshot(Snapshot(mark, bytes(16), 1, body)))
@@ -342,7 +342,7 @@ def test_a_journal_whose_bodies_are_changed_under_right_checksums_gives_no_secre
     courser: Run, tmp_path: Path
 ) -> None:
     for command in (c.CreateUser("alice", PASSWORD_HASH), c.CreateToken(1, "laptop", TOKEN_HASH)):
-        body = c.encode_command(command)
+        body = c.encode_change(command)
         path = tmp_path / "journal.wal"
         for position in range(len(body)):
             for bit in (1, 16, 128):
@@ -355,7 +355,7 @@ def test_a_journal_whose_bodies_are_changed_under_right_checksums_gives_no_secre
 
 def test_a_password_in_the_place_of_a_name_is_not_shown(courser: Run, tmp_path: Path) -> None:
     """The header says "change password", the body "update stream", whose name it would be."""
-    body = bytearray(c.encode_command(c.ChangePassword(0, PASSWORD_HASH)))
+    body = bytearray(c.encode_change(c.ChangePassword(0, PASSWORD_HASH)))
     assert body[1] == 16
     body[1] = 2
     entry = make_entry(op=0, timestamp=1, kind=16, parent=bytes(16), body=bytes(body))
@@ -403,7 +403,7 @@ NO_SECRETS = {
 
 def test_every_field_that_could_be_a_secret_is_masked_or_known_to_be_none() -> None:
     found = {
-        "command": set(fields_with_text(get_args(c.AnyCommand))),
+        "command": set(fields_with_text(get_args(c.AnyChange))),
         "entity": set(fields_with_text([kind for kind in vars(entities).values() if is_structure(kind)])),
     }
     for where, names in found.items():

@@ -11,7 +11,7 @@ from courser.api.replies import Reply
 from courser.broker.broker import Broker, RootUser
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import Stream, Topic, User
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import Dispatcher

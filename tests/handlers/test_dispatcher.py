@@ -6,7 +6,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api.commands import COMMANDS
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import HANDLERS
 from tests.handlers.samples import SAMPLES

@@ -10,7 +10,7 @@ from courser.api import replies as r
 from courser.broker import quotas
 from courser.broker.consuming import group_key
 from courser.broker.settings import BrokerSettings
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch

@@ -128,7 +128,7 @@ async def test_offsets_that_are_gone_are_named(scene: Scene) -> None:
     await scene.ask(scene.root, c.DeleteSegments("s", "t", 0, 2))
     await scene.ask(scene.root, c.StoreConsumerOffset(poll_command().consumer, "s", "t", 0, 0))
     for command, first in ((wait(value=0), 0), (wait(PollingKind.NEXT), 1)):
-        with pytest.raises(OffsetsUnavailable, match="go on at 2") as refused:
+        with pytest.raises(OffsetsUnavailable, match="continue at 2") as refused:
             await scene.ask(scene.root, command)
         error = refused.value
         assert (error.code, error.first_offset, error.end_offset) == (ErrorCode.OFFSET_GONE, first, 2)

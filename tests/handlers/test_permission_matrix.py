@@ -10,7 +10,7 @@ import pytest_asyncio
 from courser.api import commands as c
 from courser.api.commands import COMMANDS
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.permissions import Permissions
 from tests.handlers.permission_table import ANYBODY, GRANTS, SUFFICIENT, is_sufficient, permissions_of
@@ -52,7 +52,7 @@ async def is_allowed(
     if isinstance(sample, c.GetClient):
         sample = msgspec.structs.replace(sample, client_id=session.client_id)
 
-    async def submit(_command: changes.AnyCommand) -> None:
+    async def submit(_command: changes.AnyChange) -> None:
         raise Reached
 
     with monkeypatch.context() as patch:
@@ -120,7 +120,7 @@ async def test_root_may_do_everything(server: Scene, monkeypatch: pytest.MonkeyP
     if isinstance(sample, c.GetClient):
         sample = msgspec.structs.replace(sample, client_id=session.client_id)
 
-    async def submit(_command: changes.AnyCommand) -> None:
+    async def submit(_command: changes.AnyChange) -> None:
         raise Reached
 
     monkeypatch.setattr(server.broker.catalog, "submit", submit)

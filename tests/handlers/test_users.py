@@ -5,7 +5,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.permissions import ALL_PERMISSIONS, GlobalPermissions, Permissions, StreamPermissions
 from tests.handlers.scenes import PASSWORD_HASH, Scene

@@ -3,7 +3,7 @@
 import base64
 from pathlib import Path
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.opening import open_catalog
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
@@ -27,7 +27,7 @@ PERMISSIONS = Permissions(
 )
 OPTIONS = TopicOptions(message_expiry=NEVER, segment_size=4096, durability="persisted")
 
-EVERY_COMMAND: tuple[c.AnyCommand, ...] = (
+EVERY_COMMAND: tuple[c.AnyChange, ...] = (
     c.CreateUser("root", PASSWORD_HASH),
     c.CreateStream("shop", b"S" * 16),
     c.CreateTopic(0, "orders", b"T" * 16, 2, OPTIONS),
@@ -57,7 +57,7 @@ EVERY_COMMAND: tuple[c.AnyCommand, ...] = (
 )
 """One of each kind at least, as they can follow one another; ``ForgetDeleted`` comes by itself."""
 
-EVERY_COMMAND_OF_A_SINK: tuple[c.AnyCommand, ...] = (
+EVERY_COMMAND_OF_A_SINK: tuple[c.AnyChange, ...] = (
     c.BeginPublish(
         "hourly", 1, 7, b"N" * 8, (PublishedPart(0, 3, 4096, 99),), (PublishTarget(0, 0, b"T" * 16, 1, 3, 42),), 60
     ),
@@ -82,7 +82,7 @@ class Catalog:
         self.opened = open_catalog(self.files, self.data_directory, clock=self.clock, stop=stop)
         begin_session(self.files, self.data_directory)
 
-    def perform(self, *commands: c.AnyCommand) -> None:
+    def perform(self, *commands: c.AnyChange) -> None:
         store, directories = self.opened.store, self.opened.directories
         for command in commands:
             store.submit(command)
@@ -152,13 +152,13 @@ def mark_running(data_directory: Path) -> None:
     begin_session(LocalFileSystem(), data_directory)
 
 
-def chain_of(bodies: list[c.AnyCommand]) -> list[tuple[Entry, bytes]]:
+def chain_of(bodies: list[c.AnyChange]) -> list[tuple[Entry, bytes]]:
     """Entries from op 0 on, linked to one another."""
     entries: list[tuple[Entry, bytes]] = []
     parent = bytes(16)
     for op, command in enumerate(bodies):
         entry = make_entry(
-            op=op, timestamp=op + 1, kind=c.command_number(command), parent=parent, body=c.encode_command(command)
+            op=op, timestamp=op + 1, kind=c.change_number(command), parent=parent, body=c.encode_change(command)
         )
         entries.append(entry)
         parent = entry[0].checksum

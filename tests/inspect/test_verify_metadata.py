@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.descriptors import decode_descriptor, encode_descriptor
 from courser.catalog.state import CatalogState
 from courser.errors import MetadataDamaged, StartRefused
@@ -82,7 +82,7 @@ def test_a_rebuild_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:
 _COMMANDER = """
 import sys
 from pathlib import Path
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.model.topic_options import TopicOptions
 from tests.inspect.catalogs import Catalog
 catalog = Catalog(Path(sys.argv[1]))
@@ -198,7 +198,7 @@ def planted(tmp_path: Path, *pieces: bytes) -> Catalog:
     return catalog
 
 
-USERS: list[c.AnyCommand] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
+USERS: list[c.AnyChange] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
 
 
 def test_faults_between_entries_are_damage_and_a_repetition_is_a_note(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_state_without_its_hash_is_damage(tmp_path: Path) -> None:
     catalog.snapshot.write_bytes(encode_snapshot(Snapshot(snapshot.mark, bytes(16), 1, snapshot.body)))
     assert "hash" in damages_of(catalog.data_directory)[0].reason
     catalog.snapshot.write_bytes(encode_snapshot(Snapshot(snapshot.mark, bytes(16), 1, b"\x93")))
-    assert "no catalog state" in damages_of(catalog.data_directory)[0].reason
+    assert "not a catalog state" in damages_of(catalog.data_directory)[0].reason
 
 
 def test_a_command_that_the_rules_forbid_is_a_warning(tmp_path: Path) -> None:

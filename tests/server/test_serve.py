@@ -406,7 +406,7 @@ def test_missing_metadata_is_refused_with_the_option_that_rebuilds_it(tmp_path: 
     shutil.rmtree(server.data / "metadata")
     refused = try_to_serve(tmp_path)
     assert refused.returncode == 1
-    assert "no metadata that says what it is" in refused.stderr
+    assert "the metadata is missing" in refused.stderr
     (option,) = re.findall(r"start once with --set (\S+) ", refused.stderr)
     arguments = ("--with-default-root-credentials", *(() if prefix else ("--set", option)))
     server = RunningServer(tmp_path, arguments=arguments, prefix=prefix)

@@ -311,7 +311,7 @@ async def test_logs_that_cannot_be_synced_behind_the_answer(seed: int, caplog: p
     life.server.disk.plan = FaultPlan().fail("sync", errno.EIO, name="*.log")
     await life.publish(parts)
     await life.server.broker.publishing.idle()
-    assert "publish answered, and not settled yet" in caplog.text
+    assert "publish acknowledged but not finalized" in caplog.text
     assert await life.is_open()
     assert len(life.staged_files()) == 2, "they are what a power cut leaves"
     # Nothing is believed any more before a restart, and nobody else is told that all is well.
@@ -330,7 +330,7 @@ async def test_a_publish_whose_end_cannot_be_written_is_ended_later(caplog: pyte
     life.server.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, call=2, name="journal.wal")
     await life.publish(parts)
     await life.server.broker.publishing.idle()
-    assert "publish answered, and not settled yet" in caplog.text
+    assert "publish acknowledged but not finalized" in caplog.text
     assert await life.is_open()
     # As once a minute.
     await life.server.broker.look_after_staging()

@@ -50,7 +50,7 @@ async def test_a_finished_part_that_is_damaged_is_reported_and_kept(
         assert not path.exists()
         client = await broker.connect()
         for _ in range(2):
-            with pytest.raises(CourserError, match="was found damaged on the disk") as raised:
+            with pytest.raises(CourserError, match="is damaged on disk") as raised:
                 await client.publish_staged(SINK, 0, {0: 1, 1: 1})
             assert raised.value.code is ErrorCode.DAMAGED_DATA
             with pytest.raises(CourserError, match="run the task again"):

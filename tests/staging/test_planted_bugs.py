@@ -9,7 +9,7 @@ from courser.api.replies import Published
 from courser.broker import redo, staging
 from courser.broker.publishing import CheckAccess, Publishing
 from courser.broker.redo import Redo
-from courser.catalog import commands as c
+from courser.catalog import changes as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file

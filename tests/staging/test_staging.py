@@ -119,7 +119,7 @@ async def test_a_deleted_topic_is_an_error_that_does_not_wedge_the_sink() -> Non
         client = await prepared(broker)
         await stage_part(client, 0, 0, 1, "a")
         await client.delete_topic("s", "t")
-        with pytest.raises(NotFound, match="was deleted meanwhile") as raised:
+        with pytest.raises(NotFound, match="was deleted; discard them") as raised:
             await client.publish_staged(SINK, 0, {0: 1})
         assert raised.value.code is ErrorCode.STAGED_TARGET_GONE
         await client.create_topic("s", "t", 1)

@@ -240,7 +240,7 @@ def is_said(target: Target, greeting: bytes, line: str) -> bool:
 
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"])
 def test_http_on_the_binary_port_is_turned_away_at_once(target: Target, verb: str) -> None:
-    assert is_said(target, f"{verb} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), "the client speaks HTTP")
+    assert is_said(target, f"{verb} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), "the client uses HTTP")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_more_connections_than_are_allowed_are_turned_away_and_nobody_else_is(ma
             for client in clients:
                 client.do(c.Ping())
         until(lambda: is_let_in(target), "room for one more")
-    assert target.server.output.count("turned away") <= 100, "not one line for each"
+    assert target.server.output.count("refused a connection") <= 100, "not one line for each"
 
 
 def is_let_in(target: Target) -> bool:

@@ -1,4 +1,4 @@
-"""Which protocol a connection speaks, found in its first bytes."""
+"""Which protocol a connection uses, found in its first bytes."""
 
 import pytest
 
@@ -52,5 +52,5 @@ def test_a_classic_frame_of_length_0_is_known_by_its_code() -> None:
     ],
 )
 def test_other_protocols_are_named(greeting: bytes, protocol: str) -> None:
-    with pytest.raises(FrameRefused, match=f"speaks {protocol}"):
+    with pytest.raises(FrameRefused, match=f"uses {protocol}"):
         generation_of(memoryview(greeting))

@@ -196,7 +196,7 @@ def test_impossible_sizes_are_refused_as_soon_as_they_are_seen(size: int) -> Non
     request[48:52] = size.to_bytes(4, "little")
     codec = VsrCodec()
     assert codec.frame_size(memoryview(request)[:51]) is None
-    with pytest.raises(FrameRefused, match=f"a frame of {size} bytes"):
+    with pytest.raises(FrameRefused, match=f"a frame must have .* bytes, not {size}"):
         codec.frame_size(memoryview(request)[:52])
 
 
@@ -214,7 +214,7 @@ def test_possible_sizes(size: int) -> None:
 def test_only_requests_are_read(command: int) -> None:
     request = bytearray(frame(2, code=PING))
     request[60] = command
-    with pytest.raises(FrameRefused, match="no request"):
+    with pytest.raises(FrameRefused, match="is not a request"):
         VsrCodec().frame_size(memoryview(request))
 
 
@@ -222,7 +222,7 @@ def test_the_first_frame_begins_with_zeros() -> None:
     for position in range(48):
         request = bytearray(frame(2, code=PING))
         request[position] = 7
-        with pytest.raises(FrameRefused, match="48 zeros"):
+        with pytest.raises(FrameRefused, match="48 zero bytes"):
             VsrCodec().frame_size(memoryview(request)[: position + 1])
 
 

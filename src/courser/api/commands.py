@@ -1,6 +1,6 @@
-"""Every command that a client can send: its row, and its fields in the order in which they travel.
+"""Every command that a client can send: its row and its fields.
 
-Codecs make them, the dispatcher hands them to their handlers. Ids count from 0 here, whatever a client's release does.
+Codecs create them, and the dispatcher passes them to their handlers. Ids count from 0 here in all releases.
 """
 
 from typing import Annotated, TypeAlias
@@ -37,12 +37,12 @@ from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
 
 Command: TypeAlias = table.Command
-"""The base of all commands."""
+"""Base class of all commands."""
 
 POSITION_COUNT_MAX = 1000
 """Partitions that one request may wait for: as many as a topic is created with."""
 PUBLISHED_PART_COUNT_MAX = 100_000
-"""Parts of one publish, as the catalog allows them: checked before a row of each is made."""
+"""Parts of one publish, the same limit as in the catalog: checked before an object is created for each."""
 
 
 # --- system -------------------------------------------------------------------------------------------
@@ -50,17 +50,17 @@ PUBLISHED_PART_COUNT_MAX = 100_000
 
 @command(1, is_public=True)
 class Ping(Command, frozen=True):
-    """Nothing, but a sign of life."""
+    """A heartbeat without an effect."""
 
 
 @command(10, r.Stats, Action.READ_SERVER)
 class GetStats(Command, frozen=True):
-    """Figures about the server."""
+    """Statistics of the server."""
 
 
 @command(11, r.SnapshotArchive, Action.READ_SERVER, is_audited=True)
 class GetSnapshot(Command, frozen=True):
-    """A ZIP file that helps to diagnose the server."""
+    """A ZIP file for diagnosing the server."""
 
     compression: SnapshotCompression
     """1 stored, 2 deflated, 3 bzip2, 4 zstd, 5 lzma, 6 xz."""
@@ -70,12 +70,12 @@ class GetSnapshot(Command, frozen=True):
 
 @command(12, r.ClusterMetadata)
 class GetClusterMetadata(Command, frozen=True):
-    """Which nodes there are."""
+    """The nodes of the cluster."""
 
 
 @command(13, r.OptionList)
 class DescribeOptions(Command, frozen=True):
-    """Which options exist: scope 1 topic, 2 stream, 3 user."""
+    """The available options: scope 1 topic, 2 stream, 3 user."""
 
     scope: U8
 
@@ -114,7 +114,7 @@ class GetUsers(Command, frozen=True):
 
 @command(33, r.UserDetails, Action.MANAGE_USERS, operation=141, is_audited=True)
 class CreateUser(Command, frozen=True):
-    """Make an account."""
+    """Create a user."""
 
     name: Name
     password: Text8
@@ -124,14 +124,14 @@ class CreateUser(Command, frozen=True):
 
 @command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True)
 class DeleteUser(Command, frozen=True):
-    """Remove an account."""
+    """Delete a user."""
 
     user: Identifier
 
 
 @command(35, None, Action.MANAGE_USERS, operation=142, is_audited=True)
 class UpdateUser(Command, frozen=True):
-    """Change name or status; None leaves it."""
+    """Change name or status; None leaves it unchanged."""
 
     user: Identifier
     name: OptionalName
@@ -148,7 +148,7 @@ class UpdatePermissions(Command, frozen=True):
 
 @command(37, operation=144, is_audited=True)
 class ChangePassword(Command, frozen=True):
-    """Replace the password, knowing the present one."""
+    """Replace a password; the current one is required."""
 
     user: Identifier
     current_password: Text8
@@ -164,7 +164,7 @@ class LoginUser(Command, frozen=True):
     version: Text32 = ""
     context: Text32 = ""
     token: str | None = None
-    """A token that the same bytes spell, to be tried if the password is wrong: 0.9 does not say which it sends."""
+    """The same bytes read as a token, to try if the password is wrong: 0.9 does not say which one it sends."""
 
 
 @command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True)
@@ -177,17 +177,17 @@ class LoginWithToken(Command, frozen=True):
 
 @command(39, operation=3, is_audited=True)
 class LogoutUser(Command, frozen=True):
-    """Log out; the connection stays."""
+    """Log out; the connection stays open."""
 
 
 @command(41, r.TokenList)
 class GetTokens(Command, frozen=True):
-    """The own personal access tokens."""
+    """The user's own personal access tokens."""
 
 
 @command(42, r.NewToken, operation=146, is_audited=True)
 class CreateToken(Command, frozen=True):
-    """Make a personal access token."""
+    """Create a personal access token."""
 
     name: Name
     expiry: U64
@@ -196,7 +196,7 @@ class CreateToken(Command, frozen=True):
 
 @command(43, operation=147, is_audited=True)
 class DeleteToken(Command, frozen=True):
-    """Remove an own personal access token."""
+    """Delete one of the user's own personal access tokens."""
 
     name: Name
 
@@ -218,7 +218,7 @@ class GetStreams(Command, frozen=True):
 
 @command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True)
 class CreateStream(Command, frozen=True):
-    """Make a stream. ``stream_id`` only if the client names it itself."""
+    """Create a stream. ``stream_id`` is set only if the client chooses the id."""
 
     name: Name
     stream_id: ChosenId = None
@@ -234,14 +234,14 @@ class UpdateStream(Command, frozen=True):
 
 @command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True)
 class DeleteStream(Command, frozen=True):
-    """Remove a stream with all its topics."""
+    """Delete a stream and all its topics."""
 
     stream: Identifier
 
 
 @command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True)
 class PurgeStream(Command, frozen=True):
-    """Remove all messages of a stream."""
+    """Delete all messages of a stream."""
 
     stream: Identifier
 
@@ -266,7 +266,7 @@ class GetTopics(Command, frozen=True):
 
 @command(302, r.TopicDetails, Action.CREATE_TOPIC, operation=132, is_audited=True)
 class CreateTopic(Command, frozen=True):
-    """Make a topic. ``topic_id`` only if the client names it itself."""
+    """Create a topic. ``topic_id`` is set only if the client chooses the id."""
 
     stream: Identifier
     name: Name
@@ -284,12 +284,12 @@ class UpdateTopic(Command, frozen=True):
     name: Name
     options: TopicOptions
     is_patch: bool
-    """True: options that are None stay as they are (0.9). False: the four classic ones are replaced."""
+    """True: options that are None are unchanged (0.9). False: the four classic options are replaced."""
 
 
 @command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True)
 class DeleteTopic(Command, frozen=True):
-    """Remove a topic."""
+    """Delete a topic."""
 
     stream: Identifier
     topic: Identifier
@@ -297,7 +297,7 @@ class DeleteTopic(Command, frozen=True):
 
 @command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True)
 class PurgeTopic(Command, frozen=True):
-    """Remove all messages of a topic."""
+    """Delete all messages of a topic."""
 
     stream: Identifier
     topic: Identifier
@@ -314,7 +314,7 @@ class CreatePartitions(Command, frozen=True):
 
 @command(403, None, Action.MANAGE_TOPIC, operation=137, is_audited=True)
 class DeletePartitions(Command, frozen=True):
-    """Remove the partitions with the highest numbers, with their messages."""
+    """Delete the partitions with the highest numbers and their messages."""
 
     stream: Identifier
     topic: Identifier
@@ -323,7 +323,7 @@ class DeletePartitions(Command, frozen=True):
 
 @command(503, None, Action.MANAGE_TOPIC, operation=138, is_audited=True)
 class DeleteSegments(Command, frozen=True):
-    """Remove the oldest sealed segments of a partition that no stored offset still needs."""
+    """Delete the oldest sealed segments of a partition that no stored offset needs any more."""
 
     stream: Identifier
     topic: Identifier
@@ -342,7 +342,7 @@ class SendMessages(Command, frozen=True):
     topic: Identifier
     partitioning: Partitioning
     batches: list[Batch]
-    """Usually one. Their memory may be that of the connection's buffer: it is good until the reply."""
+    """Usually one. They may refer to the connection's receive buffer, which is valid until the reply."""
 
 
 @command(100, r.Polled, Action.POLL_MESSAGES)
@@ -361,7 +361,7 @@ class PollMessages(Command, frozen=True):
 
 @command(102, None, Action.SEND_MESSAGES)
 class FlushMessages(Command, frozen=True):
-    """Make what was written durable, if ``fsync`` asks for it; it is never only in memory."""
+    """Sync the messages of a partition if ``fsync`` is set; written messages are never only in the server's memory."""
 
     stream: Identifier
     topic: Identifier
@@ -371,7 +371,7 @@ class FlushMessages(Command, frozen=True):
 
 @command(120, r.StoredOffset, Action.POLL_MESSAGES)
 class GetConsumerOffset(Command, frozen=True):
-    """How far a consumer got."""
+    """The stored offset of a consumer."""
 
     consumer: Consumer
     stream: Identifier
@@ -381,7 +381,7 @@ class GetConsumerOffset(Command, frozen=True):
 
 @command(121, None, Action.POLL_MESSAGES, operation=161)
 class StoreConsumerOffset(Command, frozen=True):
-    """Remember how far a consumer got."""
+    """Store the offset of a consumer."""
 
     consumer: Consumer
     stream: Identifier
@@ -392,7 +392,7 @@ class StoreConsumerOffset(Command, frozen=True):
 
 @command(122, None, Action.POLL_MESSAGES, operation=162, is_audited=True)
 class DeleteConsumerOffset(Command, frozen=True):
-    """Forget how far a consumer got."""
+    """Delete the stored offset of a consumer."""
 
     consumer: Consumer
     stream: Identifier
@@ -422,7 +422,7 @@ class GetConsumerGroups(Command, frozen=True):
 
 @command(602, r.GroupDetails, Action.READ_TOPIC, operation=139, is_audited=True)
 class CreateConsumerGroup(Command, frozen=True):
-    """Make a group. ``group_id`` only if the client names it itself."""
+    """Create a group. ``group_id`` is set only if the client chooses the id."""
 
     stream: Identifier
     topic: Identifier
@@ -432,7 +432,7 @@ class CreateConsumerGroup(Command, frozen=True):
 
 @command(603, None, Action.READ_TOPIC, operation=140, is_audited=True)
 class DeleteConsumerGroup(Command, frozen=True):
-    """Remove a group and its stored offsets."""
+    """Delete a group and its stored offsets."""
 
     stream: Identifier
     topic: Identifier
@@ -441,7 +441,7 @@ class DeleteConsumerGroup(Command, frozen=True):
 
 @command(604, None, Action.READ_TOPIC, operation=148)
 class JoinConsumerGroup(Command, frozen=True):
-    """Become a member, as long as the connection lives."""
+    """Join a group for as long as the connection is open."""
 
     stream: Identifier
     topic: Identifier
@@ -450,7 +450,7 @@ class JoinConsumerGroup(Command, frozen=True):
 
 @command(605, None, Action.READ_TOPIC, operation=149)
 class LeaveConsumerGroup(Command, frozen=True):
-    """Stop being a member."""
+    """Leave a group."""
 
     stream: Identifier
     topic: Identifier
@@ -459,7 +459,7 @@ class LeaveConsumerGroup(Command, frozen=True):
 
 @command(606, r.Assignment, Action.READ_TOPIC)
 class SyncConsumerGroup(Command, frozen=True):
-    """Which partitions are this member's now."""
+    """The partitions that are assigned to this member."""
 
     stream: Identifier
     topic: Identifier
@@ -473,7 +473,7 @@ class SyncConsumerGroup(Command, frozen=True):
 class WaitForMessages(Command, frozen=True):
     """A poll that waits until there is something to read; stricter than ``PollMessages``.
 
-    What is gone or damaged is an error that names the offsets, not a silent jump.
+    Deleted or damaged messages are an error with their offsets, and are not skipped silently.
     """
 
     poll: PollMessages
@@ -531,11 +531,11 @@ class StagedPartName(msgspec.Struct, frozen=True):
 
 @command(60005, None, Action.SEND_MESSAGES)
 class StageMessages(Command, frozen=True):
-    """Put messages aside on the server, durable with ``FinishStage``, visible with ``PublishStaged``."""
+    """Stage messages on the server: durable with ``FinishStage``, visible with ``PublishStaged``."""
 
     name: StagedPartName
     chunk: U32
-    """0, 1, 2 and so on within this attempt. A chunk that is already there is not added again."""
+    """0, 1, 2, ... within this attempt. A chunk that is already present is not added again."""
     stream: Identifier
     topic: Identifier
     partitioning: Partitioning
@@ -561,7 +561,7 @@ class PublishStaged(Command, frozen=True):
     parts: Annotated[tuple[tuple[U32, U64], ...], Counted(PUBLISHED_PART_COUNT_MAX)]
     """A part, and the attempt to publish."""
     keep: U64
-    """How long the server remembers the sink afterwards, in microseconds; 0 is for ever."""
+    """How long the server remembers the sink afterwards, in microseconds; 0 is forever."""
 
 
 @command(60008, is_audited=True)
@@ -570,7 +570,7 @@ class DiscardStaged(Command, frozen=True):
 
     sink: Name
     batch: OptionalU64
-    """The batch whose parts are removed; all of them if it is not there."""
+    """The batch whose parts are removed; if not present, the parts of all batches."""
     forget: Flag
     """Whether to forget the sink too: its batches may then be published again."""
 
@@ -584,18 +584,16 @@ class GetSink(Command, frozen=True):
 
 @command(60010, r.SinkList)
 class GetSinks(Command, frozen=True):
-    """All sinks and what is staged: one's own, or everybody's for those who may read the server."""
+    """All sinks and their staged parts: the user's own, or all users' with the permission to read the server."""
 
 
 @command(60011, r.StagedPartList)
 class GetStagedParts(Command, frozen=True):
-    """The parts of a sink that are staged and not published; of whom, as for ``GetSinks``."""
+    """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
 
     sink: Name
 
 
-COMMANDS: tuple[CommandRow, ...] = tuple(
-    sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code)
-)
-"""All of them, by code."""
+COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
+"""All rows, by code."""
 ROW_BY_CODE: dict[int, CommandRow] = {row.code: row for row in COMMANDS}

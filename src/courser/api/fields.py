@@ -1,4 +1,4 @@
-"""How the fields of commands and replies travel: one kind each, named where the field is declared.
+"""How the fields of commands and replies are encoded: each field has a kind, given where it is declared.
 
 The codecs derive their readers and writers from these kinds. A type that is always written the same way
 (``Identifier``, ``Consumer``, ``Partitioning``) needs no kind.
@@ -35,9 +35,9 @@ class Kind(Enum):
     UUID = auto()
     """16 bytes."""
     OPTIONAL_PARTITION = auto()
-    """A byte that says whether there is a partition, and four bytes for it either way."""
+    """A byte that says whether a partition is present, and four bytes for it in either case."""
     OPTIONAL_U64 = auto()
-    """A byte that says whether there is a number, and eight bytes for it either way."""
+    """A byte that says whether a number is present, and eight bytes for it in either case."""
     OPTIONAL_NAME = auto()
     """A byte that says whether a name follows."""
     OPTIONAL_ACTIVE = auto()
@@ -48,10 +48,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows behind their number in four bytes."""
+    """The number of rows in four bytes, then the rows."""
 
     count_max: int | None = None
-    """How many a request may have; None: as many as fit into a frame."""
+    """How many rows a request may have; None: as many as fit into a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +77,4 @@ OptionalU64: TypeAlias = Annotated[int | None, Kind.OPTIONAL_U64]
 OptionalName: TypeAlias = Annotated[str | None, Kind.OPTIONAL_NAME]
 OptionalActive: TypeAlias = Annotated[bool | None, Kind.OPTIONAL_ACTIVE]
 ChosenId: TypeAlias = Annotated[int | None, Kind.ABSENT]
-"""The id that a client of SDK 0.5 chooses for what it creates."""
+"""The id that a client of SDK 0.5 chooses for a new stream, topic or group."""

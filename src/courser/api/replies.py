@@ -1,7 +1,7 @@
-"""What commands are answered with. Codecs put them into bytes.
+"""The replies to commands. Codecs encode them.
 
-A thing that is not there is never a reply: the handler raises, and a codec that has to answer "nothing" turns the
-error into that. Commands without an answer get None.
+There is no reply for something that does not exist: the handler raises, and a codec that has to reply "not found"
+converts the error. Commands without a reply return None.
 """
 
 from typing import Annotated
@@ -27,7 +27,7 @@ from courser.model.topic_options import TopicOptions
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """The root of all replies."""
+    """Base class of all replies."""
 
 
 # --- streams and topics -------------------------------------------------------------------------------
@@ -54,9 +54,9 @@ class TopicInfo(Reply, frozen=True):
     message_count: int
     name: str
     options: TopicOptions
-    """What somebody set; None is the server's default."""
+    """The options that were set; None is the server's default."""
     effective: TopicOptions
-    """What holds, no field None."""
+    """The effective options; no field is None."""
 
 
 class PartitionInfo(Reply, frozen=True):
@@ -66,7 +66,7 @@ class PartitionInfo(Reply, frozen=True):
     created_at: U64
     segment_count: U32
     current_offset: U64
-    """Of the newest message; 0 if there never was one."""
+    """Of the newest message; 0 if there was none."""
     size: U64
     message_count: U64
 
@@ -101,7 +101,7 @@ class TopicList(Reply, frozen=True):
 
 
 class Sent(Reply, frozen=True):
-    """Where messages were put."""
+    """Where messages were stored."""
 
     stream_id: int
     topic_id: int
@@ -116,7 +116,7 @@ class Polled(Reply, frozen=True):
     current_offset: int
     message_count: int
     pieces: tuple[memoryview, ...]
-    """Whole batch records behind one another, over all pieces."""
+    """Consecutive whole batch records, over all pieces."""
     size: int
 
 
@@ -129,7 +129,7 @@ class Arrivals(Reply, frozen=True):
 
 
 class StoredOffset(Reply, frozen=True):
-    """How far a consumer got."""
+    """The stored offset of a consumer."""
 
     partition_id: Id
     current_offset: U64
@@ -209,7 +209,7 @@ class GroupList(Reply, frozen=True):
 
 
 class Assignment(Reply, frozen=True):
-    """What belongs to this member since ``generation``."""
+    """The partitions that are assigned to this member since ``generation``."""
 
     generation: U64
     partition_ids: Annotated[tuple[Id, ...], Counted()]
@@ -223,11 +223,11 @@ class LoggedIn(Reply, frozen=True):
 
     user_id: int
     session: int
-    """Grows with every login."""
+    """Increases with every login."""
 
 
 class UserInfo(Reply, frozen=True):
-    """An account."""
+    """A user."""
 
     user_id: Id
     created_at: U64
@@ -236,7 +236,7 @@ class UserInfo(Reply, frozen=True):
 
 
 class UserDetails(Reply, frozen=True):
-    """An account and what it may do."""
+    """A user and their permissions."""
 
     user: UserInfo
     permissions: Permissions | None
@@ -303,7 +303,7 @@ class ClientList(Reply, frozen=True):
 
 
 class Stats(Reply, frozen=True, kw_only=True):
-    """Figures about the server. Sizes are bytes, times microseconds."""
+    """Statistics of the server. Sizes are in bytes, times in microseconds."""
 
     process_id: int
     cpu_usage: float
@@ -379,7 +379,7 @@ class OptionList(Reply, frozen=True):
 
 
 class StagedPart(Reply, frozen=True):
-    """What a part holds."""
+    """The contents of a part."""
 
     message_count: U64
     size: U64
@@ -397,7 +397,7 @@ class Published(Reply, frozen=True):
 
 
 class SinkInfo(Reply, frozen=True):
-    """A sink as the server knows it."""
+    """The state of a sink."""
 
     batch: OptionalU64
     """The highest batch that is published."""
@@ -412,7 +412,7 @@ class SinkInfo(Reply, frozen=True):
 
 
 class SinkSummary(Reply, frozen=True):
-    """A sink of a user, in a list: it has published something, or something is staged for it, or both."""
+    """A sink of a user, in a list: it has published something, has staged parts, or both."""
 
     name: Text8
     user_id: U32
@@ -446,7 +446,7 @@ class StagedPartInfo(Reply, frozen=True):
     is_finished: Flag
     """Whether it is durable, and can be published."""
     touched_at: U64
-    """When something was last added, or when the server found the part at its start. It expires some time after."""
+    """When something was last added, or when the server found the part at its start. It expires some time later."""
 
 
 class StagedPartList(Reply, frozen=True):

@@ -1,4 +1,4 @@
-"""What is said once about each command: its row, written above its class in ``commands``.
+"""The row of each command, written above its class in ``commands``: everything that is defined once per command.
 
 Everything that depends on the command alone is derived from its row and its fields: which codes exist, how requests and
 replies are read and written on both sides of both wires, who may send it, whether it leaves a line in the audit log.
@@ -19,23 +19,23 @@ PRIVATE_CODE_MIN = 60_000
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """What is known about a command besides its fields."""
+    """The facts about a command besides its fields."""
 
     kind: type["Command"]
     code: int
     """Its number on the classic wire, and on the wire of SDK 0.9 if it has no operation."""
     reply: type[Reply] | None
-    """None: the client learns only that it was done."""
+    """None: the reply only says that the command was carried out."""
     operation: int
-    """Its number on the wire of SDK 0.9, if it has one there; 0: it travels under its code."""
+    """Its operation number on the wire of SDK 0.9; 0 if it has none and is sent with its code."""
     actions: tuple[Action, ...]
-    """Permissions of which one is required, at what the command names. Empty: the handler decides."""
+    """One of these permissions is required for what the command names. Empty: the handler checks."""
     is_public: bool
     """Whether it is allowed before login."""
     is_audited: bool
-    """Whether it leaves a line in the audit log: what cannot be undone, and what concerns access."""
+    """Whether it is written to the audit log: commands that cannot be undone, or that concern access."""
     order: tuple[str, ...]
-    """Its fields in the order in which they travel."""
+    """Its fields in the order on the wire."""
 
     @property
     def is_private(self) -> bool:
@@ -44,7 +44,7 @@ class CommandRow:
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
-    """The base of all commands."""
+    """Base class of all commands."""
 
     row: ClassVar[CommandRow]
 
@@ -61,7 +61,7 @@ def command(
     is_audited: bool = False,
     order: tuple[str, ...] = (),
 ) -> Callable[[type[AnyCommand]], type[AnyCommand]]:
-    """Give a command its row. ``order`` is needed only if its fields travel in another order than they are declared."""
+    """Give a command its row. ``order`` is needed only if the fields have another order on the wire."""
 
     def add_row(kind: type[AnyCommand]) -> type[AnyCommand]:
         fields = order or kind.__struct_fields__

@@ -1,8 +1,8 @@
-"""Logging in and out, and the passwords behind it.
+"""Login, logout and passwords.
 
-An unknown user and a wrong password get the same answer after the same work. Hashing never stops the event loop,
-passwords are hashed in a fair order (``login_queue``), and failed logins make later ones of that name or address wait
-(``login_delays``). A right token waits for nothing.
+An unknown user and a wrong password get the same reply after the same work. Hashing never blocks the event loop.
+Passwords are hashed in a fair order (``login_queue``). Failed logins delay later ones with the same name or from the
+same address (``login_delays``). A valid token is never delayed.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from courser.broker.login_queue import Asker, network_of
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import User
 from courser.catalog.rules import USER_NAME_SIZE_MAX, USER_NAME_SIZE_MIN
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -25,18 +25,18 @@ from courser.model.clock import Clock
 _log = logging.getLogger(__name__)
 
 PASSWORD_SIZE_MIN, PASSWORD_SIZE_MAX = 3, 100
-"""Bytes of a password, as every SDK checks them."""
+"""Size of a password in bytes; every SDK checks the same limits."""
 
 _REFUSAL_DELAY = 1_000_000
-"""Microseconds after which a client is told that too many log in at once. It must not come back sooner, and it must not
-learn from the time whether its login was looked at after all, as a known user's is."""
+"""Microseconds before a client gets the error that too many clients log in at once. It must not retry sooner, and the
+time must not reveal whether its login was checked anyway, as that of a known user is."""
 
 Sleep = Callable[[float], Awaitable[None]]
-"""Wait for so many seconds."""
+"""Wait for a number of seconds."""
 
 
 class Authentication:
-    """Who is who. One for all connections."""
+    """Logs users in and out. One for all connections."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class Authentication:
         self._sleep = sleep
         self._numbers = count(1)
         self._changes = asyncio.Lock()
-        """Held from a look at a password hash to the change of it."""
+        """Held from reading a password hash until it is replaced."""
 
     # --- logging in and out ---
 
     async def login(self, session: Session, name: str, password: str, token: str | None = None) -> LoggedIn:
-        """Log in by password, or by a token that the same request may mean. Whoever was logged in before is replaced.
+        """Log in by password, or by a token that is sent in the same request. Replaces an earlier login.
 
         Raises:
-            CommandRejected: 43 or 44 for a name or password of a bad size, 42 if they do not fit, 47 for the right
-                password of an inactive user, 20010 if too many log in at once. The session stays as it was.
+            CommandRejected: 43 or 44 for a name or password of an invalid size, 42 if they do not match, 47 for the
+                right password of an inactive user, 20010 if too many log in at once. The session is unchanged.
         """
         if token is not None:
-            # Looked at first: it costs nothing, and a miss is no failed login, since a password was meant.
+            # Checked first, because it is cheap. A miss is not a failed login: it may be a password.
             try:
                 owner, found = self.tokens.find(token)
             except CommandRejected:
@@ -95,32 +95,32 @@ class Authentication:
         try:
             user, found = self.tokens.find(token)
         except CommandRejected:
-            # Tokens cannot be guessed, so the right one need not wait. Who tries is slowed down all the same.
+            # Tokens cannot be guessed, so a valid one is not delayed. Clients that try are slowed down anyway.
             await self._wait(None, session)
             self._delays.failed(None, session.address)
             raise
         return self._admit(session, user, found.name)
 
     def logout(self, session: Session) -> None:
-        """Forget who is logged in. The connection stays, its memberships do not."""
+        """Log out. The connection stays open, but leaves its consumer groups."""
         self._groups.drop_session(session)
         session.user_id = session.token_name = None
 
     def user_deleted(self, user: User) -> None:
-        """An account is gone: its tokens and its sessions go with it."""
+        """A user was deleted: forget their tokens and end their sessions."""
         self.tokens.user_deleted(user)
-        error = CommandRejected(ErrorCode.CLIENT_NOT_FOUND, "the user of this login was deleted")
+        error = CommandRejected(ErrorCode.CLIENT_NOT_FOUND, "the user of this session was deleted")
         for session in self._sessions.of_user(user.user_id):
             self._sessions.end(session, error)
 
     def _admit(self, session: Session, user: User, token_name: str | None) -> LoggedIn:
         if session.ended is not None:
-            # It was closed while the password was looked at: nobody must seem to be logged in.
+            # The connection was closed while the password was checked: do not list it as logged in.
             raise session.ended.with_traceback(None)
         if not user.is_active:
             raise CommandRejected(ErrorCode.USER_INACTIVE, f"user {user.name!r} is inactive")
         if session.user_id != user.user_id:
-            # Memberships are not handed on: the new user may not be allowed to read there.
+            # The new user does not inherit memberships: they may not have the permission to read there.
             self._groups.drop_session(session)
         session.user_id, session.token_name = user.user_id, token_name
         session.session_number = next(self._numbers)
@@ -129,10 +129,10 @@ class Authentication:
     # --- passwords ---
 
     async def hash_password(self, session: Session, password: str) -> str:
-        """What the catalog keeps of a new password, for somebody who is logged in.
+        """Hash a new password for the catalog, for a user who is logged in.
 
         Raises:
-            CommandRejected: 44 for a size that cannot log in, 20010 if too many wait already.
+            CommandRejected: 44 for an invalid size, 20010 if too many are already waiting.
         """
         check_password(password)
         user = None if session.user_id is None else self._catalog.state.users.get(session.user_id)
@@ -142,7 +142,7 @@ class Authentication:
         """Replace a password. Other sessions that logged in with the old one end.
 
         Raises:
-            CommandRejected: 42 if the present password is another one, 44 for one of a bad size.
+            CommandRejected: 42 if the current password is wrong, 44 for a password of an invalid size.
         """
         check_password(current)
         check_password(new)
@@ -152,14 +152,14 @@ class Authentication:
         async with self._changes:
             if self._user(user_id).password_hash != verified:
                 raise _invalid_credentials()
-            await self._catalog.submit(c.ChangePassword(user_id, password_hash))
-        error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed: log in again")
+            await self._catalog.submit(changes.ChangePassword(user_id, password_hash))
+        error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed; log in again")
         for other in self._sessions.of_user(user_id):
             if other is not session and other.token_name is None:
                 self._sessions.end(other, error)
 
     async def _verify(self, session: Session, name: str, password: str) -> User:
-        """The user whose name and password these are. Raises ``CommandRejected`` (42, 20010)."""
+        """Check a name and password and return the user. Raises ``CommandRejected`` (42, 20010)."""
         await self._wait(name, session)
         user = self._find(name)
         password_hash = None if user is None else user.password_hash
@@ -170,7 +170,7 @@ class Authentication:
             await self._sleep_for(asked_at + _REFUSAL_DELAY - self._clock.monotonic())
             self._note_failure(session, name)
             raise
-        # Meanwhile the user may be gone, or have another password.
+        # Meanwhile the user may have been deleted or have a new password.
         user = self._find(name)
         if not is_right or user is None or user.password_hash != password_hash:
             self._note_failure(session, name)
@@ -194,7 +194,7 @@ class Authentication:
         self._delays.failed(name, session.address)
 
     async def _renew_hash(self, session: Session, user: User, password: str) -> None:
-        """Hash the password anew if today's parameters are stronger. A disk that refuses it keeps nobody out."""
+        """Rehash the password if the current parameters are stronger. A disk failure does not prevent the login."""
         verified = user.password_hash
         if not self._passwords.is_outdated(verified):
             return
@@ -202,9 +202,9 @@ class Authentication:
             password_hash = await self.hash_password(session, password)
             async with self._changes:
                 if user.password_hash == verified and user.user_id in self._catalog.state.users:
-                    await self._catalog.submit(c.ChangePassword(user.user_id, password_hash))
+                    await self._catalog.submit(changes.ChangePassword(user.user_id, password_hash))
         except CourserError as error:
-            _log.warning("password hash not renewed user=%d reason=%s", user.user_id, error)
+            _log.warning("could not renew the password hash user=%d reason=%s", user.user_id, error)
 
     async def _wait(self, name: str | None, session: Session) -> None:
         await self._sleep_for(self._delays.owed(name, session.address))
@@ -221,7 +221,7 @@ class Authentication:
     def _user(self, user_id: int) -> User:
         user = self._catalog.state.users.get(user_id)
         if user is None:
-            raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
+            raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, f"user {user_id} does not exist")
         return user
 
 
@@ -230,16 +230,16 @@ def check_user_name(name: str) -> None:
     size = len(name.encode(errors="surrogatepass"))
     if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
         bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
-        raise CommandRejected(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
+        raise CommandRejected(ErrorCode.INVALID_USERNAME, f"a user name must have {bounds} bytes, not {size}")
 
 
 def check_password(password: str) -> None:
-    """Raise ``CommandRejected`` (44) for a password that cannot log in."""
+    """Raise ``CommandRejected`` (44) for a password of an invalid size."""
     size = len(password.encode(errors="surrogatepass"))
     if not PASSWORD_SIZE_MIN <= size <= PASSWORD_SIZE_MAX:
         bounds = f"{PASSWORD_SIZE_MIN} to {PASSWORD_SIZE_MAX}"
-        # The size of a password is a hint at the password: it is not said.
-        raise CommandRejected(ErrorCode.INVALID_PASSWORD, f"a password has {bounds} bytes")
+        # The message does not contain the size, which is a hint at the password.
+        raise CommandRejected(ErrorCode.INVALID_PASSWORD, f"a password must have {bounds} bytes")
 
 
 def _invalid_credentials() -> CommandRejected:

@@ -38,7 +38,7 @@ from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.tokens import Tokens
-from courser.catalog.commands import CreateUser
+from courser.catalog.changes import CreateUser
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure

@@ -1,13 +1,13 @@
-"""Metadata on the event loop: one command at a time, from its check to the directories that follow it.
+"""Metadata changes on the event loop: one at a time, from the check to the directories on disk.
 
-A command is journaled and synced, then applied, then carried out on disk and in the open partitions, and only then
-acknowledged. Once begun, a command is finished whether or not its client still waits.
+A change is journaled and synced, applied to the state, applied to the disk and the open partitions, and only then
+acknowledged. Once started, a change is completed whether or not its client still waits.
 
-If the disk refuses to carry it out, its client is told, and what is missing is tried again, before the next command and
-now and then. What follows from the state alone may wait: descriptors, which a start compares, and purges, which say
-themselves how far they reach. Directories of a creation may not: a start makes them only if the creation is the
-journal's last entry. So no command comes behind an unfinished creation, except those that make room; they take it back
-first.
+If the disk refuses, the client gets an error. The missing work is retried before the next change and periodically.
+Work that follows from the state alone may be postponed: descriptors, which a start compares with the state, and purges,
+which record where they end. The directories of a creation may not: a start recreates them only if the creation is the
+last entry of the journal. So no change may follow an unfinished creation, except changes that free disk space; these
+undo the creation first.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.purging import prepared_purge, purge_topics
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.directories import Directories, Step
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import is_behind
 from courser.catalog.state import CatalogState
-from courser.catalog.store import CatalogStore, PreparedCommand
+from courser.catalog.store import CatalogStore, PreparedChange
 from courser.catalog.transitions import Created, undo_of
 from courser.errors import (
     CommandRejected,
@@ -40,35 +40,35 @@ from courser.storage.durable_files import is_failed_sync
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-Place = tuple[int, int | None]
-"""Ids of a stream and a topic; no topic: the stream itself."""
+StreamOrTopic = tuple[int, int | None]
+"""Ids of a stream and a topic; without a topic: the stream itself."""
 
 _TRY_COUNT = 3
-"""How often the disk is asked to follow a command before its client is told that it does not."""
+"""How often applying a change to the disk is tried before its client gets an error."""
 _RETRY_DELAY = 0.1
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 _AT_ONCE = 4
-"""Pieces of work for the disk that one command has under way: more would keep other work out of the pool."""
+"""Concurrent disk tasks of one change: more would keep other work out of the pool."""
 _MAKERS = (
-    c.CreateStream,
-    c.UpdateStream,
-    c.CreateTopic,
-    c.UpdateTopic,
-    c.CreatePartitions,
-    c.CreateGroup,
+    changes.CreateStream,
+    changes.UpdateStream,
+    changes.CreateTopic,
+    changes.UpdateTopic,
+    changes.CreatePartitions,
+    changes.CreateGroup,
 )
-"""Commands after which there is more on the disk than before."""
-_CREATIONS = (c.CreateStream, c.CreateTopic, c.CreatePartitions)
-"""Commands that make directories."""
+"""Changes that need disk space."""
+_CREATIONS = (changes.CreateStream, changes.CreateTopic, changes.CreatePartitions)
+"""Changes that create directories."""
 _CATCH_UP_DELAY = 1.0
 _CATCH_UP_DELAY_MAX = 60.0
-"""Seconds before the disk is asked once more for what it refused: at first, and after it has refused many times."""
+"""Seconds before work that the disk refused is retried: at first, and after many failures."""
 _FORGOTTEN_AT_ONCE = 1000
-"""Directories in one entry of the journal."""
+"""How many directories one journal entry may list."""
 
 
 class CatalogService:
-    """The one place where metadata changes while a server runs."""
+    """The only place where metadata changes while a server runs."""
 
     def __init__(
         self,
@@ -87,59 +87,59 @@ class CatalogService:
         self._groups = groups
         self._retry_delay = retry_delay
         self.version = 0
-        """Grows with every change of the state."""
+        """Increases with every change of the state."""
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[bool]] = set()
-        """Partitions that were deleted: their files are closed before their directories are removed."""
+        """Deleted partitions whose files have to be closed before their directories are removed."""
         self._remover: asyncio.Task[None] | None = None
         self._snapshot: asyncio.Task[None] | None = None
         self._kept: set[str] = set()
-        """Deleted directories that cannot be removed: left to the next start."""
-        self._unmade: c.AnyCommand | None = None
-        """A durable creation whose directories the disk refused: it must stay the journal's last entry."""
-        self._behind: set[Place] = set()
-        """Where the disk has not followed the state: descriptors, and purges."""
+        """Deleted directories that cannot be removed: the next start tries again."""
+        self._unmade: changes.AnyChange | None = None
+        """A durable creation whose directories could not be created: it must stay the journal's last entry."""
+        self._behind: set[StreamOrTopic] = set()
+        """Where the disk is behind the state: descriptors and purges."""
         self._catch_up_delay = _CATCH_UP_DELAY
         self._catch_up_timer: asyncio.TimerHandle | None = None
         self._failure: str | None = None
-        """Why no command is taken until a restart, besides what the journal says itself."""
+        """Why changes are refused until a restart, if not because of the journal."""
         self._is_closed = False
 
     @property
     def state(self) -> CatalogState:
-        """Everything that is known: to be read, never to be changed."""
+        """The state of the catalog. Read-only for callers."""
         return self._store.state
 
     @property
     def failure(self) -> str | None:
-        """Why no change is taken until a restart, or None."""
+        """Why changes are refused until a restart, or None."""
         return self._store.failure or self._failure
 
     @property
     def snapshot_failure(self) -> str | None:
-        """Why the last snapshot could not be made, or None: the journal fills up meanwhile."""
+        """Why the last snapshot failed, or None. Without snapshots the journal fills up."""
         return self._store.snapshot_failure
 
-    # --- commands ---
+    # --- changes ---
 
-    async def submit(self, command: c.AnyCommand) -> Created:
-        """Carry out one command: durable, applied, and followed by the disk on return.
+    async def submit(self, change: changes.AnyChange) -> Created:
+        """Make one change. On return it is durable and applied to the state and to the disk.
 
         Raises:
             CommandRejected: the rules forbid it; nothing was changed.
-            JournalFull, DiskFull: nothing was changed, or the disk could not follow a change that is durable.
-            StorageFailure, MetadataReadOnly: the disk refused; it may or may not be there after a restart.
+            JournalFull, DiskFull: nothing was changed, or a durable change could not be applied to the disk.
+            StorageFailure, MetadataReadOnly: the disk refused; after a restart the change may be present or not.
         """
-        return await self.submit_made(lambda: command)
+        return await self.submit_made(lambda: change)
 
-    async def submit_made(self, make: Callable[[], c.AnyCommand]) -> Created:
-        """The same for a command that depends on the state: it is made when its turn has come.
+    async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
+        """The same for a change that depends on the state: ``make`` is called when it is this change's turn.
 
         Raises:
-            CourserError: as ``submit``, and what ``make`` raises.
+            CourserError: the same as ``submit``, or whatever ``make`` raises.
         """
-        # A client that goes away must not leave a command between the journal and the state.
+        # A client that disconnects must not leave a change journaled but not applied.
         return await asyncio.shield(self._start(self._take_turn(make)))
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
@@ -148,58 +148,58 @@ class CatalogService:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _take_turn(self, make: Callable[[], c.AnyCommand]) -> Created:
+    async def _take_turn(self, make: Callable[[], changes.AnyChange]) -> Created:
         async with self._turn:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
             refusal = await self._catch_up()
             if self._store.is_snapshot_forced:
-                # Nothing else changes the state meanwhile: it is this command's turn.
+                # No other change runs now: this one holds the lock.
                 await self._in_pool(self._store.make_room)
             try:
-                command = make()
+                change = make()
                 if refusal is not None and self._unmade is not None:
-                    if not c.makes_room(command) or isinstance(command, c.ForgetDeleted):
+                    if not changes.makes_room(change) or isinstance(change, changes.ForgetDeleted):
                         raise refusal
-                    await self._take_back(self._unmade, command)
-                    command = make()
-                return await self._carry_out(command)
+                    await self._take_back(self._unmade, change)
+                    change = make()
+                return await self._carry_out(change)
             finally:
-                # Also after a failure: what was deleted may be the room that is missing.
+                # Also after a failure: removing deleted directories may free the space that is missing.
                 self._clean_up()
                 self._catch_up_later()
 
-    async def _carry_out(self, command: c.AnyCommand) -> Created:
-        if not isinstance(command, c.PurgeTopic | c.PurgeStream):
-            return await self._make_durable(command)
-        async with prepared_purge(self._registry, self.state, command) as purge:
+    async def _carry_out(self, change: changes.AnyChange) -> Created:
+        if not isinstance(change, changes.PurgeTopic | changes.PurgeStream):
+            return await self._make_durable(change)
+        async with prepared_purge(self._registry, self.state, change) as purge:
             return await self._make_durable(purge)
 
-    async def _make_durable(self, command: c.AnyCommand) -> Created:
-        prepared = self._store.prepare(command)
+    async def _make_durable(self, change: changes.AnyChange) -> Created:
+        prepared = self._store.prepare(change)
         await self._in_pool(partial(self._persist, prepared))
-        # From here on neither a kill nor a power cut takes the command: a start finds it and finishes it.
+        # From here on the change survives a kill and a power cut: a start finds and completes it.
         try:
             created = self._store.commit(prepared)
             self.version += 1
-            self._let_go(command)
-            await self._follow_patiently(command)
+            self._let_go(change)
+            await self._follow_patiently(change)
         except CourserError:
             raise
         except Exception as defect:
-            # Nobody knows what the disk and the open partitions have followed: a start puts that in order.
-            self._failure = f"{type(command).__name__} came to no end: {defect!r}"
+            # How much was applied to the disk and the open partitions is unknown: a restart repairs it.
+            self._failure = f"{type(change).__name__} did not complete: {defect!r}"
             raise
         return created
 
-    async def _take_back(self, creation: c.AnyCommand, command: c.AnyCommand) -> None:
-        """Delete what a creation was to make: nobody was told of it, and ``command`` must not wait for it."""
+    async def _take_back(self, creation: changes.AnyChange, change: changes.AnyChange) -> None:
+        """Undo a creation that was never acknowledged, so that ``change`` does not have to wait for it."""
         undo = undo_of(self.state, creation)
         assert undo is not None, "only creations are unmade"
-        if undo == command:
+        if undo == change:
             self._unmade = None
             return
-        _log.warning("creation taken back, the disk has no room for it command=%s", type(creation).__name__)
+        _log.warning("undid a creation because the disk is full command=%s", type(creation).__name__)
         version = self.version
         try:
             await self._make_durable(undo)
@@ -207,21 +207,21 @@ class CatalogService:
             if self.version != version:
                 self._unmade = None
 
-    def _persist(self, prepared: PreparedCommand) -> None:
-        """In the pool: make a command durable, unless it is plain that the disk could not follow it.
+    def _persist(self, prepared: PreparedChange) -> None:
+        """In the pool: make a change durable, unless the disk clearly has no room for it.
 
-        It would stand in the way of those that make room: deletions.
+        An unfinished creation would block the deletions that free space.
         """
-        command = prepared.command
-        if isinstance(command, _MAKERS):
-            new_count = command.partition_count if isinstance(command, c.CreateTopic) else 0
-            self._directories.check_room(command.count if isinstance(command, c.CreatePartitions) else new_count)
+        change = prepared.change
+        if isinstance(change, _MAKERS):
+            new_count = change.partition_count if isinstance(change, changes.CreateTopic) else 0
+            self._directories.check_room(change.count if isinstance(change, changes.CreatePartitions) else new_count)
         self._store.persist(prepared)
 
     # --- what the disk refused ---
 
     async def _catch_up(self) -> StorageFailure | None:
-        """Have the disk do what it refused before. Return why it still does not."""
+        """Retry the work that the disk refused. Return why it still fails, or None."""
         if self._failure is not None:
             raise MetadataReadOnly(self._directories.path, self._failure)
         try:
@@ -236,13 +236,13 @@ class CatalogService:
                 raise
             return failure
         except PartitionReadOnly:
-            # Logged. It is purged by the next start.
+            # Already logged. The next start purges the partition.
             pass
         self._catch_up_delay = _CATCH_UP_DELAY
         return None
 
     def _catch_up_later(self) -> None:
-        """Ask the disk again after a while, also if no command comes."""
+        """Retry after a delay, even if no further change is made."""
         is_needed = self._unmade is not None or bool(self._behind)
         if is_needed and self._catch_up_timer is None and self._failure is None and not self._is_closed:
             loop = asyncio.get_running_loop()
@@ -257,11 +257,11 @@ class CatalogService:
             try:
                 await self._catch_up()
             except CourserError as error:
-                _log.error("no change of metadata is taken until a restart reason=%s", error)
+                _log.error("metadata is read-only until a restart reason=%s", error)
             self._catch_up_later()
 
-    def note_behind(self, places: Iterable[Place]) -> None:
-        """At a start: these descriptors could not be written. Purges that could not be carried out are found here."""
+    def note_behind(self, places: Iterable[StreamOrTopic]) -> None:
+        """At a start: retry these descriptors, and purges that partitions missed, which are found here."""
         self._behind.update(places)
         for stream in self.state.streams.values():
             for topic in stream.topics.values():
@@ -270,23 +270,23 @@ class CatalogService:
                     self._behind.add((stream.stream_id, topic.topic_id))
         self._catch_up_later()
 
-    # --- what follows a durable command ---
+    # --- what follows a durable change ---
 
-    def _let_go(self, command: c.AnyCommand) -> None:
-        """What a durable deletion takes away is found by nobody from now on."""
+    def _let_go(self, change: changes.AnyChange) -> None:
+        """Hide what a durable deletion removes: from now on no request finds it."""
         gone: list[Partition] = []
-        match command:
-            case c.DeleteStream():
-                gone = self._registry.remove_stream(command.stream_id)
-                self._groups.stream_deleted(command.stream_id)
-            case c.DeleteTopic():
-                gone = self._registry.remove_topic(command.stream_id, command.topic_id)
-                self._groups.topic_deleted(command.stream_id, command.topic_id)
-            case c.DeletePartitions():
-                _, topic = self._topic(command.stream_id, command.topic_id)
+        match change:
+            case changes.DeleteStream():
+                gone = self._registry.remove_stream(change.stream_id)
+                self._groups.stream_deleted(change.stream_id)
+            case changes.DeleteTopic():
+                gone = self._registry.remove_topic(change.stream_id, change.topic_id)
+                self._groups.topic_deleted(change.stream_id, change.topic_id)
+            case changes.DeletePartitions():
+                _, topic = self._topic(change.stream_id, change.topic_id)
                 kept_count = len(topic.partitions)
-                gone = self._registry.remove_partitions(command.stream_id, command.topic_id, kept_count)
-                self._tell_partition_count(command)
+                gone = self._registry.remove_partitions(change.stream_id, change.topic_id, kept_count)
+                self._tell_partition_count(change)
             case _:
                 return
         for partition in gone:
@@ -294,74 +294,85 @@ class CatalogService:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _follow_patiently(self, command: c.AnyCommand) -> None:
-        """Have the disk follow a command. If it does not, what is missing is remembered."""
+    async def _follow_patiently(self, change: changes.AnyChange) -> None:
+        """Apply a change to the disk, with retries. If it fails, remember what is missing."""
         for number in range(_TRY_COUNT):
             try:
-                await self._follow(command, is_repeated=number > 0)
+                await self._follow(change, is_repeated=number > 0)
             except StorageFailure as failure:
-                _log.warning("command not carried out command=%s reason=%s", type(command).__name__, failure)
+                _log.warning(
+                    "could not apply the metadata change to disk; retrying command=%s reason=%s",
+                    type(change).__name__,
+                    failure,
+                )
                 if is_failed_sync(failure):
-                    # Never asked again: the next sync may succeed without having done anything. If the power fails,
-                    # the next start finds the command at the journal's end, and compares the directories with it.
+                    # Never retried: after a failed sync the next one may succeed without having written anything. If
+                    # the power fails, the next start finds the change at the end of the journal and compares the
+                    # directories with it.
                     self._failure = str(failure)
                     raise
                 if number + 1 == _TRY_COUNT:
-                    if isinstance(command, _CREATIONS):
-                        self._unmade = command
+                    if isinstance(change, _CREATIONS):
+                        self._unmade = change
                     raise
                 await asyncio.sleep(self._retry_delay)
             else:
                 return
 
-    async def _follow(self, command: c.AnyCommand, *, is_repeated: bool) -> None:
-        """Make directories and open partitions follow a command. May be repeated after a failure."""
-        if not isinstance(command, _CREATIONS):
-            places = self._places(command)
+    async def _follow(self, change: changes.AnyChange, *, is_repeated: bool) -> None:
+        """Apply a change to the directories and the open partitions. May be repeated after a failure."""
+        if not isinstance(change, _CREATIONS):
+            places = self._places(change)
             self._behind |= places
-            await self._settle(places, is_held=isinstance(command, c.PurgeTopic | c.PurgeStream))
+            await self._settle(places, is_held=isinstance(change, changes.PurgeTopic | changes.PurgeStream))
             return
-        for step in await self._in_pool(partial(self._directories.steps, self.state, command, is_repeated=is_repeated)):
+        for step in await self._in_pool(partial(self._directories.steps, self.state, change, is_repeated=is_repeated)):
             await self._do_at_once(step)
-        match command:
-            case c.CreateTopic():
-                stream = self.state.streams[command.stream_id]
-                topic_id = self.state.topic_by_name[command.stream_id, command.name]
+        match change:
+            case changes.CreateTopic():
+                stream = self.state.streams[change.stream_id]
+                topic_id = self.state.topic_by_name[change.stream_id, change.name]
                 await self._registry.open_new(stream, stream.topics[topic_id])
-            case c.CreatePartitions():
-                await self._registry.open_new(*self._topic(command.stream_id, command.topic_id))
-                self._tell_partition_count(command)
+            case changes.CreatePartitions():
+                await self._registry.open_new(*self._topic(change.stream_id, change.topic_id))
+                self._tell_partition_count(change)
             case _:
                 return
 
-    def _places(self, command: c.AnyCommand) -> set[Place]:
-        """What has to follow the state after a command that makes no directory."""
-        match command:
-            case c.UpdateStream():
-                return {(command.stream_id, None)}
-            case c.PurgeStream():
-                return {(command.stream_id, topic_id) for topic_id in self.state.streams[command.stream_id].topics}
-            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
-                return {(command.stream_id, command.topic_id)}
+    def _places(self, change: changes.AnyChange) -> set[StreamOrTopic]:
+        """The streams and topics to bring up to date after a change that creates no directory."""
+        match change:
+            case changes.UpdateStream():
+                return {(change.stream_id, None)}
+            case changes.PurgeStream():
+                return {(change.stream_id, topic_id) for topic_id in self.state.streams[change.stream_id].topics}
+            case (
+                changes.UpdateTopic()
+                | changes.PurgeTopic()
+                | changes.DeletePartitions()
+                | changes.CreateGroup()
+                | changes.DeleteGroup()
+            ):
+                return {(change.stream_id, change.topic_id)}
             case _:
-                # Users, tokens and sinks leave no trace in the tree, and a deletion is done when it is durable.
+                # Users, tokens and sinks have no directories, and a deletion is complete when it is durable.
                 return set()
 
-    async def _settle(self, places: set[Place], *, is_held: bool = False) -> None:
-        """Make streams and topics what the state says: purged, described, with their options. May be repeated.
+    async def _settle(self, places: set[StreamOrTopic], *, is_held: bool = False) -> None:
+        """Bring streams and topics up to date with the state: purges, descriptors, options. May be repeated.
 
-        A failure in one part keeps no other from being done.
+        If one part fails, the others are still done.
 
         Raises:
-            StorageFailure: a part has to be done again.
-            PartitionReadOnly: a partition could not be purged, and is by the next start. All else is done.
+            StorageFailure: a part has to be repeated.
+            PartitionReadOnly: a partition could not be purged; the next start purges it. Everything else is done.
         """
         known = [(self.state.streams[place[0]], place[1]) for place in places if place[0] in self.state.streams]
         topics = [(stream, stream.topics[number]) for stream, number in known if number in stream.topics]
         descriptions = [partial(self._directories.settle_topic, stream, topic) for stream, topic in topics]
         descriptions += [partial(self._directories.settle_stream, stream) for stream, number in known if number is None]
         works: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            # First what makes room.
+            # Purges first, because they free disk space.
             partial(purge_topics, self._registry, self.state, topics, is_held=is_held),
             partial(self._do_at_once, descriptions),
         ]
@@ -372,7 +383,7 @@ class CatalogService:
                 await work()
             except CourserError as failure:
                 failures.append(failure)
-        # After a failed sync nothing may be tried again: it must not go unnoticed among others.
+        # A failed sync must not be retried, so it is raised before other failures.
         failures.sort(key=lambda failure: (not is_failed_sync(failure), not isinstance(failure, StorageFailure)))
         if not failures or not isinstance(failures[0], StorageFailure):
             self._behind -= places
@@ -383,7 +394,7 @@ class CatalogService:
         return (stream.stream_id, topic.topic_id) in self._registry.topics
 
     async def _do_at_once(self, step: Step) -> None:
-        """Share the pieces of a step among a few threads: their syncs go to the disk together."""
+        """Run the tasks of a step in a few threads, so that their syncs reach the disk together."""
         pieces = iter(step)
         failures: list[Exception] = []
 
@@ -391,23 +402,23 @@ class CatalogService:
             for piece in pieces:
                 try:
                     await self._in_pool(piece)
-                except Exception as failure:  # noqa: BLE001 - raised below, when nobody is at work any more
+                except Exception as failure:  # noqa: BLE001 - raised below, when all threads have ended
                     failures.append(failure)
                 if failures:
                     return
 
         await asyncio.gather(*(work() for _ in range(min(len(step), _AT_ONCE))))
         if failures:
-            # After a failed sync nothing may be tried again: it must not go unnoticed among others.
+            # A failed sync must not be retried, so it is raised before other failures.
             raise next(filter(is_failed_sync, failures), failures[0])
 
     def _topic(self, stream_id: int, topic_id: int) -> tuple[Stream, Topic]:
         stream = self.state.streams[stream_id]
         return stream, stream.topics[topic_id]
 
-    def _tell_partition_count(self, command: c.CreatePartitions | c.DeletePartitions) -> None:
-        _, topic = self._topic(command.stream_id, command.topic_id)
-        self._groups.partitions_changed(command.stream_id, command.topic_id, len(topic.partitions))
+    def _tell_partition_count(self, change: changes.CreatePartitions | changes.DeletePartitions) -> None:
+        _, topic = self._topic(change.stream_id, change.topic_id)
+        self._groups.partitions_changed(change.stream_id, change.topic_id, len(topic.partitions))
 
     # --- in the background ---
 
@@ -418,7 +429,7 @@ class CatalogService:
             self._snapshot = self._start(self.take_due_snapshot())
 
     async def take_due_snapshot(self) -> None:
-        """Take a snapshot if the journal is large or old enough. To be called now and then."""
+        """Take a snapshot if the journal is large or old enough. Call it periodically."""
         async with self._turn:
             is_settled = self._unmade is None and self._failure is None
             if self._is_closed or not is_settled or not self._store.is_snapshot_due():
@@ -427,28 +438,28 @@ class CatalogService:
                 await self._in_pool(self._store.take_snapshot)
             except StorageFailure as failure:
                 self._store.snapshot_failure = str(failure)
-                _log.warning("snapshot of the metadata failed reason=%s", failure)
+                _log.warning("metadata snapshot failed reason=%s", failure)
 
     def _removable(self) -> list[str]:
         return [path for path in self.state.deleted if path not in self._kept][:_FORGOTTEN_AT_ONCE]
 
     async def _remove_deleted(self) -> None:
-        """Remove deleted directories, then have the catalog forget them."""
+        """Remove deleted directories, then make the catalog forget them."""
         try:
             while not self._is_closed and (paths := self._removable()):
                 if self._closing:
                     await asyncio.wait(self._closing)
                 removed = [path for path in paths if await self._remove(path)]
                 if removed:
-                    await self.submit(c.ForgetDeleted(tuple(removed)))
+                    await self.submit(changes.ForgetDeleted(tuple(removed)))
         except CourserError as error:
-            # They are removed once more by the next start.
-            _log.info("deleted directories are not forgotten yet reason=%s", error)
+            # The next start removes them again.
+            _log.info("could not record that deleted directories are gone; retrying reason=%s", error)
         finally:
             self._remover = None
 
     async def _remove(self, path: str) -> bool:
-        """Remove one directory; False if it stays."""
+        """Remove one directory. Return False if it was not removed."""
         deleted = self.state.deleted.get(path)
         if deleted is None or self._is_closed:
             return False
@@ -456,16 +467,16 @@ class CatalogService:
             if await self._in_pool(partial(self._directories.remove, deleted)):
                 return True
             _log.warning(
-                "directory not removed, it is not what was deleted or holds the files of another partition path=%s",
+                "not removing a directory that is not the deleted one or has the files of another partition path=%s",
                 path,
             )
         except StorageFailure as failure:
-            _log.warning("directory not removed path=%s reason=%s", path, failure)
+            _log.warning("could not remove a directory path=%s reason=%s", path, failure)
         self._kept.add(path)
         return False
 
     async def close(self) -> bool:
-        """Take no more commands. Return whether a clean stop may be claimed."""
+        """Accept no more changes. Return whether the stop is clean."""
         async with self._turn:
             self._is_closed = True
             if self._catch_up_timer is not None:
@@ -475,11 +486,11 @@ class CatalogService:
             except CourserError as error:
                 refusal = error
             if refusal is not None:
-                _log.error("the last change of metadata stays unfinished reason=%s", refusal)
+                _log.error("the last metadata change is still unfinished reason=%s", refusal)
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._store.close()
-        # After a clean stop a start believes that the last command came to its end, and makes nothing again.
+        # After a clean stop, the next start assumes that the last change is complete and recreates nothing.
         return self.failure is None and self._unmade is None and not self._behind
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:

@@ -1,6 +1,6 @@
-"""Passwords and tokens: made, hashed and checked. Only hashes ever reach the catalog.
+"""Create, hash and check passwords and tokens. The catalog stores only hashes.
 
-Hashing a password takes tens of milliseconds on purpose: call these functions in a pool, never on the event loop.
+Hashing a password takes tens of milliseconds by design: call these functions in a pool, never on the event loop.
 """
 
 import hashlib
@@ -12,9 +12,9 @@ from argon2.exceptions import InvalidHashError, VerificationError
 _MEMORY_KIB = 19 * 1024
 _PASS_COUNT = 2
 _LANE_COUNT = 1
-"""The least that OWASP recommends for argon2id: 19 MiB, two passes, one lane."""
+"""The minimum that OWASP recommends for argon2id: 19 MiB, two passes, one lane."""
 _TOKEN_SIZE = 32
-"""Random bytes of a token: cannot be guessed, so a fast hash of it is enough."""
+"""Random bytes of a token: it cannot be guessed, so a fast hash is enough."""
 
 
 class Passwords:
@@ -29,7 +29,7 @@ class Passwords:
         return self._hasher.hash(_bytes(password))
 
     def is_right(self, password: str, password_hash: str | None) -> bool:
-        """Compare. For an unknown user pass None: it takes as long and is always wrong."""
+        """Check a password against a hash. For an unknown user pass None: it takes as long and is always wrong."""
         try:
             self._hasher.verify(password_hash if password_hash is not None else self._decoy, _bytes(password))
         except (VerificationError, InvalidHashError):
@@ -37,20 +37,20 @@ class Passwords:
         return password_hash is not None
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Whether the hash was made with weaker parameters than today's and should be made again at the next login."""
+        """Whether the hash has weaker parameters than the current ones, so that the next login should renew it."""
         return self._hasher.check_needs_rehash(password_hash)
 
 
 def make_token() -> str:
-    """A new personal access token, to be shown once."""
+    """Create a personal access token. It is shown only once."""
     return secrets.token_urlsafe(_TOKEN_SIZE)
 
 
 def hash_token(token: str) -> bytes:
-    """What the catalog keeps of a token."""
+    """The hash of a token, for the catalog."""
     return hashlib.sha256(_bytes(token)).digest()
 
 
 def _bytes(secret: str) -> bytes:
-    # JSON lets half a surrogate pair through: such a password is unusual, and no error.
+    # JSON allows half a surrogate pair. Such a password is unusual but valid.
     return secret.encode(errors="surrogatepass")

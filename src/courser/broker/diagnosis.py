@@ -1,7 +1,7 @@
-"""The diagnosis archive: what somebody who helps needs to see, in a ZIP file, and no secret in it.
+"""The diagnosis archive: a ZIP file with the information that support needs, without secrets.
 
-Process names are listed without arguments, where passwords may stand. Configuration and logs come from the server,
-which masks secrets.
+Processes are listed without arguments, which may contain passwords. Configuration and logs come from the server, which
+masks secrets.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from courser.broker.zip_archive import METHODS, write_zip
 from courser.errors import CommandRejected, ErrorCode
 
 ALL = 100
-"""The kind that stands for all others but the test."""
+"""The kind that stands for all others except the test."""
 _TEST = 4
 _FILE_COUNT_MAX = 20_000
 _PROCESS_COUNT_MAX = 5_000
-"""Rows after which a list ends: it is sent in one piece."""
+"""Maximum rows of a list: the archive is sent as one reply."""
 _LOGS_SIZE_MAX = 8 * 1024 * 1024
-"""Bytes of logs, the newest."""
+"""Bytes of the newest logs."""
 
 Source = Callable[[], bytes]
 
 
 class Diagnosis:
-    """Makes archives, one at a time."""
+    """Creates archives, one at a time."""
 
     def __init__(self, machine: Machine, data_path: Path, pool: Executor, *, proc: Path = Path("/proc")) -> None:
         self._machine = machine
@@ -41,14 +41,14 @@ class Diagnosis:
         """Set by the server: the effective configuration, secrets masked."""
 
     async def make_archive(self, compression: int, kinds: tuple[int, ...]) -> bytes:
-        """A ZIP file with one text for each kind, in the order asked.
+        """A ZIP file with one text for each kind, in the requested order.
 
         Raises:
-            CommandRejected: 3 for unknown numbers, 9000 if the system does not let itself be looked at.
+            CommandRejected: 3 for unknown numbers, 9000 if the system cannot be inspected.
         """
         method = METHODS.get(compression)
         if method is None:
-            raise CommandRejected(ErrorCode.INVALID_COMMAND, f"there is no compression {compression}")
+            raise CommandRejected(ErrorCode.INVALID_COMMAND, f"unknown compression {compression}")
         wanted = _resolve(kinds)
         async with self._turn:
             try:
@@ -56,7 +56,7 @@ class Diagnosis:
                     self._pool, lambda: write_zip([self._entry(kind) for kind in wanted], method)
                 )
             except OSError as error:
-                raise CommandRejected(ErrorCode.SNAPSHOT_FAILED, f"no snapshot could be made: {error}") from error
+                raise CommandRejected(ErrorCode.SNAPSHOT_FAILED, f"could not create the snapshot: {error}") from error
 
     def _entry(self, kind: int) -> tuple[str, bytes]:
         match kind:
@@ -87,7 +87,7 @@ class Diagnosis:
             for name in sorted(names):
                 count += 1
                 if count > _FILE_COUNT_MAX:
-                    yield f"... and more: this list ends after {_FILE_COUNT_MAX} files\n"
+                    yield f"... and more: this list is limited to {_FILE_COUNT_MAX} files\n"
                     return
                 path = Path(directory, name)
                 yield f"{_size(path)} {path.relative_to(self._data_path)}\n"
@@ -100,9 +100,9 @@ class Diagnosis:
             try:
                 line = (self._proc / str(number) / "stat").read_text(errors="replace")
             except OSError:
-                # It has ended meanwhile.
+                # The process has ended meanwhile.
                 continue
-            # The name stands in parentheses and may itself contain some.
+            # The name is in parentheses and may itself contain parentheses.
             name, _, rest = line.partition("(")[2].rpartition(")")
             words = rest.split()
             yield f"{number} {words[0]} {int(words[21]) * page_size} {name}\n"
@@ -113,7 +113,7 @@ def _resolve(kinds: tuple[int, ...]) -> tuple[int, ...]:
         return (1, 2, 3, 5, 6)
     unknown = [kind for kind in kinds if not 1 <= kind <= 6]
     if unknown:
-        reason = f"a snapshot of kind {unknown[0]} does not exist, or not beside others"
+        reason = f"unknown snapshot kind {unknown[0]}, or one that cannot be combined with others"
         raise CommandRejected(ErrorCode.INVALID_COMMAND, reason)
     return tuple(dict.fromkeys(kinds))
 

@@ -1,4 +1,4 @@
-"""Disk work off the event loop: one job at a time, planned and completed on the loop, run in a pool."""
+"""Disk jobs: one at a time, planned and completed on the event loop, run in a pool."""
 
 import asyncio
 from collections import deque
@@ -16,9 +16,9 @@ Plan = Callable[[], Job | None]
 
 
 class DiskLane:
-    """Runs jobs one after another. Jobs that somebody waits for come before those that are merely due.
+    """Runs jobs one after another. Jobs that a caller waits for come before those that are merely due.
 
-    A job is planned when its turn comes, not when it is asked for: by then a neighbour may have done its work.
+    A job is planned when its turn comes, not when it is requested: by then another job may have done its work.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class DiskLane:
         self._retry: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """Something may be due. It begins after all that is ready to run on the loop: one sync serves many sends."""
+        """Check for due work after all callbacks that are ready on the loop: one sync then serves many sends."""
         if not self._is_busy:
             self._is_busy = True
             asyncio.get_running_loop().call_soon(self._next)
 
     async def do(self, plan: Plan) -> None:
-        """Have one job done. Raises its ``StorageFailure``."""
+        """Run one job and wait for it. Raises its ``StorageFailure``."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked.append((plan, done))
         self.wake()
         await done
 
     async def drain(self) -> None:
-        """Wait until nothing is under way or due."""
+        """Wait until no job is running or due."""
         self.wake()
         if self._idle is None:
             self._idle = asyncio.get_running_loop().create_future()
@@ -83,7 +83,7 @@ class DiskLane:
             self._idle = None
 
     def _pause(self) -> None:
-        """Work that is merely due and cannot be done, on a full disk say, waits: it would fail again at once."""
+        """Delay due work that failed, for example on a full disk: it would fail again at once."""
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._resume)
 
@@ -92,7 +92,7 @@ class DiskLane:
         self.wake()
 
     def close(self) -> None:
-        """Do not try again what failed."""
+        """Do not retry failed work."""
         if self._retry is not None:
             self._retry.cancel()
 
@@ -108,7 +108,7 @@ class DiskLane:
         done: asyncio.Future[None] | None,
         error: BaseException | None,
     ) -> None:
-        """On the pool's thread, as a rule."""
+        """Usually called on a thread of the pool."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._finish, job, done, error)
 
@@ -128,7 +128,7 @@ class DiskLane:
 
 
 _RETRY_DELAY = 1.0
-"""Seconds before work that failed and is still due is tried again: a full disk does not empty itself in less."""
+"""Seconds before failed work that is still due is retried: a full disk does not empty faster."""
 
 
 def _timed(job: Job, on_time: Callable[[int], None], monotonic: Callable[[], int]) -> Job:
@@ -148,7 +148,10 @@ def _timed(job: Job, on_time: Callable[[int], None], monotonic: Callable[[], int
 
 
 def _as_failure(job: Job, error: BaseException) -> StorageFailure:
-    """A job raises storage failures. Anything else is a defect: the disk is then as unsure as after a failed sync."""
+    """Convert an unexpected exception to a storage failure.
+
+    It is a defect, after which the state of the disk is as uncertain as after a failed sync.
+    """
     if isinstance(error, StorageFailure):
         return error
     return StorageFailure("sync", Path(job.name), OSError(repr(error)))

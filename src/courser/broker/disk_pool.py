@@ -1,7 +1,7 @@
-"""Threads for what waits for the disk. Like ``ThreadPoolExecutor``, with a way in and out that costs half as much.
+"""Threads for disk work. Like ``ThreadPoolExecutor``, but handing work over costs half as much.
 
-Every send at ``synced`` goes to a thread and back, so the way there is part of its price. ``submit`` makes a future
-with a lock and a condition in it; ``start`` hands over a function and a callback, and nothing else.
+Every send at level ``synced`` goes to a thread and back, so this cost is part of each send. ``submit`` creates a future
+with a lock and a condition; ``start`` hands over only a function and a callback.
 """
 
 import threading
@@ -20,27 +20,27 @@ Item: TypeAlias = tuple[Run, Back]
 
 
 class _Worker:
-    """One thread, and what it is to do next."""
+    """One thread and its next item."""
 
     __slots__ = ("item", "thread", "wake")
 
     def __init__(self) -> None:
         self.item: Item | None = None
         self.wake = threading.Lock()
-        """Free when there is an item."""
+        """Released when there is an item."""
         self.wake.acquire()
         self.thread: threading.Thread
 
     def hand(self, item: "Item | None") -> None:
-        """None ends it."""
+        """None ends the thread."""
         self.item = item
         self.wake.release()
 
 
 class DiskPool(Executor):
-    """So many threads, all begun at once: to begin one costs as much as five sends. ``shutdown`` lets them finish.
+    """A fixed number of threads, all started at once: starting one costs as much as five sends.
 
-    The one that was busy last gets the next work: its memory is still in the processor's caches.
+    ``shutdown`` lets them finish. The thread that was busy last gets the next work: its data is still in the CPU cache.
     """
 
     def __init__(self, thread_count: int, name: str = "disk") -> None:
@@ -55,7 +55,7 @@ class DiskPool(Executor):
             worker.thread.start()
 
     def start(self, run: Run, back: Back) -> None:
-        """Have ``run`` called on a thread, and then ``back`` on the same one, with what ``run`` raised or None."""
+        """Call ``run`` on a thread, and then ``back`` on the same thread with the exception of ``run`` or None."""
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("the pool was shut down")
@@ -68,7 +68,7 @@ class DiskPool(Executor):
     def submit(
         self, run: Callable[_Parameters, _Result], /, *arguments: _Parameters.args, **options: _Parameters.kwargs
     ) -> Future[_Result]:
-        """As every executor does it."""
+        """See ``Executor.submit``."""
         future: Future[_Result] = Future()
 
         def work() -> None:
@@ -82,8 +82,8 @@ class DiskPool(Executor):
         self.start(work, back)
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- no queue is long
-        """Take nothing more; with ``wait``, return when everything is done."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- the queue is short
+        """Accept no more work; with ``wait``, return when everything is done."""
         with self._lock:
             self._is_shut = True
             idle, self._idle = self._idle, []
@@ -98,7 +98,7 @@ class DiskPool(Executor):
             run, back = item
             try:
                 run()
-            except BaseException as error:  # noqa: BLE001 -- not ours: whoever handed it over hears of it
+            except BaseException as error:  # noqa: BLE001 -- passed to the callback
                 back(error)
             else:
                 back(None)
@@ -117,7 +117,7 @@ class DiskPool(Executor):
 
 
 def start(pool: Executor, run: Run, back: Back) -> None:
-    """``DiskPool.start`` for any executor: ``back`` may then be called at once, on the caller's thread."""
+    """``DiskPool.start`` for any executor. ``back`` may be called at once, on the caller's thread."""
     if isinstance(pool, DiskPool):
         pool.start(run, back)
     else:

@@ -1,6 +1,6 @@
-"""Trouble with the disk, for the log: without it only the clients whose sends are refused would know.
+"""Log disk problems: otherwise only the clients whose sends are refused would notice.
 
-A look costs next to nothing and is repeated every few seconds; each change is told once.
+A check is cheap and repeated every few seconds; each change is logged once.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from courser.records.layout import BATCH_SIZE_MAX
 _log = logging.getLogger(__name__)
 
 SCARCE_SHARE = 0.05
-"""Of the disk: with less than that free, somebody should add space before it is full."""
+"""Fraction of the disk: with less free space, an operator should add space before the disk is full."""
 FULL_SIZE = BATCH_SIZE_MAX
-"""Bytes: with less than that free, the largest requests do not fit any more ..."""
+"""Bytes: with less free space, the largest requests do not fit any more."""
 FULL_SHARE = 0.02
-"""... but a disk that is small in all is not full before so little of it is left."""
+"""Fraction of the disk: a small disk does not count as full before less than this is free."""
 _RELIEF = 2
-"""Trouble is over when there is twice as much space as it began with: what is allocated ahead comes and goes."""
+"""The problem is over when twice the threshold is free: space allocated ahead varies."""
 _MIB = 1024 * 1024
 
 
 class Space(IntEnum):
-    """How much is left."""
+    """The severity of low disk space."""
 
     ENOUGH = 0
     SCARCE = 1
@@ -36,21 +36,21 @@ class Space(IntEnum):
 
 
 class DiskWatch:
-    """Knows what was told already. Used on one event loop."""
+    """Remembers what was already logged. Use it on one event loop."""
 
     def __init__(
         self, partitions: PartitionRegistry, pool: Executor, disk_space: Callable[[], tuple[int, int]]
     ) -> None:
-        """``disk_space`` gives the free bytes and all bytes of the disk, and may wait for it."""
+        """``disk_space`` returns the free bytes and all bytes of the disk."""
         self._partitions = partitions
         self._pool = pool
         self._disk_space = disk_space
         self._space = Space.ENOUGH
-        # What a start finds is told by the start.
+        # The start report has already logged these.
         self._read_only = frozenset(self._failures())
 
     async def look(self) -> None:
-        """Tell what has changed since the last look."""
+        """Log what has changed since the last check."""
         self._tell_read_only()
         free, total = await asyncio.get_running_loop().run_in_executor(self._pool, self._disk_space)
         if total:
@@ -73,14 +73,14 @@ class DiskWatch:
             return
         sizes = [format_byte_size(size // _MIB * _MIB).replace(" ", "") for size in (free, total)]
         if space is Space.FULL:
-            _log.error("disk full: sends that do not fit are refused, until there is room free=%s total=%s", *sizes)
+            _log.error("disk full: refusing sends that do not fit until space is free again free=%s total=%s", *sizes)
         elif space is Space.SCARCE and self._space is Space.ENOUGH:
-            _log.warning("disk space is scarce free=%s total=%s", *sizes)
+            _log.warning("disk space is low free=%s total=%s", *sizes)
         else:
-            _log.info("disk space is there again free=%s total=%s", *sizes)
+            _log.info("disk space is available again free=%s total=%s", *sizes)
         self._space = space
 
     def _bound(self, level: Space, total: int) -> float:
-        """Free bytes below which it is that bad."""
+        """Free bytes below which a severity applies."""
         bound = min(FULL_SIZE, total * FULL_SHARE) if level is Space.FULL else total * SCARCE_SHARE
         return bound * _RELIEF if level <= self._space else bound

@@ -1,8 +1,8 @@
-"""Consumer groups at work: who is a member, and which partitions are whose.
+"""Members of consumer groups, and the assignment of partitions to members.
 
-Pure: no event loop, no clock, nothing on disk. The catalog knows which groups exist; membership lives as long as a
-connection. Partition i belongs to member i modulo n, in the order in which the members joined, so each partition has
-at most one owner, and every change takes effect at once.
+Pure: no event loop, no clock, nothing on disk. The catalog knows which groups exist; a membership lasts as long as its
+connection. Partition i is assigned to member i modulo n, in the order in which the members joined. So each partition
+has at most one owner, and every change takes effect at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,9 @@ PartitionCount: TypeAlias = Callable[[int, int], int]
 
 
 MEMBER_COUNT_MAX = 1000
-"""Members of a group: every one that comes or goes is news for all others."""
+"""Members of a group: every join and leave affects all other members."""
 MEMBERSHIP_COUNT_MAX = 1000
-"""Groups that one connection is a member of."""
+"""How many groups one connection may join."""
 
 
 class _Member:
@@ -34,9 +34,9 @@ class _Member:
     def __init__(self, member_id: int) -> None:
         self.member_id = member_id
         self.partitions = range(0)
-        """Which partitions are this member's: a range, since they are every n-th one."""
+        """The assigned partitions: a range, since they are every n-th one."""
         self.turn = 0
-        """Whose turn it is at the next poll that names no partition; an index into ``partitions``."""
+        """The partition of the next poll that names none, as an index into ``partitions``."""
 
 
 class _Group:
@@ -50,7 +50,7 @@ class _Group:
         self.generation = 0
 
     def rebalance(self) -> None:
-        """Deal the partitions anew, and count it."""
+        """Reassign the partitions and increase the generation."""
         self.generation += 1
         member_count = len(self.members)
         for index, (session, member) in enumerate(self.members.items()):
@@ -62,7 +62,7 @@ class _Group:
 
 
 class ConsumerGroups:
-    """The members of all groups. Knows only groups that somebody joined; whether a group exists is looked up before."""
+    """The members of all groups. Has only groups with members; callers check first whether a group exists."""
 
     def __init__(self, partition_count: PartitionCount) -> None:
         self._partition_count = partition_count
@@ -71,14 +71,14 @@ class ConsumerGroups:
     # --- membership ---
 
     def join(self, session: Session, key: GroupKey) -> None:
-        """Become a member. Joining twice changes nothing. Raises ``CommandRejected`` (20031) if there are too many."""
+        """Join a group. Joining twice changes nothing. Raises ``CommandRejected`` (20031) if there are too many."""
         stream_id, topic_id, group_id = key
         if key in session.groups:
             return
         if len(session.groups) >= MEMBERSHIP_COUNT_MAX:
-            raise _too_many(f"a connection is a member of at most {MEMBERSHIP_COUNT_MAX} consumer groups")
+            raise _too_many(f"a connection can be a member of at most {MEMBERSHIP_COUNT_MAX} consumer groups")
         if self.member_count(key) >= MEMBER_COUNT_MAX:
-            raise _too_many(f"a consumer group has at most {MEMBER_COUNT_MAX} members")
+            raise _too_many(f"a consumer group can have at most {MEMBER_COUNT_MAX} members")
         groups = self._topics.setdefault((stream_id, topic_id), {})
         group = groups.get(group_id)
         if group is None:
@@ -88,14 +88,14 @@ class ConsumerGroups:
         group.rebalance()
 
     def leave(self, session: Session, key: GroupKey) -> None:
-        """Stop being a member. Raises ``CommandRejected`` (5006) for one who is none."""
+        """Leave a group. Raises ``CommandRejected`` (5006) if the session is not a member."""
         group = self._find(key)
         if group is None or session not in group.members:
             raise _not_a_member(session, key)
         _remove(group, session, key)
 
     def drop_session(self, session: Session) -> None:
-        """Leave all groups: the connection is gone, or its user is."""
+        """Leave all groups: the connection was closed, or its user changed."""
         for key in tuple(session.groups):
             self.leave(session, key)
 
@@ -114,7 +114,7 @@ class ConsumerGroups:
         return [GroupMember(member.member_id, tuple(member.partitions)) for member in group.members.values()]
 
     def assignment(self, session: Session, key: GroupKey) -> Assignment:
-        """What belongs to this member, and since which generation. Raises ``CommandRejected`` (5006)."""
+        """The partitions of a member, and the generation of the assignment. Raises ``CommandRejected`` (5006)."""
         group = self._find(key)
         member = None if group is None else group.members.get(session)
         if group is None or member is None:
@@ -124,10 +124,11 @@ class ConsumerGroups:
     # --- polls and commits ---
 
     def partition_for_poll(self, session: Session, key: GroupKey, named: int | None) -> int:
-        """The partition that a poll reads: the named one, or the member's partitions in turn, one step a poll.
+        """The partition that a poll reads: the named one, or the member's partitions in turn, one per poll.
 
         Raises:
-            CommandRejected: 5006 for one who is no member, 5009 if the partition is not the member's or it has none.
+            CommandRejected: 5006 if the session is not a member, 5009 if the partition is not assigned to it or it has
+                none.
         """
         member = self._member(session, key)
         partitions = member.partitions
@@ -140,10 +141,10 @@ class ConsumerGroups:
         return partitions[turn]
 
     def partition_for_commit(self, session: Session, key: GroupKey, named: int | None) -> int:
-        """The partition that a commit is about: the named one, or the one that the next poll would read.
+        """The partition of a commit: the named one, or the one that the next poll would read.
 
         Raises:
-            CommandRejected: as ``partition_for_poll``.
+            CommandRejected: see ``partition_for_poll``.
         """
         member = self._member(session, key)
         if named is not None:
@@ -152,17 +153,17 @@ class ConsumerGroups:
             raise _nothing_owned()
         return member.partitions[member.turn]
 
-    # --- what happens to the catalog ---
+    # --- changes of the catalog ---
 
     def partitions_changed(self, stream_id: int, topic_id: int, count: int) -> None:
-        """A topic has more or fewer partitions now."""
+        """The number of partitions of a topic changed."""
         for group in self._topics.get((stream_id, topic_id), {}).values():
             if group.partition_count != count:
                 group.partition_count = count
                 group.rebalance()
 
     def group_deleted(self, key: GroupKey) -> None:
-        """A group is gone, and so are its memberships."""
+        """A group was deleted: remove its members."""
         stream_id, topic_id, group_id = key
         groups = self._topics.get((stream_id, topic_id), {})
         group = groups.pop(group_id, None)
@@ -174,12 +175,12 @@ class ConsumerGroups:
             self._topics.pop((stream_id, topic_id), None)
 
     def topic_deleted(self, stream_id: int, topic_id: int) -> None:
-        """A topic is gone, with all its groups."""
+        """A topic was deleted with all its groups."""
         for group_id in tuple(self._topics.get((stream_id, topic_id), {})):
             self.group_deleted((stream_id, topic_id, group_id))
 
     def stream_deleted(self, stream_id: int) -> None:
-        """A stream is gone, with all its topics."""
+        """A stream was deleted with all its topics."""
         for other_id, topic_id in tuple(self._topics):
             if other_id == stream_id:
                 self.topic_deleted(stream_id, topic_id)
@@ -211,13 +212,13 @@ def _smallest_free(used: Iterable[int]) -> int:
 
 def _owned(partitions: range, partition_id: int) -> int:
     if partition_id not in partitions:
-        reason = f"partition {partition_id} is not this member's in its consumer group"
+        reason = f"partition {partition_id} is not assigned to this member of the consumer group"
         raise CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
     return partition_id
 
 
 def _nothing_owned() -> CommandRejected:
-    reason = "the consumer group has more members than partitions: none is left for this one"
+    reason = "the consumer group has more members than partitions, and none is assigned to this member"
     return CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
 
 
@@ -226,5 +227,5 @@ def _too_many(reason: str) -> CommandRejected:
 
 
 def _not_a_member(session: Session, key: GroupKey) -> CommandRejected:
-    reason = f"client {session.client_id} is no member of consumer group {key[2]}"
+    reason = f"client {session.client_id} is not a member of consumer group {key[2]}"
     return CommandRejected(ErrorCode.GROUP_MEMBER_NOT_FOUND, reason)

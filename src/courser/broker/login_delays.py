@@ -1,4 +1,4 @@
-"""How long a login has to wait after failed ones: enough to make guessing slow, too little to lock anybody out."""
+"""How long a login is delayed after failed ones: long enough to slow down guessing, too short to lock a user out."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from courser.model.clock import Clock
 _SECOND = 1_000_000
 
 _FREE_COUNT_OF_NAME = 5
-"""Failures that cost nothing: everybody mistypes."""
+"""Failures without a delay: users mistype."""
 _FREE_COUNT_OF_ADDRESS = 20
 """The same for an address, which many users may share."""
 _DELAY_FIRST = _SECOND // 4
 _DELAY_MAX = 4 * _SECOND
-"""Microseconds. Short of every SDK's patience, which is 30 seconds: the right password still gets in."""
+"""Microseconds. Shorter than the timeout of every SDK (30 seconds), so that the right password still succeeds."""
 _MEMORY = 300 * _SECOND
-"""Microseconds after the last failure at which it is forgotten."""
+"""Microseconds after the last failure at which the failures are forgotten."""
 _ENTRY_COUNT_MAX = 10_000
-"""Names, and addresses, that are remembered: those that failed last."""
+"""How many names, and addresses, are remembered: those with the latest failures."""
 _KNOWN_NAME_COUNT_MAX = 10_000
-"""Users whose addresses are remembered: those that logged in last."""
+"""How many users' addresses are remembered: those of the latest logins."""
 _KNOWN_ADDRESS_COUNT_MAX = 64
-"""Addresses of a user that are remembered: nobody can push out the addresses of others by changing his own."""
+"""How many addresses of a user are remembered: a user who changes addresses cannot push out those of others."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Failures:
 
 
 class _Table:
-    """Failures by name or by address, bounded: the one that failed longest ago makes room."""
+    """Failures by name or by address. The number is limited: the oldest failure is dropped."""
 
     def __init__(self, free_count: int) -> None:
         self._free_count = free_count
@@ -48,7 +48,7 @@ class _Table:
         if now - entry.last > _MEMORY:
             del self._entries[key]
             return 0
-        # The exponent is bounded: a million failures must not make a number of a million bits.
+        # Limit the exponent: a million failures must not produce a number of a million bits.
         excess = min(entry.count - self._free_count, 10)
         return min(_DELAY_FIRST << excess, _DELAY_MAX) if excess >= 0 else 0
 
@@ -64,7 +64,7 @@ class _Table:
 
 
 class KnownAddresses:
-    """From where users have logged in, since the server started. Nobody gets in here without a right password."""
+    """The addresses from which users have logged in since the server started. Only successful logins count."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
@@ -73,11 +73,11 @@ class KnownAddresses:
         return sum(map(len, self._names.values()))
 
     def has(self, name: str, network: str) -> bool:
-        """Whether this user has logged in from there."""
+        """Whether this user has logged in from this address."""
         return network in self._names.get(name, ())
 
     def note(self, name: str, network: str) -> None:
-        """A user has logged in."""
+        """Remember a successful login."""
         networks = self._names.setdefault(name, OrderedDict())
         self._names.move_to_end(name)
         networks[network] = None
@@ -89,10 +89,10 @@ class KnownAddresses:
 
 
 class LoginDelays:
-    """Remembers failed logins by user name, whether there is such a user or not, and by the client's address.
+    """Remembers failed logins by user name, whether or not the user exists, and by the client's address.
 
-    A user at an address from which it has logged in before waits only for failures with the same name from the same
-    address: what others do under its name elsewhere, or from its address under other names, does not slow it down.
+    A user at an address from which they have logged in before is delayed only by failures with the same name from the
+    same address. Failures with their name from elsewhere, or with other names from their address, do not delay them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -100,14 +100,14 @@ class LoginDelays:
         self._names = _Table(_FREE_COUNT_OF_NAME)
         self._addresses = _Table(_FREE_COUNT_OF_ADDRESS)
         self._pairs = _Table(_FREE_COUNT_OF_NAME)
-        """Failures at known addresses, by both."""
+        """Failures at known addresses, by address and name."""
         self.known = KnownAddresses()
 
     def __len__(self) -> int:
         return len(self._names) + len(self._addresses)
 
     def owed(self, name: str | None, address: str) -> int:
-        """Microseconds that a login has to wait before it is looked at. Without a name for tokens."""
+        """Microseconds that a login has to wait before it is checked. Pass no name for tokens."""
         now, network = self._clock.monotonic(), network_of(address)
         if name is not None and self.known.has(name, network):
             return self._pairs.delay(_pair(name, network), now)
@@ -115,7 +115,7 @@ class LoginDelays:
         return by_address if name is None else max(by_address, self._names.delay(name, now))
 
     def failed(self, name: str | None, address: str) -> None:
-        """A login was refused."""
+        """Count a failed login."""
         now, network = self._clock.monotonic(), network_of(address)
         self._addresses.note(network, now)
         if name is not None:
@@ -124,11 +124,14 @@ class LoginDelays:
                 self._pairs.note(_pair(name, network), now)
 
     def succeeded(self, name: str, address: str) -> None:
-        """The right password: the name starts afresh. The address does not: one account must not free guesses."""
+        """Forget the failures of a name after a successful login.
+
+        Those of the address stay: a login with one account must not allow more guesses at others.
+        """
         self._names.forget(name)
         self._pairs.forget(_pair(name, network_of(address)))
 
 
 def _pair(name: str, network: str) -> str:
-    # A network has no blank in it.
+    # A network contains no space, so the key is unambiguous.
     return f"{network} {name}"

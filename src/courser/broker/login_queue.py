@@ -1,16 +1,16 @@
-"""Whose password is hashed next: fair by address and by user name, bounded, and pure.
+"""Which password is hashed next: fair by address and by user name, limited in size, and pure.
 
-A hash takes tens of milliseconds and strangers decide how many are wanted, so the order matters. Every login stands in
-two rings at once. One deals turns to addresses, and within an address to names; the other deals them to names, and
-within a name to addresses. The two are served in turn. A flood from some addresses cannot hold up the others, and a
-flood under some names, even from one address, cannot hold up other users.
+A hash takes tens of milliseconds, and unknown clients decide how many are needed, so the order matters. Every login is
+in two rings at the same time. One gives turns to addresses, and within an address to names; the other gives turns to
+names, and within a name to addresses. The two rings are served alternately. A flood from some addresses cannot delay
+other addresses, and a flood with some names, even from one address, cannot delay other users.
 
-Connections whose earlier logins failed come behind those that try for the first or second time: they get two turns in
-eight. Nothing here depends on whether a user exists.
+Connections with failed logins come after those without: they get two turns in eight. Nothing here depends on whether a
+user exists.
 
-The bound (``docs/security.md``): let a login of a first try be the only one with its address and name. While it waits,
-let there be at most A addresses and U names among first tries, N names at its own address, and M addresses under its
-own name. It is taken within 3 * min(A * N, U * M) turns.
+The bound (``docs/security.md``): let a login on a connection without failures be the only one with its address and
+name. While it waits, let there be at most A addresses and U names among such logins, N names at its own address, and M
+addresses under its own name. It is served within 3 * min(A * N, U * M) turns.
 """
 
 import ipaddress
@@ -20,18 +20,18 @@ from itertools import cycle
 from typing import Generic, TypeAlias, TypeVar
 
 WAITING_COUNT_MAX = 500
-"""Logins that wait, of all addresses. At 25 ms each this is 12 s; clients give up after 30 s."""
+"""Waiting logins of all addresses. At 25 ms each they take 12 s; clients give up after 30 s."""
 ADDRESS_COUNT_MAX = 128
-"""Logins of one address that wait: some 3 s, also for users behind a proxy that share it with an attacker."""
+"""Waiting logins of one address: about 3 s, also for users behind a proxy that share it with an attacker."""
 PAIR_COUNT_MAX = 16
-"""Logins with one name from one address that wait. Equal passwords count once, so only wrong ones get this far."""
+"""Waiting logins with one name from one address. Equal passwords count once, so only wrong ones reach this limit."""
 BAND_COUNT = 3
 """Bands of connections: no failed login yet, one, more."""
 _PATTERN = (0, 0, 0, 1, 0, 0, 0, 2)
-"""The band that each turn belongs to. If nobody waits in it, the turn goes to the lowest band in which somebody does.
-There are never two turns of other bands between two of the first: the factor 3 of the bound follows from it."""
+"""The band of each turn. If no login waits in it, the turn goes to the lowest band with a waiting login. There are
+never two turns of other bands between two turns of the first: the factor 3 of the bound follows from it."""
 _NETWORK_BITS = 64
-"""Of an IPv6 address: a host gets at least a network of this size, and could use another address for each login."""
+"""Prefix of an IPv6 address: a host gets at least such a network, and could use another address for each login."""
 
 
 def network_of(address: str) -> str:
@@ -54,16 +54,16 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Who wants a password to be looked at."""
+    """The client that wants a password to be checked."""
 
     address: str
-    """What ``network_of`` makes of the client's address."""
+    """The client's address, as ``network_of`` returns it."""
     name: str
-    """The user name that was given, whether or not there is such a user."""
+    """The given user name, whether or not the user exists."""
     try_count: int = 0
-    """Logins that have failed on this connection."""
+    """How many logins have failed on this connection."""
     is_known: bool = False
-    """Whether this name has logged in from this address before, or is logged in."""
+    """Whether this user has logged in from this address before, or is logged in."""
     is_there: Callable[[], bool] = field(default=_always, repr=False)
     """Whether the client still waits."""
 
@@ -72,8 +72,8 @@ Work = TypeVar("Work")
 
 
 @dataclass(eq=False, slots=True)
-class Place(Generic[Work]):
-    """A place in the queue."""
+class QueueEntry(Generic[Work]):
+    """An entry of the queue."""
 
     address: str
     name: str
@@ -81,11 +81,11 @@ class Place(Generic[Work]):
     work: Work
 
 
-_Inner: TypeAlias = dict[str, dict[Place[Work], None]]
+_Inner: TypeAlias = dict[str, dict[QueueEntry[Work], None]]
 
 
 class _Ring(Generic[Work]):
-    """Turns by an outer key, within it by an inner key, within that first come, first served. All steps are O(1)."""
+    """Turns by an outer key, within it by an inner key, within that first in, first out. All operations are O(1)."""
 
     def __init__(self) -> None:
         self._outer: dict[str, _Inner[Work]] = {}
@@ -93,27 +93,27 @@ class _Ring(Generic[Work]):
     def __len__(self) -> int:
         return len(self._outer)
 
-    def add(self, outer: str, inner: str, place: Place[Work]) -> None:
-        self._outer.setdefault(outer, {}).setdefault(inner, {})[place] = None
+    def add(self, outer: str, inner: str, entry: QueueEntry[Work]) -> None:
+        self._outer.setdefault(outer, {}).setdefault(inner, {})[entry] = None
 
-    def discard(self, outer: str, inner: str, place: Place[Work]) -> None:
+    def discard(self, outer: str, inner: str, entry: QueueEntry[Work]) -> None:
         places = self._outer[outer][inner]
-        del places[place]
+        del places[entry]
         if not places:
             del self._outer[outer][inner]
             if not self._outer[outer]:
                 del self._outer[outer]
 
-    def next(self) -> Place[Work]:
-        """Whose turn it is. Its keys go to the end of their rings; the place itself stays until it is discarded."""
+    def next(self) -> QueueEntry[Work]:
+        """The next entry. Its keys move to the end of their rings; the entry stays until it is discarded."""
         outer = next(iter(self._outer))
         inners = self._outer[outer] = self._outer.pop(outer)
         inner = next(iter(inners))
         places = inners[inner] = inners.pop(inner)
         return next(iter(places))
 
-    def newest(self, outer: str, inner: str | None = None) -> Place[Work] | None:
-        """The last that came, under both keys; without an inner key, of the last inner key."""
+    def newest(self, outer: str, inner: str | None = None) -> QueueEntry[Work] | None:
+        """The newest entry under both keys; without an inner key, under the last inner key."""
         inners = self._outer.get(outer)
         if inners is None:
             return None
@@ -122,7 +122,7 @@ class _Ring(Generic[Work]):
 
 
 class _Tally:
-    """How many places each key has, and which has most. All steps are O(1): a count changes by one at a time."""
+    """How many entries each key has, and which key has most. All operations are O(1): counts change by one."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -136,11 +136,11 @@ class _Tally:
         return self._counts.get(key, 0)
 
     def largest(self) -> tuple[str, int]:
-        """A key that has most, and how many it has. There has to be one."""
+        """A key with the most entries, and their number. There must be an entry."""
         return next(iter(self._keys[self._largest])), self._largest
 
     def change(self, key: str, by: int) -> None:
-        """One more, or one less."""
+        """Change the count of a key by one."""
         old = self._counts.pop(key, 0)
         new = old + by
         if old:
@@ -156,7 +156,7 @@ class _Tally:
 
 
 class _Band(Generic[Work]):
-    """Logins of connections with equally many failures."""
+    """Logins of connections with the same number of failures."""
 
     def __init__(self) -> None:
         self.by_address: _Ring[Work] = _Ring()
@@ -166,108 +166,111 @@ class _Band(Generic[Work]):
     def __len__(self) -> int:
         return len(self.by_address)
 
-    def add(self, place: Place[Work]) -> None:
-        self.by_address.add(place.address, place.name, place)
-        self.by_name.add(place.name, place.address, place)
+    def add(self, entry: QueueEntry[Work]) -> None:
+        self.by_address.add(entry.address, entry.name, entry)
+        self.by_name.add(entry.name, entry.address, entry)
 
-    def discard(self, place: Place[Work]) -> None:
-        self.by_address.discard(place.address, place.name, place)
-        self.by_name.discard(place.name, place.address, place)
+    def discard(self, entry: QueueEntry[Work]) -> None:
+        self.by_address.discard(entry.address, entry.name, entry)
+        self.by_name.discard(entry.name, entry.address, entry)
 
-    def take(self) -> Place[Work]:
+    def take(self) -> QueueEntry[Work]:
         self._is_turn_of_address = not self._is_turn_of_address
-        place = (self.by_address if self._is_turn_of_address else self.by_name).next()
-        self.discard(place)
-        return place
+        entry = (self.by_address if self._is_turn_of_address else self.by_name).next()
+        self.discard(entry)
+        return entry
 
 
 class LoginQueue(Generic[Work]):
-    """Logins that wait for their turn. Every step takes the same short time, however many wait."""
+    """Waiting logins. Every operation is O(1), however many logins wait."""
 
     def __init__(self) -> None:
         self._bands: list[_Band[Work]] = [_Band() for _ in range(BAND_COUNT)]
         self._pattern = cycle(_PATTERN)
-        self._places: set[Place[Work]] = set()
+        self._entries: set[QueueEntry[Work]] = set()
         self._addresses = _Tally()
         self._names = _Tally()
         self._names_at: dict[str, _Tally] = {}
         """By address."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
-    def __contains__(self, place: Place[Work]) -> bool:
-        return place in self._places
+    def __contains__(self, entry: QueueEntry[Work]) -> bool:
+        return entry in self._entries
 
-    def add(self, place: Place[Work]) -> Place[Work] | None:
-        """Have a login wait. Returns who had to make room for it: the login itself if there is no room."""
-        loser = self._loser(place)
-        if loser is not place:
+    def add(self, entry: QueueEntry[Work]) -> QueueEntry[Work] | None:
+        """Add a login. Return the entry that was dropped to make room, or the new one if there is no room."""
+        loser = self._loser(entry)
+        if loser is not entry:
             if loser is not None:
                 self.discard(loser)
-            self._bands[place.band].add(place)
-            self._places.add(place)
-            self._count(place, 1)
+            self._bands[entry.band].add(entry)
+            self._entries.add(entry)
+            self._count(entry, 1)
         return loser
 
-    def discard(self, place: Place[Work]) -> None:
-        """Take a login out, if it is in."""
-        if place in self._places:
-            self._bands[place.band].discard(place)
-            self._forget(place)
+    def discard(self, entry: QueueEntry[Work]) -> None:
+        """Remove a login, if it is in the queue."""
+        if entry in self._entries:
+            self._bands[entry.band].discard(entry)
+            self._forget(entry)
 
-    def take(self) -> Place[Work] | None:
-        """Whose turn it is; None if nobody waits."""
-        if not self._places:
+    def take(self) -> QueueEntry[Work] | None:
+        """The next login; None if none waits."""
+        if not self._entries:
             return None
         band = self._bands[next(self._pattern)]
         if not band:
             band = next(band for band in self._bands if band)
-        place = band.take()
-        self._forget(place)
-        return place
+        entry = band.take()
+        self._forget(entry)
+        return entry
 
-    def _forget(self, place: Place[Work]) -> None:
-        self._places.discard(place)
-        self._count(place, -1)
+    def _forget(self, entry: QueueEntry[Work]) -> None:
+        self._entries.discard(entry)
+        self._count(entry, -1)
 
-    def _count(self, place: Place[Work], by: int) -> None:
-        self._addresses.change(place.address, by)
-        self._names.change(place.name, by)
-        names = self._names_at.setdefault(place.address, _Tally())
-        names.change(place.name, by)
+    def _count(self, entry: QueueEntry[Work], by: int) -> None:
+        self._addresses.change(entry.address, by)
+        self._names.change(entry.name, by)
+        names = self._names_at.setdefault(entry.address, _Tally())
+        names.change(entry.name, by)
         if not names:
-            del self._names_at[place.address]
+            del self._names_at[entry.address]
 
-    # --- who makes room ---
+    # --- making room ---
 
-    def _loser(self, place: Place[Work]) -> Place[Work] | None:
-        """Who goes if there are too many: a later try first, then the newest of whoever has more than a fair share."""
-        names = self._names_at.get(place.address)
-        if names is not None and names[place.name] >= PAIR_COUNT_MAX:
-            return self._newest(place.address, place.name, later_than=place.band) or place
-        if names is not None and self._addresses[place.address] >= ADDRESS_COUNT_MAX:
-            later = self._newest(place.address, later_than=place.band)
+    def _loser(self, entry: QueueEntry[Work]) -> QueueEntry[Work] | None:
+        """Which entry to drop if there are too many.
+
+        An entry of a connection with failures first, then the newest entry of a key with more than its fair share.
+        """
+        names = self._names_at.get(entry.address)
+        if names is not None and names[entry.name] >= PAIR_COUNT_MAX:
+            return self._newest(entry.address, entry.name, later_than=entry.band) or entry
+        if names is not None and self._addresses[entry.address] >= ADDRESS_COUNT_MAX:
+            later = self._newest(entry.address, later_than=entry.band)
             name, count = names.largest()
-            if later is None and count > names[place.name] + 1:
-                later = self._newest(place.address, name)
-            return later or place
-        if len(self._places) >= WAITING_COUNT_MAX:
-            return self._loser_of_all(place)
+            if later is None and count > names[entry.name] + 1:
+                later = self._newest(entry.address, name)
+            return later or entry
+        if len(self._entries) >= WAITING_COUNT_MAX:
+            return self._loser_of_all(entry)
         return None
 
-    def _loser_of_all(self, place: Place[Work]) -> Place[Work]:
+    def _loser_of_all(self, entry: QueueEntry[Work]) -> QueueEntry[Work]:
         address, count = self._addresses.largest()
-        if count > self._addresses[place.address] + 1:
-            return self._newest(address, self._names_at[address].largest()[0]) or place
+        if count > self._addresses[entry.address] + 1:
+            return self._newest(address, self._names_at[address].largest()[0]) or entry
         name, count = self._names.largest()
-        if count > self._names[place.name] + 1:
+        if count > self._names[entry.name] + 1:
             found = (band.by_name.newest(name) for band in reversed(self._bands))
-            return next((other for other in found if other is not None), place)
-        later = next((band for band in reversed(self._bands[place.band + 1 :]) if band), None)
-        return place if later is None else later.by_address.next()
+            return next((other for other in found if other is not None), entry)
+        later = next((band for band in reversed(self._bands[entry.band + 1 :]) if band), None)
+        return entry if later is None else later.by_address.next()
 
-    def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> Place[Work] | None:
-        """The newest of the last band in which there is one."""
+    def _newest(self, address: str, name: str | None = None, *, later_than: int = -1) -> QueueEntry[Work] | None:
+        """The newest entry of the last band that has one."""
         found = (band.by_address.newest(address, name) for band in reversed(self._bands[later_than + 1 :]))
-        return next((place for place in found if place is not None), None)
+        return next((entry for entry in found if entry is not None), None)

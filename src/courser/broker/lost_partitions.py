@@ -1,4 +1,4 @@
-"""Partitions of the catalog that cannot be opened: they have no files here, and refuse what is asked of them."""
+"""Partitions of the catalog that cannot be opened, because their directory is missing or is another partition's."""
 
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +18,7 @@ from courser.storage.settings import LogSettings
 
 
 class OfflineLog(PartitionLog):
-    """A log whose directory holds another partition's files: none of them is opened, nothing is read or written."""
+    """A log whose directory contains another partition's files: nothing is opened, read or written."""
 
     is_offline = True
 
@@ -49,8 +49,8 @@ class OfflineLog(PartitionLog):
 def lost_partition_log(
     file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, settings: LogSettings, clock: Clock
 ) -> PartitionLog:
-    """A log without a file, which refuses every write and says why."""
-    failure = "its directory is gone, and its messages with it: restore the directory, or delete the partition"
+    """A log without files that refuses every write with a reason."""
+    failure = "its directory and its messages are missing; restore the directory, or delete the partition"
     recovered = _nothing(file_system, directory, identity, failure)
     return PartitionLog(
         file_system=file_system,
@@ -71,7 +71,7 @@ def offline_partition_log(
     settings: LogSettings,
     clock: Clock,
 ) -> OfflineLog:
-    """A log in the place of one whose directory is another partition's.
+    """A log for a partition whose directory is another partition's.
 
     ``home`` is where that partition belongs, if the catalog knows it.
     """
@@ -94,7 +94,7 @@ def offline_partition_log(
 
 
 def _nothing(file_system: FileSystem, directory: Path, identity: PartitionIdentity, failure: str) -> RecoveredPartition:
-    """No messages, no offsets, and a reason to take none."""
+    """An empty log that refuses writes with this reason."""
     reading = LedgerReading(LedgerState(), 0, 0, (), exists=False)
     return RecoveredPartition(
         ledger=Ledger(file_system, directory / LEDGER, identity, reading),

@@ -25,11 +25,11 @@ from courser.records.user_headers import (
 
 _LENGTHS = layout.FRAME_LENGTHS
 _FEW = 32
-"""Messages for which the fixed costs of numpy are more than the work."""
+"""Up to this many messages the fixed cost of numpy exceeds the work."""
 
 
 def with_key(batch: Batch, key: bytes) -> Batch:
-    """The batch with its key in every message that has none yet. A batch that would become too large stays as it is."""
+    """The batch with the key added to every message that has none. A batch that would become too large is unchanged."""
     if not 1 <= len(key) <= FIELD_SIZE_MAX:
         return batch
     block = build_user_headers([key_header(key)])
@@ -42,7 +42,7 @@ def with_key(batch: Batch, key: bytes) -> Batch:
 
 
 def _extend_alike(batch: Batch, block: bytes, payload_length: int) -> Batch:
-    """Messages of one size without headers, which is how most come: all at once."""
+    """Messages of one size without headers, which is the usual case: all at once."""
     size, count = batch.frames.frame_size, batch.count
     new_size = size + len(block)
     frames = np.empty((count, new_size), np.uint8)
@@ -74,7 +74,7 @@ def _extend_few(batch: Batch, block: bytes) -> Batch:
 
 
 def extend_many(batch: Batch, block: bytes) -> Batch:
-    """The same for many. Python cuts them apart and no more: a request may have hundreds of thousands."""
+    """The same for many messages. Python only splits them: a request may have hundreds of thousands."""
     body, starts, count = bytes(batch.body), batch.frames.starts, batch.count
     ends = np.append(starts[1:], len(body))
     lengths = _fields(np.frombuffer(body, np.uint8), starts + layout.FRAME_LENGTHS_POSITION, 4).view("<u4").reshape(-1)
@@ -97,7 +97,7 @@ def extend_many(batch: Batch, block: bytes) -> Batch:
     added = takes * np.int64(len(block))
     starts = starts + np.cumsum(added) - added
     _set_fields(frames, starts + layout.FRAME_LENGTHS_POSITION, (lengths + added).astype("<u4"))
-    # A message that stays as it is keeps its checksum too, whatever it is.
+    # An unchanged message keeps its checksum, right or wrong.
     untouched = starts[~takes]
     checksums = _fields(frames, untouched, layout.FRAME_ID_POSITION)
     fill_checksums(frames.data, count)
@@ -106,13 +106,13 @@ def extend_many(batch: Batch, block: bytes) -> Batch:
 
 
 def _fields(body: NDArray[np.uint8], positions: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """The bytes at these positions, a row for each."""
+    """The bytes at these positions, one row each."""
     rows: NDArray[np.uint8] = body[positions[:, None] + np.arange(size)]
     return rows
 
 
 def _set_fields(body: NDArray[np.uint8], positions: NDArray[np.int64], values: NDArray[Any]) -> None:
-    """Put values, a row or a number for each, at these positions."""
+    """Store values, one row or number each, at these positions."""
     if len(positions):
         rows = values.view(np.uint8).reshape(len(positions), -1)
         body[positions[:, None] + np.arange(rows.shape[1])] = rows

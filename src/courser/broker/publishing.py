@@ -1,9 +1,10 @@
-"""Publishing: staged parts into the logs, all or nothing, once per sink and batch.
+"""Publishing: append staged parts to the logs, all or nothing, once per sink and batch.
 
-One journal entry is the point of no return. Before it nothing has happened; after it the publish is carried out, by
-this session or by the next start: the entry and the parts, both durable, are enough for that. So the driver is told as
-soon as readers see everything. What follows in the background settles the publish: the logs are synced, a second entry
-closes it, and then only the staged parts go. ``redo`` does the work, ADR 0013 has the reasons.
+One journal entry decides a publish and is the point of no return. Before it nothing has happened. After it the publish
+is carried out by this session or by the next start, which need only the entry and the parts; both are durable. So the
+driver gets its reply as soon as readers can see all messages. The publish is then settled in the background: the logs
+are synced, a second entry ends the publish, and only then are the staged parts removed. ``redo`` appends the messages;
+ADR 0013 has the reasons.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.quotas import check_new_sink
 from courser.broker.redo import Redo
 from courser.broker.staging import Staging
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import TopicAddress
@@ -32,13 +33,13 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 CheckAccess = Callable[[TopicAddress], None]
-"""Raises if this user may not send there."""
+"""Raises if the user may not send to this topic."""
 TakeRoom = Callable[[dict[tuple[int, int], int]], None]
-"""Counts bytes by stream and topic against the limits of topics. Raises if they do not fit."""
+"""Counts bytes by stream and topic against the topics' size limits. Raises if they do not fit."""
 
 
 class _Turn:
-    """Who is at work on a sink, and who waits for it."""
+    """The lock of a sink, and how many tasks hold it or wait for it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -46,7 +47,7 @@ class _Turn:
 
 
 class Publishing:
-    """Carries publishes out. One per broker, on its event loop."""
+    """Carries out publishes. One per broker, on its event loop."""
 
     def __init__(
         self,
@@ -59,14 +60,14 @@ class Publishing:
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
     ) -> None:
-        """``draw`` gives so many random bytes."""
+        """``draw(size)`` returns ``size`` random bytes."""
         self._catalog = catalog
         self._staging = staging
         self._redo = Redo(file_system, partitions, staging, pool, check_open=self._check_open)
         self._draw = draw
         self._take_room = take_room
         self._turns: dict[str, _Turn] = {}
-        """One publish of a sink at a time."""
+        """By sink: one publish of a sink runs at a time."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         staging.make_room = self.settle
@@ -74,13 +75,13 @@ class Publishing:
     # --- publishes ---
 
     async def publish(self, user_id: int, command: PublishStaged, check_access: CheckAccess) -> Published:
-        """Publish a batch of a sink: on return it is durable, and readers see it. May be repeated.
+        """Publish a batch of a sink. On return it is durable and visible to readers. May be repeated.
 
         Raises:
-            CommandRejected: before the point of no return; nothing has happened.
-            CourserError: the disk refused. The same publish goes on where it stopped; so does the next start.
+            CommandRejected: refused before the point of no return; nothing was changed.
+            CourserError: the disk refused. A repeated publish continues where this one stopped; so does a start.
         """
-        # A driver that goes away must not leave it half-way.
+        # A driver that disconnects must not leave it unfinished.
         return await self._shielded(self._in_turn(command.sink, partial(self._publish, user_id, command, check_access)))
 
     async def _publish(self, user_id: int, command: PublishStaged, check_access: CheckAccess) -> Published:
@@ -102,28 +103,30 @@ class Publishing:
         self._take_room(_by_topic(targets))
         nonce = self._draw(8)
         await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), nonce))
-        # From here on neither a kill nor a power cut takes it back: the parts are synced, and so is the entry.
+        # From here on the publish survives a kill and a power cut: the parts and the entry are synced.
         sink = self._catalog.state.sinks[command.sink]
         if sink.open is None:
             return Published(False, 0, 0)
         self._redo.begin(sink.open)
         progress = await self._redo.append(sink, sink.open)
         await self._redo.show(sink.open)
-        # It gets its turn when this one is over; the next publish of the sink does the same if it comes first.
+        # It runs after this publish has released the sink. If the sink's next publish runs first, that one settles it.
         _ = self._start(self._settle_quietly(command.sink))
         return Published(False, progress.message_count, progress.size)
 
     def _chosen_parts(self, user_id: int, command: PublishStaged) -> list[PartIdentity]:
         if len({part for part, _ in command.parts}) != len(command.parts):
-            raise CommandRejected(ErrorCode.INVALID_COMMAND, "a part is named twice: one attempt of each is published")
+            raise CommandRejected(
+                ErrorCode.INVALID_COMMAND, "a part is listed twice; only one attempt of each part can be published"
+            )
         return [
             PartIdentity(user_id, command.sink, command.batch, part, attempt) for part, attempt in sorted(command.parts)
         ]
 
     def _begin(
         self, user_id: int, command: PublishStaged, parts: list[PartIdentity], targets: list[Target], nonce: bytes
-    ) -> c.BeginPublish:
-        """The entry, made when its turn has come: from then on offsets and targets are what it says."""
+    ) -> changes.BeginPublish:
+        """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
         check_new_sink(self._catalog.state, user_id, command.sink)
         published = []
         batch_counts = dict.fromkeys(targets, 0)
@@ -132,20 +135,22 @@ class Publishing:
             published.append(PublishedPart(identity.part, identity.attempt, contents.file_size, contents.digest))
             for target, count in contents.batch_counts.items():
                 batch_counts[target] += count
-        # Not the next offset: a power cut may take what is not synced, and then its messages come before that.
+        # Not the next offset: a power cut can lose unsynced messages, and then those of the publish get their offsets.
         rows = [
             PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
             for target, count in batch_counts.items()
         ]
-        return c.BeginPublish(command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep)
+        return changes.BeginPublish(
+            command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep
+        )
 
     def _existing(self, target: Target) -> Partition:
-        """The partition that messages were staged for, ready for writes."""
+        """The partition that messages were staged for. Raises if it was deleted or is read-only."""
         partition = self._redo.find(target)
         if partition is None:
             reason = (
                 f"partition {target.partition_id} of topic {target.topic_id} of stream {target.stream_id}, for which "
-                "messages are staged, was deleted meanwhile: discard them, and stage them for a topic that is there"
+                "messages are staged, was deleted; discard them and stage them for a topic that exists"
             )
             raise CommandRejected(ErrorCode.STAGED_TARGET_GONE, reason)
         partition.log.check_writable()
@@ -154,16 +159,16 @@ class Publishing:
     # --- after the point of no return ---
 
     async def _carry_out(self, sink: Sink, publish: Publish) -> None:
-        """Append what is not in the logs yet, and settle. May be repeated after a failure."""
+        """Append what is not in the logs yet, then settle the publish. May be repeated after a failure."""
         await self._redo.append(sink, publish)
         await self._redo.sync(publish)
-        # Until this entry is durable, the parts are what a power cut leaves.
-        await self._catalog.submit(c.EndPublish(sink.name, publish.op))
+        # The parts are kept until this entry is durable: a start needs them after a power cut.
+        await self._catalog.submit(changes.EndPublish(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
 
     async def _finish(self, name: str) -> bool:
-        """Carry out what is open of a sink; False if nothing is."""
+        """Carry out the open publish of a sink; return False if it has none."""
         sink = self._catalog.state.sinks.get(name)
         if sink is None or sink.open is None:
             return False
@@ -171,18 +176,18 @@ class Publishing:
         return True
 
     async def _settle_quietly(self, name: str) -> None:
-        """In the background: whatever goes wrong, the publish stays open, and is tried again."""
+        """In the background: if it fails, the publish stays open and is retried."""
         try:
             await self._in_turn(name, partial(self._finish, name), is_last=True)
         except CourserError as error:
-            _log.error("publish answered, and not settled yet sink=%r reason=%s", name, error)
-        except Exception:  # noqa: BLE001 - a defect in the background; nobody else would hear of it
-            _log.exception("publish answered, and not settled yet sink=%r", name)
+            _log.error("publish acknowledged but not finalized sink=%r reason=%s", name, error)
+        except Exception:  # noqa: BLE001 - a defect in a background task; only the log reports it
+            _log.exception("publish acknowledged but not finalized sink=%r", name)
 
     async def settle(self, stream_id: int | None = None, topic_id: int | None = None) -> None:
-        """Settle what was answered: of all topics, of a stream's, or of one.
+        """Settle acknowledged publishes: of all topics, of a stream, or of one topic.
 
-        Messages of a publish that is not settled come back after a crash if they are deleted meanwhile.
+        If messages of an unsettled publish are deleted, a crash brings them back.
 
         Raises:
             CourserError: the disk refuses.
@@ -196,10 +201,10 @@ class Publishing:
             if publish is not None and self._redo.is_appended(publish) and any(map(concerns, publish.targets)):
                 await self._shielded(self._in_turn(sink.name, partial(self._finish, sink.name)))
 
-    # --- the rest ---
+    # --- starting, forgetting, stopping ---
 
     async def finish_open(self) -> None:
-        """Carry out what is decided and not finished: at a start, and now and then. What fails stays open."""
+        """Finish open publishes: at a start, and periodically. A publish that fails stays open."""
         names = [sink.name for sink in self._catalog.state.sinks.values() if sink.open is not None]
         for name in names:
             if self._is_closed:
@@ -208,22 +213,22 @@ class Publishing:
                 if await self._shielded(self._in_turn(name, partial(self._finish, name))):
                     _log.info("publish finished sink=%r", name)
             except CourserError as error:
-                _log.error("publish not finished sink=%r reason=%s", name, error)
+                _log.error("could not finish a publish sink=%r reason=%s", name, error)
 
     async def forget(self, name: str) -> None:
-        """Forget a sink, and give up what of its last batch is not in the logs."""
+        """Forget a sink, and give up the messages of its last batch that are not in the logs yet."""
 
         async def give_up() -> None:
             sink = self._catalog.state.sinks.get(name)
             if sink is not None and sink.open is not None:
                 await self._sync_before_giving_up(sink.open)
                 self._redo.forget(sink.open)
-            await self._catalog.submit(c.ForgetSink(name))
+            await self._catalog.submit(changes.ForgetSink(name))
 
         await self._shielded(self._in_turn(name, give_up))
 
     async def _sync_before_giving_up(self, publish: Publish) -> None:
-        """What was answered must not depend on parts that nobody will look for any more."""
+        """Sync the logs: acknowledged messages must not depend on parts that are about to be forgotten."""
         try:
             await self._redo.sync(publish)
         except CourserError:
@@ -233,7 +238,7 @@ class Publishing:
     async def _in_turn(
         self, sink: str, work: Callable[[], Coroutine[Any, Any, Result]], *, is_last: bool = False
     ) -> Result:
-        """Do something when nobody else is at work on a sink; ``is_last``: also while the server stops."""
+        """Run ``work`` while holding the lock of a sink. ``is_last``: also while the server is stopping."""
         turn = self._turns.setdefault(sink, _Turn())
         turn.waiting_count += 1
         try:
@@ -248,7 +253,9 @@ class Publishing:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping; a publish that is decided goes on")
+            raise CommandRejected(
+                ErrorCode.SERVER_BUSY, "the server is stopping; a publish that is already decided will be completed"
+            )
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
         task = asyncio.get_running_loop().create_task(work)
@@ -260,12 +267,12 @@ class Publishing:
         return await asyncio.shield(self._start(work))
 
     async def idle(self) -> None:
-        """Return when nothing is under way any more, in the background neither."""
+        """Wait until no publish and no background task is running."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Take no more publishes. What was answered is settled; the next start goes on with what is half-way."""
+        """Accept no more publishes. Acknowledged ones are settled; the next start continues unfinished ones."""
         self._is_closed = True
         await self.idle()
 

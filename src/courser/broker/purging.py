@@ -1,8 +1,8 @@
-"""Purging topics: journaled with the offset at which each partition ends, then carried out by every partition.
+"""Purge topics: a purge is journaled with the offset at which each partition ends, then every partition carries it out.
 
-Whenever a partition carries a purge out, now or after a restart, it removes what lies below that offset and nothing
-else. While the purge is journaled and carried out, sends wait. If the disk refuses it, a partition takes messages
-again: in a new segment, which the purge does not touch (``catalog/partitions.py``).
+Whether a partition carries out the purge now or after a restart, it deletes only the messages below that offset. Sends
+wait while the purge is journaled and carried out. If the disk refuses it, the partition accepts messages again, in a
+new segment that the purge does not touch (``catalog/partitions.py``).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic, Stream, Topic
 from courser.catalog.partitions import is_behind, leave_behind
 from courser.catalog.state import CatalogState
@@ -20,35 +20,35 @@ from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 
 _log = logging.getLogger(__name__)
 
-AnyPurge = c.PurgeTopic | c.PurgeStream
+AnyPurge = changes.PurgeTopic | changes.PurgeStream
 
 
 @asynccontextmanager
-async def prepared_purge(
-    registry: PartitionRegistry, state: CatalogState, command: AnyPurge
-) -> AsyncIterator[AnyPurge]:
-    """Hold the writes of all partitions of a purge, and say in the command where they end.
+async def prepared_purge(registry: PartitionRegistry, state: CatalogState, change: AnyPurge) -> AsyncIterator[AnyPurge]:
+    """Hold the writes of all partitions of a purge, and yield the change with their ends.
 
-    Those that are behind at the end of the block are made ready to take messages before the purge is carried out.
+    Partitions that still miss the purge at the end of the block are prepared to accept messages before it runs.
     """
-    stream = state.streams.get(command.stream_id)
+    stream = state.streams.get(change.stream_id)
     named = (
-        [command.topic_id] if isinstance(command, c.PurgeTopic) else list(stream.topics if stream is not None else ())
+        [change.topic_id]
+        if isinstance(change, changes.PurgeTopic)
+        else list(stream.topics if stream is not None else ())
     )
-    topics = [topic for topic_id in named if (topic := state.topic(command.stream_id, topic_id)) is not None]
-    opened = [(topic, registry.topics.get((command.stream_id, topic.topic_id))) for topic in topics]
+    topics = [topic for topic_id in named if (topic := state.topic(change.stream_id, topic_id)) is not None]
+    opened = [(topic, registry.topics.get((change.stream_id, topic.topic_id))) for topic in topics]
     async with AsyncExitStack() as stack:
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
         rows = [_row(topic, found) for topic, found in opened]
         try:
-            if isinstance(command, c.PurgeTopic):
-                yield c.PurgeTopic(
-                    command.stream_id, command.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
+            if isinstance(change, changes.PurgeTopic):
+                yield changes.PurgeTopic(
+                    change.stream_id, change.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
                 )
             else:
-                yield c.PurgeStream(command.stream_id, tuple(rows))
+                yield changes.PurgeStream(change.stream_id, tuple(rows))
         finally:
             for (topic, found), row in zip(opened, rows, strict=True):
                 for partition, end in zip(found.partitions if found is not None else (), row.ends, strict=False):
@@ -58,7 +58,7 @@ async def prepared_purge(
 
 def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
     logs = [partition.log for partition in opened.partitions] if opened is not None else []
-    # Metadata that was rebuilt may have forgotten how often a topic was purged: its partitions have not.
+    # Rebuilt metadata may not know how often a topic was purged, but its partitions do.
     count = max([topic.purge_count, *(log.epoch for log in logs)]) + 1
     return PurgedTopic(topic.topic_id, count, tuple(log.next_offset for log in logs))
 
@@ -66,13 +66,13 @@ def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
 async def purge_topics(
     registry: PartitionRegistry, state: CatalogState, places: Iterable[tuple[Stream, Topic]], *, is_held: bool = False
 ) -> None:
-    """Purge every partition that has missed the last purge of its topic. May be repeated.
+    """Purge every partition that missed the last purge of its topic. May be repeated.
 
-    ``is_held``: inside ``prepared_purge``.
+    ``is_held``: called inside ``prepared_purge``, which holds the writes.
 
     Raises:
-        StorageFailure: one could not be purged now, and stays behind. The others are purged.
-        PartitionReadOnly: one could not be purged, and takes no more writes until a restart. All others are purged.
+        StorageFailure: a partition could not be purged now and stays behind. The others are purged.
+        PartitionReadOnly: a partition could not be purged and is read-only until a restart. The others are purged.
     """
     purges = []
     for stream, topic in places:
@@ -87,7 +87,7 @@ async def purge_topics(
     results = await asyncio.gather(*purges, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
-        # What can be tried again must not go unnoticed among others.
+        # A failure that can be retried is raised before others.
         raise next((error for error in errors if isinstance(error, StorageFailure)), errors[0])
 
 

@@ -1,7 +1,7 @@
-"""Carrying out a publish that is decided: staged parts into the logs, by this session or by the next one.
+"""Carry out a decided publish: append its staged parts to the logs, in this session or the next one.
 
-Every batch that is appended carries the number of the entry that decided as producer, and its number among those of the
-same partition as sequence: so a start sees in the log itself how far the last session got.
+Every appended batch has a producer, made from the op and the nonce of the publish, and a sequence, which counts the
+batches of the publish in this partition. So the log itself shows a start how far the last session got.
 """
 
 import asyncio
@@ -28,19 +28,20 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _READ_SIZE = 8 * 1024 * 1024
-"""Bytes of staged batches that are read ahead of the append."""
+"""Bytes of staged batches to read ahead of the append."""
 _BLOCK_SIZE = 12 * 1024 * 1024
-"""Bytes of memory for that: the last batch may pass the limit. There are two, one being read while one is appended."""
+"""Bytes of a buffer for them: the last batch may exceed the limit. There are two buffers: one is filled while the other
+is appended."""
 _READ_COUNT_MAX = 1024
-"""The same as a number of batches, for small ones."""
+"""Batches to read ahead, a limit for small batches."""
 
 
-class Progress:
-    """How far a publish got in this session."""
+class AppendProgress:
+    """How far a publish has been appended in this session."""
 
     def __init__(self, last: dict[Target, int]) -> None:
         self.last = last
-        """The last sequence that is in the log, by partition."""
+        """The last sequence in the log, by partition."""
         self.message_count = 0
         self.size = 0
         self.is_appended = False
@@ -48,7 +49,7 @@ class Progress:
 
 
 class Redo:
-    """Appends what decided publishes have staged. One per broker, on its event loop; each publish by one task only."""
+    """Appends the staged parts of decided publishes. One per broker, on its event loop; one task per publish."""
 
     def __init__(
         self,
@@ -59,32 +60,32 @@ class Redo:
         *,
         check_open: Callable[[], None],
     ) -> None:
-        """``check_open`` is asked between two batches, and raises if the server is stopping."""
+        """``check_open`` is called between batches and raises if the server is stopping."""
         self._file_system = file_system
         self._partitions = partitions
         self._staging = staging
         self._pool = pool
         self._check_open = check_open
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, AppendProgress] = {}
         """By op."""
 
     def begin(self, publish: Publish) -> None:
-        """A publish that was decided just now: nothing of it is in the logs."""
-        self._progress[publish.op] = Progress({})
+        """Register a publish that was just decided: none of its messages are in the logs."""
+        self._progress[publish.op] = AppendProgress({})
 
     def is_appended(self, publish: Publish) -> bool:
-        """Whether all of it is in the logs: readers see it, and its driver may have been told."""
+        """Whether all its messages are in the logs: readers see them, and its driver may have its reply."""
         progress = self._progress.get(publish.op)
         return progress is not None and progress.is_appended
 
     def forget(self, publish: Publish) -> None:
-        """It is ended, or given up."""
+        """Forget a publish that ended or was given up."""
         self._progress.pop(publish.op, None)
 
     # --- partitions ---
 
     def find(self, target: Target) -> Partition | None:
-        """The partition that messages were staged for, if it is still there."""
+        """The partition that messages were staged for, or None if it was deleted."""
         topic = self._partitions.topics.get((target.stream_id, target.topic_id))
         if topic is None or target.partition_id >= len(topic.partitions):
             return None
@@ -94,12 +95,12 @@ class Redo:
         return partition if is_same else None
 
     def partitions_of(self, publish: Publish) -> list[Partition]:
-        """Those that are still there."""
+        """The target partitions that still exist."""
         return [found for row in publish.targets if (found := self.find(_target_of(row))) is not None]
 
     # --- appending ---
 
-    async def append(self, sink: Sink, publish: Publish) -> Progress:
+    async def append(self, sink: Sink, publish: Publish) -> AppendProgress:
         """Append what is not in the logs yet. May be repeated after a failure.
 
         Raises:
@@ -107,8 +108,8 @@ class Redo:
         """
         progress = self._progress.get(publish.op)
         if progress is None:
-            # Of an earlier session: the logs tell.
-            progress = Progress(await self._look(publish))
+            # Decided by an earlier session: the logs show how far it got.
+            progress = AppendProgress(await self._look(publish))
             progress.is_appended = await self._is_whole(sink, publish, progress)
             self._progress[publish.op] = progress
         if progress.is_appended:
@@ -122,11 +123,11 @@ class Redo:
         progress.is_appended = True
         return progress
 
-    async def _is_whole(self, sink: Sink, publish: Publish, progress: Progress) -> bool:
-        """Whether all of an earlier session's publish is in the logs, so that its parts are not needed any more.
+    async def _is_whole(self, sink: Sink, publish: Publish, progress: AppendProgress) -> bool:
+        """Whether all messages of an earlier session's publish are in the logs, so that its parts are not needed.
 
-        Metadata that is rebuilt may know that a publish was decided, and not that it was ended. Its parts are gone
-        then: they are removed behind the end, and by nobody before it.
+        Rebuilt metadata may contain the start of a publish but not its end. In that case the parts are gone, because
+        they are removed only after the end.
         """
         missing = [row for row in publish.targets if not self._is_in_log(row, progress)]
         if not missing:
@@ -134,27 +135,27 @@ class Redo:
         if not all(map(self._is_trimmed, missing)) or await self._in_pool(partial(self._has_parts, sink, publish)):
             return False
         _log.warning(
-            "publish taken for finished: its staged parts are gone, and retention or a purge has deleted from all "
-            "partitions in which its messages are not found sink=%r batch=%d",
+            "assuming that a publish is finished: its staged parts are gone, and retention or a purge deleted from all "
+            "partitions that do not have its messages sink=%r batch=%d",
             sink.name,
             sink.batch,
         )
         return True
 
-    def _is_in_log(self, row: PublishTarget, progress: Progress) -> bool:
-        """Whether the last batch for a partition is in its log, and so all before it; or nothing can be any more."""
+    def _is_in_log(self, row: PublishTarget, progress: AppendProgress) -> bool:
+        """Whether a partition has the last batch, and so all batches before it, or was deleted."""
         target = _target_of(row)
         if self.find(target) is None:
             return True
         return row.batch_count > 0 and progress.last.get(target, -1) >= row.batch_count - 1
 
     def _is_trimmed(self, row: PublishTarget) -> bool:
-        """Whether messages were deleted from where those of the publish would be."""
+        """Whether messages were deleted at the offsets where those of the publish would be."""
         partition = self.find(_target_of(row))
         return partition is not None and partition.log.start_offset > row.offset
 
     def _has_parts(self, sink: Sink, publish: Publish) -> bool:
-        """In the pool: whether any part is still there, whole or not."""
+        """In the pool: whether any part still exists, complete or not."""
         names = {self._staging.path_of(identity).name for identity in _identities(sink, publish)}
         try:
             return any(entry.name in names for entry in self._file_system.list_directory(self._staging.directory))
@@ -163,9 +164,9 @@ class Redo:
         except OSError as error:
             raise storage_failure("listing", self._staging.directory, error) from error
 
-    async def _append_parts(self, sink: Sink, publish: Publish, progress: Progress) -> None:
+    async def _append_parts(self, sink: Sink, publish: Publish, progress: AppendProgress) -> None:
         seen: dict[Target, int] = {}
-        # Used again and again: for memory that is new each time the kernel takes as long as for the data.
+        # Reused for all parts: clearing new memory would take the kernel as long as copying the data.
         blocks = np.empty(_BLOCK_SIZE, np.uint8).data, np.empty(_BLOCK_SIZE, np.uint8).data
         for part, identity in zip(publish.parts, _identities(sink, publish), strict=True):
             path = self._staging.path_of(identity)
@@ -180,7 +181,7 @@ class Redo:
         self,
         reader: StagedFileReader,
         publish: Publish,
-        progress: Progress,
+        progress: AppendProgress,
         seen: dict[Target, int],
         blocks: tuple[memoryview, memoryview],
     ) -> None:
@@ -190,7 +191,7 @@ class Redo:
         block, other = blocks
         ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
         while batches := await ahead:
-            # The next ones are read while these are written.
+            # Read the next batches while these are appended.
             block, other = other, block
             ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
             try:
@@ -205,9 +206,9 @@ class Redo:
                 raise
 
     def _missing(
-        self, reader: StagedFileReader, progress: Progress, seen: dict[Target, int]
+        self, reader: StagedFileReader, progress: AppendProgress, seen: dict[Target, int]
     ) -> Iterator[tuple[StagedBatch, int]]:
-        """The batches of a part that are not in their log yet, with their numbers among those of the partition."""
+        """The batches of a part that are not in their log yet, with their sequences."""
         for record in reader.records():
             sequence = seen[record.target] = seen.get(record.target, -1) + 1
             if sequence > progress.last.get(record.target, -1):
@@ -216,7 +217,7 @@ class Redo:
     async def _append_batch(self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int) -> None:
         partition = self.find(record.target)
         if partition is None:
-            # Deleted after the decision: its messages would be gone by now in any case.
+            # The partition was deleted after the decision: its messages would be gone anyway.
             return
         try:
             await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
@@ -225,7 +226,7 @@ class Redo:
                 raise
 
     async def _look(self, publish: Publish) -> dict[Target, int]:
-        """How far an earlier session got, partition by partition."""
+        """The last sequence that an earlier session appended, by partition."""
         producer = producer_of(publish)
         found: dict[Target, int] = {}
         for row in publish.targets:
@@ -242,12 +243,12 @@ class Redo:
     # --- syncs ---
 
     async def show(self, publish: Publish) -> None:
-        """Sync where readers see nothing else: what a driver is told is published can be read."""
+        """Sync partitions whose readers see synced messages only, so that acknowledged messages can be read."""
         partitions = self.partitions_of(publish)
         await self._sync([found for found in partitions if found.log.visible_end < found.log.next_offset])
 
     async def sync(self, publish: Publish) -> None:
-        """Make the logs durable, whatever the topics' levels are. Raises ``CourserError``."""
+        """Sync the logs, whatever the durability levels of the topics. Raises ``CourserError``."""
         await self._sync(self.partitions_of(publish))
 
     async def _sync(self, partitions: list[Partition]) -> None:
@@ -264,7 +265,7 @@ class Redo:
 
 
 def producer_of(publish: Publish) -> bytes:
-    """What the batches of a publish carry as their producer."""
+    """The producer in the batches of a publish."""
     return publish.op.to_bytes(8, "little") + publish.nonce
 
 
@@ -279,7 +280,7 @@ def _target_of(row: PublishTarget) -> Target:
 def _load(
     reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]], block: memoryview
 ) -> list[tuple[StagedBatch, int, Batch]]:
-    """In the pool: read and check the next batches, into the block as far as they fit. An empty list is the end."""
+    """In the pool: read and check the next batches, into the block if they fit. An empty list means the end."""
     loaded: list[tuple[StagedBatch, int, Batch]] = []
     size = 0
     for record, sequence in records:

@@ -1,7 +1,7 @@
-"""Retention: which segments go, when, and why. Whole segments, oldest first; a consumer that is behind keeps none.
+"""Retention: which segments are deleted, when and why.
 
-``plan`` decides from facts alone. The cleaner looks at all topics now and then, and at once at a topic that has grown
-to its limit.
+Whole segments are deleted, oldest first, even if a consumer has not read them. ``plan`` is a pure function. The cleaner
+checks all topics periodically, and checks a topic that reached its size limit at once.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from courser.storage.segment import Segment, SegmentState
 _log = logging.getLogger(__name__)
 
 _STEP_GRACE = 3_600_000_000
-"""Microseconds for which expiry goes on by the old time after the clock was set forward. A clock that is wrong for a
-moment must not expire everything; an operator, or the time daemon, has an hour to put it right."""
+"""Microseconds for which expiry uses the old time after the clock was set forward. A clock that is wrong for a short
+time must not expire everything; an operator or the time daemon has an hour to correct it."""
 _ROUND_COUNT_MAX = 1000
-"""Times that one run looks at a topic again: each of them deletes or rolls something."""
+"""How often one run plans for a topic again: each round deletes or rolls something."""
 
 
 class Reason(Enum):
-    """Why a segment goes."""
+    """Why a segment is deleted."""
 
     EXPIRED = "expired"
     SIZE = "size"
@@ -39,24 +39,24 @@ class Reason(Enum):
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment that has messages."""
+    """What retention needs to know about a segment that has messages."""
 
     end_offset: int
     size: int
     first_timestamp: int
     last_timestamp: int
-    """When its messages were stored, as far as it is known."""
+    """When its messages were stored, if known."""
     is_sealed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a topic may keep. None is no limit."""
+    """The limits of a topic. None is no limit."""
 
     expiry: int | None = None
     """Microseconds."""
     size: int | None = None
-    """Bytes over all partitions."""
+    """In bytes, over all partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """Close the open segment of a partition, so that it can go."""
+    """Close the open segment of a partition, so that it can be deleted."""
 
     partition_id: int
 
@@ -79,7 +79,7 @@ Step = Trim | Roll
 
 
 def plan(partitions: Sequence[Sequence[SegmentFacts]], limits: Limits, now: int) -> list[Step]:
-    """What to do now. After a roll, the facts are others: plan again.
+    """What to do now. After a roll, call it again with the new facts.
 
     ``partitions`` are the segments of each partition, oldest first.
     """
@@ -93,7 +93,7 @@ def plan(partitions: Sequence[Sequence[SegmentFacts]], limits: Limits, now: int)
 
 
 def _plan_expiry(kept: list[list[SegmentFacts]], horizon: int) -> list[Step]:
-    """Segments whose newest message is too old go; an open one whose oldest is gets closed, to go later."""
+    """Delete segments whose newest message has expired; close an open one whose oldest message has."""
     steps: list[Step] = []
     for partition_id, segments in enumerate(kept):
         gone = 0
@@ -108,7 +108,7 @@ def _plan_expiry(kept: list[list[SegmentFacts]], horizon: int) -> list[Step]:
 
 
 def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
-    """While there is too much, the segment with the oldest message of all goes."""
+    """Delete the segment with the oldest message until the topic is within its limit."""
     excess = sum(segment.size for segments in kept for segment in segments) - size_max
     steps: list[Step] = []
     while excess > 0:
@@ -116,7 +116,7 @@ def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
         partition_id = oldest[1]
         segment = kept[partition_id].pop(0)
         if not segment.is_sealed:
-            # Nothing older is left: what must go next is not sealed yet.
+            # The next segment to delete is still open.
             return [*steps, Roll(partition_id)]
         excess -= segment.size
         steps.append(Trim(partition_id, segment.end_offset, Reason.SIZE))
@@ -128,7 +128,7 @@ def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
 
 @dataclass(slots=True)
 class RetentionCounters:
-    """What was deleted since the start, by reason."""
+    """How much was deleted since the start, by reason."""
 
     segment_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
     message_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
@@ -157,7 +157,7 @@ class Retention:
         self._stepped_at = clock.monotonic()
 
     def _expiry_time(self) -> int:
-        """The time that messages expire by: the clock, without a step forward that has not proven itself yet."""
+        """The time used for expiry: the clock, without a recent step forward that may be wrong."""
         now, monotonic, step = self._clock.now(), self._clock.monotonic(), self._clock.step
         if step != self._step:
             self._step, self._stepped_at = step, monotonic
@@ -166,7 +166,7 @@ class Retention:
         return now - (step - self._believed_step)
 
     def hurry(self, topic: OpenTopic) -> asyncio.Future[None] | None:
-        """A topic is at its limit: look at it now, not at the next run. Done then; None if nobody cleans."""
+        """Check a topic that reached its limit now. The future is done after that; None if no cleaner runs."""
         if not self._is_running:
             return None
         key = topic.stream_id, topic.topic_id
@@ -176,7 +176,7 @@ class Retention:
         return self._urgent[key].looked_at
 
     async def run(self) -> None:
-        """Clean for ever: all topics at each interval, and topics that hurry in between."""
+        """Run the cleaner until cancelled: all topics at each interval, and urgent topics in between."""
         loop = asyncio.get_running_loop()
         interval = self._settings.cleaner_interval / 1_000_000
         due = loop.time() + interval
@@ -190,7 +190,7 @@ class Retention:
                     await self.clean_all()
                     due = loop.time() + interval
         finally:
-            # Nobody waits for a cleaner that is gone.
+            # The cleaner has stopped: release those who wait for it.
             self._is_running = False
             while self._urgent:
                 self._urgent.popitem()[1].looked_at.set_result(None)
@@ -211,12 +211,12 @@ class Retention:
         self._wake.clear()
 
     async def clean_all(self) -> None:
-        """Look at every topic once."""
+        """Check every topic once."""
         for topic in list(self._registry):
             await self.clean(topic)
 
     async def clean(self, topic: OpenTopic) -> None:
-        """Delete what one topic may not keep. A disk that refuses is logged, and asked again at the next run."""
+        """Apply the limits of one topic. A disk failure is logged and retried in the next run."""
         limits = self._limits(topic)
         if limits.expiry is None and limits.size is None:
             return
@@ -236,14 +236,14 @@ class Retention:
                     return
         except CourserError as error:
             if any(partition.is_deleted for partition in partitions):
-                # By somebody else, meanwhile. What is left of the topic has its turn at the next run.
+                # Another task deleted it meanwhile. The next run checks the rest of the topic.
                 return
             _log.warning("retention stopped stream=%d topic=%d reason=%s", topic.stream_id, topic.topic_id, error)
 
     async def delete_segments(self, address: TopicAddress, partition_id: int, count: int) -> None:
-        """Delete up to ``count`` of the oldest sealed segments of a partition, as a client asks.
+        """Delete up to ``count`` of the oldest sealed segments of a partition, on request of a client.
 
-        The open one stays, and so does each that holds a message above the smallest stored offset.
+        The open segment stays, and so do segments with a message above the smallest stored offset.
         """
         topic = self._registry.at(address)
         partition = topic.partition(partition_id)
@@ -299,7 +299,7 @@ class Retention:
 
 def _facts(partition: Partition, now: int) -> list[SegmentFacts]:
     if partition.log.failure is not None:
-        # Nothing can be deleted here: the other partitions keep to the limits without it.
+        # Nothing can be deleted here: the limits apply to the other partitions only.
         return []
     return [
         SegmentFacts(
@@ -315,5 +315,5 @@ def _facts(partition: Partition, now: int) -> list[SegmentFacts]:
 
 
 def _expires_from(segment: Segment, now: int) -> int:
-    """When the newest message was stored. A time that the clock has reached may have been right: the later counts."""
+    """When the newest message was stored: the latest of the times that the clock has already reached."""
     return max(segment.last_stored_at, segment.last_timestamp if segment.last_timestamp <= now else 0)

@@ -1,7 +1,7 @@
-"""`validate_checksum`: sealed segments are verified once, before they are read for the first time after a start.
+"""`validate_checksum`: verify each sealed segment once, before it is first read after a start.
 
-Every read checks what it returns anyway. This looks at the whole segment before: damage anywhere in it is known, and
-told, when the first reader comes near it. A start is not delayed.
+Every read checks what it returns anyway. This checks the whole segment first, so that damage anywhere in it is logged
+before it is read. A start is not delayed.
 """
 
 import logging
@@ -21,7 +21,7 @@ _end_offset = attrgetter("end_offset")
 
 
 class SegmentVerification:
-    """What is left to be verified in one partition. ``verify`` is for a pool, all else for the owner's thread."""
+    """The unverified segments of one partition. Call ``verify`` in a pool, everything else on the owner's thread."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
@@ -29,15 +29,15 @@ class SegmentVerification:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to be looked at."""
+        """Whether all segments are verified."""
         return not self._pending
 
     def due_before(self, offset: int, count: int) -> Segment | None:
-        """The next segment that must be verified before so many messages are read from ``offset`` on."""
+        """The next segment to verify before ``count`` messages are read from ``offset`` on."""
         return next((segment for segment, _ in self._read_by(offset, count) if self._is_due(segment)), None)
 
     def limit(self, offset: int, count: int) -> int:
-        """How many of ``count`` messages from ``offset`` on can be read before a segment that is due."""
+        """How many of ``count`` messages from ``offset`` on can be read before the next unverified segment."""
         readable = 0
         for segment, present in self._read_by(offset, count):
             if self._is_due(segment):
@@ -49,7 +49,7 @@ class SegmentVerification:
         return segment.base_offset in self._pending
 
     def _read_by(self, offset: int, count: int) -> Iterator[tuple[Segment, int]]:
-        """The segments that a read needs to look at, each with how many readable messages it has."""
+        """The segments that a read needs, each with its number of readable messages."""
         segments = self._log.segments
         for segment in segments[bisect_right(segments, offset, key=_end_offset) :]:
             first = max(offset, segment.base_offset)
@@ -87,7 +87,7 @@ class SegmentVerification:
         return damages
 
     def note(self, segment: Segment, damages: list[DamagedRange]) -> None:
-        """A segment was verified: readers know of the damage from now on."""
+        """Record a verified segment. Readers know about its damage from now on."""
         self._pending.discard(segment.base_offset)
         known = {damage.position for damage in segment.damages}
         for damage in damages:
@@ -103,6 +103,6 @@ class SegmentVerification:
             )
 
     def give_up(self, segment: Segment, failure: StorageFailure) -> None:
-        """A segment cannot be read now: the read itself will say so, and the next one tries again after a restart."""
+        """Skip a segment that cannot be read now: the read itself reports it. The next start verifies it again."""
         self._pending.discard(segment.base_offset)
-        _log.error("a sealed segment could not be verified: %s", failure)
+        _log.error("could not verify a sealed segment: %s", failure)

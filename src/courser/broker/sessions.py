@@ -1,4 +1,4 @@
-"""Connections as the broker knows them: who is logged in, since when, and as a member of which groups."""
+"""Sessions: which user is logged in on a connection, since when, and its group memberships."""
 
 import asyncio
 import secrets
@@ -14,7 +14,7 @@ _UNKNOWN_SIZE = 2**62
 
 
 class Session:
-    """One connection. Transports make it, the dispatcher carries it along, handlers read and change it."""
+    """The session of one connection. Transports create it; handlers read and change it."""
 
     __slots__ = (
         "address",
@@ -35,41 +35,41 @@ class Session:
 
     def __init__(self, client_id: int, transport: Transport, address: str, *, now: int) -> None:
         self.client_id = client_id
-        """32 bits, never 0, unique among the living."""
+        """32 bits, never 0, unique among open connections."""
         self.transport = transport
         self.address = address
         """``ip:port`` of the client."""
         self.connected_at = now
-        """Microseconds of the monotonic clock, as ``last_seen``."""
+        """Microseconds of the monotonic clock, like ``last_seen``."""
         self.last_seen = now
-        """When the client last showed life: a request, or one under way. The transport keeps it."""
+        """When the client last sent a request or had one running. The transport updates it."""
         self.user_id: int | None = None
-        """Who is logged in."""
+        """The user who is logged in, or None."""
         self.token_name: str | None = None
-        """The token that was used to log in, if it was one."""
+        """The token that was used to log in, if any."""
         self.session_number = 0
-        """Of the last login: grows with every login at this server."""
+        """Number of the last login; increases with every login to this server."""
         self.failed_login_count = 0
-        """Logins that were refused since the last that was not: later ones come behind those of other connections."""
+        """Failed logins since the last successful one. Later attempts come after those of other connections."""
         self.groups: set[tuple[int, int, int]] = set()
         """Stream, topic and group ids of its memberships."""
         self.last_poll_size = _UNKNOWN_SIZE
         """Bytes of the last poll: the next one is likely to be as large."""
         self.ended: CourserError | None = None
-        """Why the server ended it, if it did: the answer to a request that comes after all."""
+        """Why the server ended the session, or None: the reply to a request that is still received."""
         self.waiting: asyncio.Future[bool] | None = None
-        """What a long poll waits for: True means "look again", False "answer now". Cancelled when the connection goes.
-        Nothing else of a request is cut short."""
+        """What a long poll waits for: True means "check again", False "reply now". Cancelled when the connection
+        closes. No other request is interrupted."""
         self.on_end: Callable[[CourserError], None] | None = None
-        """Set by the transport: closes the connection once the reply under way is sent."""
+        """Set by the transport: closes the connection after the current reply is sent."""
 
     def wake(self) -> None:
-        """Something that a long poll should know has happened."""
+        """Wake a long poll, because something relevant happened."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(True)
 
     def hurry(self) -> None:
-        """The client asks for something else: a long poll ends with what there is."""
+        """The client sent another request: a long poll ends with the messages it has."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(False)
 
@@ -79,21 +79,21 @@ class Session:
             self.ended = error
             self.user_id = None
             if self.waiting is not None:
-                # A long poll must not bring messages to one who is no longer allowed to be here.
+                # A long poll must not deliver messages to a user who may not read them any more.
                 self.waiting.cancel()
             if self.on_end is not None:
                 self.on_end(error)
 
 
 class Memberships(Protocol):
-    """What the registry needs of the consumer groups: a connection that ends leaves them."""
+    """The part of the consumer groups that the registry uses: a closed connection leaves them."""
 
     def drop_session(self, session: Session) -> None:
         """Leave all groups."""
 
 
 class Sessions:
-    """All living connections. One that ends, whoever ends it, is listed no more and a member of no group."""
+    """All open sessions. One that ends, from either side, is removed and leaves all its groups."""
 
     def __init__(self, clock: Clock, groups: Memberships, draw_client_id: Callable[[], int] | None = None) -> None:
         self._clock = clock
@@ -105,7 +105,7 @@ class Sessions:
         return len(self._by_id)
 
     def open(self, transport: Transport, address: str) -> Session:
-        """A new connection, with nobody logged in."""
+        """Register a new connection, on which no user is logged in."""
         client_id = self._draw()
         while client_id == 0 or client_id in self._by_id:
             client_id = self._draw()
@@ -114,8 +114,8 @@ class Sessions:
         return session
 
     def close(self, session: Session) -> None:
-        """The connection is gone. May be repeated."""
-        # There is nothing left to close, and nobody to say farewell to.
+        """Unregister a closed connection. May be repeated."""
+        # The connection is already closed: nothing can be sent.
         session.on_end = None
         self.end(session, CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed"))
 
@@ -127,15 +127,15 @@ class Sessions:
         session.end(error)
 
     def get(self, client_id: int) -> Session | None:
-        """A connection by its number."""
+        """A session by client id."""
         return self._by_id.get(client_id)
 
     def all(self) -> list[Session]:
-        """Every connection, by id."""
+        """All sessions, by client id."""
         return [self._by_id[client_id] for client_id in sorted(self._by_id)]
 
     def of_user(self, user_id: int) -> list[Session]:
-        """The connections on which this user is logged in."""
+        """The sessions of a user."""
         return [session for session in self._by_id.values() if session.user_id == user_id]
 
 

@@ -1,8 +1,8 @@
-"""Staged parts: messages that tasks of a job put aside, until all of them are published at once, or none.
+"""Staged parts: messages that the tasks of a job write first and that are then published all at once or not at all.
 
-A part belongs to a user, a sink, a batch, a task and one attempt at it. Nothing of it is visible. Finished, it survives
-a power cut; before that, it survives a kill of the server, and its client goes on with the next chunk. What nobody
-publishes is removed: with the next publish of its sink, by its client, or when it is old.
+A part belongs to a user, a sink, a batch, a task and one attempt of the task. Readers cannot see it. A finished part
+survives a power cut. An unfinished one survives a kill of the server, and its client continues with the next chunk. A
+part that is not published is removed: by the next publish of its sink, by its client, or when it expires.
 """
 
 import asyncio
@@ -46,19 +46,19 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 UNFINISHED_COUNT_MAX = 1000
-"""Parts that are being written at a time: each holds a file open."""
+"""Parts that are being written at the same time: each has an open file."""
 UNFINISHED_COUNT_OF_USER_MAX = UNFINISHED_COUNT_MAX * 3 // 4
-"""The same of one user: a quarter is always left to the others."""
+"""The same for one user: a quarter is always left for other users."""
 PART_COUNT_MAX = 100_000
-"""Staged parts altogether: each is a file in one directory, and a start looks at all of them."""
+"""All staged parts: each is a file in one directory, and a start checks all of them."""
 PART_COUNT_OF_USER_MAX = PART_COUNT_MAX * 3 // 4
-"""The same of one user."""
+"""The same for one user."""
 _BATCH_HEADROOM = RECORD_SIZE + 512
-"""Bytes that a chunk takes besides its messages."""
+"""Bytes that a chunk needs in addition to its messages."""
 
 
 class StagedPart:
-    """One part, as the server knows it."""
+    """One part in memory."""
 
     __slots__ = ("contents", "identity", "lock", "path", "touched_at", "upkeep", "writer")
 
@@ -67,16 +67,16 @@ class StagedPart:
         self.path = path
         self.contents = contents
         self.touched_at = touched_at
-        """When something was added to it, or when the server found it."""
+        """When a chunk was last added, or when a start found the part."""
         self.writer: StagedFileWriter | None = None
         self.upkeep: asyncio.Future[None] | None = None
-        """Hints to the kernel that are under way."""
+        """Write-back hints to the kernel that are running."""
         self.lock = asyncio.Lock()
-        """Held while the disk works on it."""
+        """Held while disk work on this part is running."""
 
 
 class Staging:
-    """All staged parts of a server. Used from the event loop; what waits for the disk runs in the pool."""
+    """All staged parts of a server. Used from the event loop; disk work runs in the pool."""
 
     def __init__(
         self,
@@ -99,22 +99,22 @@ class Staging:
         self._expiry = expiry
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._naming = asyncio.Lock()
         self.make_room: Callable[[], Awaitable[None]] | None = None
-        """Asked for room before a batch is refused: parts of publishes that are all but over are about to go."""
+        """Called before a batch is refused for lack of room: settling publishes removes their parts."""
         self._set_aside: set[str] = set()
-        """Names of files that were found damaged, by this start or an earlier one, and are kept in quarantine."""
+        """Names of damaged files in quarantine, found by this start or an earlier one."""
         self._failure: str | None = None
-        """Why nothing more is staged until a restart: a failed sync of the directory."""
+        """Why nothing can be staged until a restart (a failed sync of the directory), or None."""
 
     # --- the start ---
 
     async def open(self, *, is_crashed: bool = False) -> None:
         """Find the parts that the last session left, and remove those that are published or abandoned.
 
-        Damaged ones are reported and set aside. ``is_crashed``: the power failed since.
+        Damaged parts are reported and moved to quarantine. ``is_crashed``: the machine crashed or lost power.
 
         Raises:
             StorageFailure: the directory cannot be read.
@@ -135,8 +135,9 @@ class Staging:
             try:
                 part = self._take(path, is_crashed=is_crashed)
             except (OSError, StorageFailure) as error:
-                # A part of a decided publish is missed by whoever finishes that; others are not worth a failed start.
-                _log.warning("staged part cannot be read path=%s reason=%s", path, error)
+                # If a decided publish needs this part, finishing it will fail and say so. Other parts are not worth
+                # a failed start.
+                _log.warning("could not read a staged part path=%s reason=%s", path, error)
                 continue
             if part is not None:
                 found.append(part)
@@ -153,36 +154,36 @@ class Staging:
             raise storage_failure("listing", directory, error) from error
 
     def _take(self, path: Path, *, is_crashed: bool) -> StagedPart | None:
-        """One file: a part that can be published, or something that is removed or set aside."""
+        """Check one file: keep it as a part that can be published, remove it, or move it to quarantine."""
         staged = read_staged_file(self._file_system, path, is_in_question=self._is_in_question, is_crashed=is_crashed)
         if staged is None:
-            _log.info("staged part removed, its creation was interrupted path=%s", path)
+            _log.info("removed a staged part whose creation was interrupted path=%s", path)
             unlink_if_there(self._file_system, path)
             return None
         identity = staged.identity
         is_named_so = identity is not None and path == self._path_of(identity)
         if identity is not None and is_named_so and not self._is_wanted(identity):
-            # Published, or superseded: nobody needs it, damaged or not.
+            # Published or superseded: not needed any more, damaged or not.
             unlink_if_there(self._file_system, path)
             return None
         if isinstance(staged, DamagedPart):
             self._put_aside(path, staged)
             return None
         if not is_named_so:
-            self._put_aside(path, DamagedPart(identity, 0, "its name is that of another part"))
+            self._put_aside(path, DamagedPart(identity, 0, "its name belongs to another part"))
             return None
         if staged.contents.is_finished and self._is_in_question(staged.identity):
             self._sync_found(path)
         return StagedPart(staged.identity, path, staged.contents, self._clock.now())
 
     def _put_aside(self, path: Path, damage: DamagedPart) -> None:
-        """Report a damaged part, and keep its file where a person can look at it."""
+        """Report a damaged part and keep its file for inspection."""
         identity = damage.identity
         whose = "unknown part" if identity is None else _words(identity)
         if path in self._paths_of_open_publishes():
-            # It stays where the publish looks for it, which then says what to do.
+            # Leave it in place: the publish that needs it fails and says what to do.
             _log.error(
-                "staged part damaged, its publish cannot be finished: %s path=%s position=%d reason=%s",
+                "staged part damaged, cannot finish its publish: %s path=%s position=%d reason=%s",
                 whose,
                 path,
                 damage.position,
@@ -192,7 +193,7 @@ class Staging:
         Quarantine(self._file_system, self.directory).move(path)
         self._set_aside.add(path.name)
         _log.error(
-            "staged part damaged and set aside, its task has to be run again: %s path=%s position=%d reason=%s",
+            "staged part damaged and quarantined, run its task again: %s path=%s position=%d reason=%s",
             whose,
             self.directory / QUARANTINE / path.name,
             damage.position,
@@ -208,17 +209,17 @@ class Staging:
         }
 
     def _is_in_question(self, identity: PartIdentity) -> bool:
-        """Whether a part may not have been synced: one that is published, or being published, was."""
+        """Whether a part may not be synced. Parts of a decided publish are."""
         sink = self._state.sinks.get(identity.sink)
         return sink is None or identity.batch > sink.batch
 
     def _sync_found(self, path: Path) -> None:
-        """A kill may have come between the end of the part and its sync. Its client will not ask for another one."""
+        """Sync a finished part: the server may have been killed before the sync, and its client will not ask again."""
         file = self._file_system.open(path)
         try:
             file.sync()
         except OSError:
-            # What it has lost is not known, and the next start might not be told.
+            # A failed sync does not say what was lost, and the next start might not get an error.
             unlink_if_there(self._file_system, path)
             raise
         finally:
@@ -232,11 +233,11 @@ class Staging:
     # --- what tasks do ---
 
     async def stage(self, user_id: int, name: StagedPartName, chunk: int, target: Target, batch: Batch) -> None:
-        """Put one batch aside. A chunk that is there already is not added again.
+        """Stage one batch. A chunk that is already present is not added again.
 
         Raises:
-            CommandRejected: the batch is published already, chunks are missing, or there is no room.
-            StorageFailure: nothing was kept.
+            CommandRejected: the batch is already published, chunks are missing, or there is no room.
+            StorageFailure: nothing was staged.
         """
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
         self._check_unpublished(identity)
@@ -247,7 +248,7 @@ class Staging:
         if part is None:
             if chunk:
                 self._check_undamaged(identity)
-                raise _not_found(identity, f"{chunk} chunks of it were staged, and are gone: run the task again")
+                raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
             self._check_room(batch.size)
             part = await self._shielded(self._begin(identity))
         async with part.lock:
@@ -256,10 +257,10 @@ class Staging:
     def _add(self, part: StagedPart, chunk: int, target: Target, batch: Batch) -> None:
         contents = part.contents
         if chunk < contents.chunk_count:
-            # Its answer was lost, and it was sent again.
+            # The reply was lost, and the client sent it again.
             return
         if contents.is_finished:
-            raise CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, f"{_words(part.identity)} is finished already")
+            raise CommandRejected(ErrorCode.STAGED_PART_INCOMPLETE, f"{_words(part.identity)} is already finished")
         if chunk > contents.chunk_count:
             raise _incomplete(part, chunk)
         self._check_room(batch.size)
@@ -272,24 +273,24 @@ class Staging:
         self._keep_up(part, part.writer)
 
     def _keep_up(self, part: StagedPart, writer: StagedFileWriter) -> None:
-        """Have the kernel work ahead, one hint at a time: it makes whoever asks wait for a busy disk."""
+        """Ask the kernel to start write-back, one hint at a time: on a busy disk the call blocks."""
         if part.upkeep is not None and not part.upkeep.done():
             return
         if (work := writer.take_upkeep()) is not None:
             part.upkeep = asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _begin(self, identity: PartIdentity) -> StagedPart:
-        """Make the file of a new part."""
+        """Create the file of a new part."""
         if len(self._parts) >= PART_COUNT_MAX:
-            raise CommandRejected(ErrorCode.STAGING_FULL, f"there are {PART_COUNT_MAX} staged parts already")
+            raise CommandRejected(ErrorCode.STAGING_FULL, f"the limit of {PART_COUNT_MAX} staged parts is reached")
         if sum(part.writer is not None for part in self._parts.values()) >= UNFINISHED_COUNT_MAX:
-            reason = f"{UNFINISHED_COUNT_MAX} parts are being staged already: try again later"
+            reason = f"{UNFINISHED_COUNT_MAX} parts are already being staged; try again later"
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         own = [part.writer is not None for part in self._parts.values() if part.identity.user_id == identity.user_id]
         if len(own) >= PART_COUNT_OF_USER_MAX or sum(own) >= UNFINISHED_COUNT_OF_USER_MAX:
             reason = (
                 f"this user has {len(own)} staged parts, {sum(own)} of them unfinished: "
-                f"{PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX} are allowed"
+                f"the limits are {PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX}"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path, now = self._path_of(identity), self._clock.now()
@@ -312,7 +313,7 @@ class Staging:
         except StorageFailure as failure:
             if not isinstance(failure.cause, FileNotFoundError):
                 raise
-        # The first part of all.
+        # The first part needs the directory.
         try:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
@@ -323,10 +324,10 @@ class Staging:
         """Make a part durable. May be repeated.
 
         Raises:
-            CommandRejected: it is not there, or not whole.
-            StorageFailure: the disk refused. After a failed sync the part is gone: the task is to be run again.
+            CommandRejected: the part does not exist or is incomplete.
+            StorageFailure: the disk refused. After a failed sync the part is dropped: run the task again.
         """
-        # A client that goes away must not leave a part that only looks finished.
+        # A client that disconnects must not leave a part that only looks finished.
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
         return await self._shielded(self._finish_in_turn(identity, chunk_count))
 
@@ -352,7 +353,7 @@ class Staging:
             await self._in_pool(partial(_finish_file, writer))
             await self._sync_names()
         except CourserError:
-            # What a failed sync has lost is not known, and a second one may not tell.
+            # A failed sync does not say what was lost, and a second sync may succeed without writing it.
             part.contents.is_finished = False
             self.size += part.contents.file_size - before
             await self._drop(part)
@@ -362,8 +363,8 @@ class Staging:
         part.touched_at = self._clock.now()
 
     async def _sync_names(self) -> None:
-        """Make the names of files durable: without it a power cut takes a part that a publish relies on."""
-        # One at a time: if one fails, the next may succeed without having done anything.
+        """Make the names of files durable; otherwise a power cut could lose a part that a publish needs."""
+        # One at a time: after a failed sync the next one may succeed without having written anything.
         async with self._naming:
             self._check_names()
             try:
@@ -380,7 +381,7 @@ class Staging:
     # --- what publishes do ---
 
     def finished_part(self, identity: PartIdentity) -> StagedPart:
-        """A part that can be published. Raises ``CommandRejected``."""
+        """A finished part, which can be published. Raises ``CommandRejected``."""
         part = self._parts.get(identity)
         if part is None:
             self._check_undamaged(identity)
@@ -399,7 +400,7 @@ class Staging:
         await self._remove(chosen)
 
     async def remove_expired(self) -> None:
-        """Remove parts to which nothing was added for long."""
+        """Remove parts to which nothing was added for a long time."""
         before = self._clock.now() - self._expiry
         expired = [part for part in self._parts.values() if part.touched_at < before]
         if expired:
@@ -416,18 +417,18 @@ class Staging:
                     await self._drop(part)
 
     async def _drop(self, part: StagedPart) -> None:
-        """Forget a part and its file. Not synced: what a power cut brings back, a start removes, or it expires."""
+        """Remove a part and its file. Not synced: if a power cut brings it back, a start removes it or it expires."""
         del self._parts[part.identity]
         self.size -= part.contents.file_size
         try:
-            # At once: another part of this name may come while the rest is waited for.
+            # Before any await: another part with this name may be created meanwhile.
             unlink_if_there(self._file_system, part.path)
         except OSError as error:
-            _log.warning("staged part not removed path=%s reason=%s", part.path, error)
+            _log.warning("could not remove a staged part path=%s reason=%s", part.path, error)
         await _let_go(part)
 
     async def close(self) -> None:
-        """Let what is under way come to its end, and let go of all files."""
+        """Wait for running work and close all files."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         for part in list(self._parts.values()):
@@ -436,11 +437,11 @@ class Staging:
     # --- facts ---
 
     def parts(self) -> Collection[StagedPart]:
-        """All that are staged, of all users."""
+        """All staged parts of all users."""
         return self._parts.values()
 
     def figures(self, user_id: int, sink: str) -> tuple[int, int]:
-        """How many parts of a sink are staged, and the bytes of their files."""
+        """How many parts of a sink are staged, and the size of their files in bytes."""
         parts = self._of_sink(user_id, sink)
         return len(parts), sum(part.contents.file_size for part in parts)
 
@@ -450,7 +451,7 @@ class Staging:
         ]
 
     def path_of(self, identity: PartIdentity) -> Path:
-        """Where a part lies."""
+        """The file of a part."""
         return self._path_of(identity)
 
     def _path_of(self, identity: PartIdentity) -> Path:
@@ -462,16 +463,16 @@ class Staging:
     def _check_unpublished(self, identity: PartIdentity) -> None:
         sink = self._state.sinks.get(identity.sink)
         if sink is not None and identity.batch <= sink.batch:
-            reason = f"batch {identity.batch} of sink {sink.name!r} is published already"
+            reason = f"batch {identity.batch} of sink {sink.name!r} is already published"
             raise CommandRejected(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
 
     def _check_undamaged(self, identity: PartIdentity) -> None:
-        """Raise if a part that is not there was found damaged."""
+        """Raise if a missing part is in quarantine because it was damaged."""
         name = self._path_of(identity).name
         if name in self._set_aside:
             reason = (
-                f"{_words(identity)} was found damaged on the disk, and is kept as "
-                f"{self.directory / QUARANTINE / name} for inspection: run the task again"
+                f"{_words(identity)} is damaged on disk and was kept as "
+                f"{self.directory / QUARANTINE / name} for inspection; run the task again"
             )
             raise CommandRejected(ErrorCode.DAMAGED_DATA, reason)
 
@@ -481,8 +482,8 @@ class Staging:
     def _check_room(self, size: int) -> None:
         if not self._has_room(size):
             reason = (
-                f"{self.size} bytes are staged and not published, and {size} more do not fit below the limit of "
-                f"{self._size_max}: raise system.staging.size_max, write smaller batches, or discard what is abandoned"
+                f"{self.size} bytes are staged but not published, and {size} more would exceed the limit of "
+                f"{self._size_max}; raise system.staging.size_max, write smaller batches, or discard abandoned parts"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
 
@@ -497,13 +498,13 @@ class Staging:
 
 
 async def _rest(part: StagedPart) -> None:
-    """Return when no hint is under way: it must not reach a file that has got the descriptor of this one."""
+    """Wait until no hint is running: it must not reach another file that reuses this file descriptor."""
     if part.upkeep is not None:
         await asyncio.wait([part.upkeep])
 
 
 async def _let_go(part: StagedPart) -> None:
-    """Close its file."""
+    """Close the file of a part."""
     await _rest(part)
     if part.writer is not None:
         part.writer.close()
@@ -516,7 +517,7 @@ def _finish_file(writer: StagedFileWriter) -> None:
 
 
 def is_in_open_publish(sink: Sink, identity: PartIdentity) -> bool:
-    """Whether a part is one of those that a decided publish still needs."""
+    """Whether a decided publish still needs this part."""
     if sink.open is None or identity.batch != sink.batch or identity.user_id != sink.user_id:
         return False
     return any(part.part == identity.part and part.attempt == identity.attempt for part in sink.open.parts)
@@ -527,7 +528,7 @@ def _words(identity: PartIdentity) -> str:
 
 
 def _not_found(identity: PartIdentity, reason: str) -> CommandRejected:
-    return CommandRejected(ErrorCode.STAGED_PART_NOT_FOUND, f"there is no {_words(identity)}: {reason}")
+    return CommandRejected(ErrorCode.STAGED_PART_NOT_FOUND, f"{_words(identity)} does not exist: {reason}")
 
 
 def _incomplete(part: StagedPart, chunk: int) -> CommandRejected:

@@ -1,4 +1,4 @@
-"""What a start found and did, for the log: damage as an error, what an operator may want to look at as a warning."""
+"""Log what a start found and did: damage as an error, things that an operator may want to check as a warning."""
 
 import logging
 
@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_catalog(opened: OpenedCatalog) -> None:
-    """What was found about the metadata and the directories."""
+    """Log what was found in the metadata and the directories."""
     found, rebuild = opened.reconciliation, opened.rebuild
     if rebuild is not None:
         for problem in rebuild.problems:
@@ -22,17 +22,17 @@ def log_catalog(opened: OpenedCatalog) -> None:
         place = lost.stream_id, lost.topic_id, lost.partition_id
         _log.error("partition lost stream=%d topic=%d partition=%d path=%s", *place, lost.path)
     for path in found.unknown:
-        _log.warning("directory unknown to the metadata, left alone path=%s", path)
+        _log.warning("leaving a directory that is not in the metadata path=%s", path)
     for path, reason in found.bad_descriptors:
-        _log.warning("descriptor written again from the metadata path=%s reason=%s", path, reason)
+        _log.warning("rewrote a descriptor from the metadata path=%s reason=%s", path, reason)
     for path in found.remade:
-        _log.info("directory made again, its creation was interrupted path=%s", path)
+        _log.info("recreated a directory whose creation was interrupted path=%s", path)
     for removed in found.removed:
-        _log.info("deleted directory removed path=%s", removed)
+        _log.info("removed a deleted directory path=%s", removed)
 
 
 def log_partitions(partitions: PartitionRegistry) -> None:
-    """What was found in the partitions."""
+    """Log what was found in the partitions."""
     for topic in partitions:
         for partition in topic.partitions:
             log = partition.log

@@ -1,6 +1,6 @@
-"""Figures about the process and its machine, as Linux tells them. What it does not tell is 0 or empty.
+"""Statistics of the process and its machine, as Linux reports them. Unavailable values are 0 or empty.
 
-Reading them blocks for as long as a few small files take: for a pool.
+Reading them blocks while a few small files are read: call it in a pool.
 """
 
 import os
@@ -18,26 +18,26 @@ from courser.model.clock import Clock
 _KIB = 1024
 _PERCENT = 100
 _MEASURED_FOR_MIN = 250_000
-"""Microseconds: over a shorter time, percentages of CPU are mostly noise."""
+"""Microseconds: over a shorter time, CPU percentages are mostly noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CpuTimes:
-    """Counters that only grow."""
+    """Counters that only increase."""
 
     measured_at: int
     """Microseconds of the monotonic clock."""
     process: float
     """Seconds of CPU that this process used."""
     busy: int
-    """Ticks in which some core of the machine worked ..."""
+    """Ticks in which a core of the machine was busy."""
     total: int
-    """... of so many."""
+    """All ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFigures:
-    """What holds now."""
+    """The current values."""
 
     cpu_usage: float
     total_cpu_usage: float
@@ -67,7 +67,7 @@ class Machine:
         self._lock = threading.Lock()
 
     def measure(self) -> MachineFigures:
-        """All figures. Percentages are those since the last look that is not too recent."""
+        """All values. Percentages cover the time since the last measurement that is not too recent."""
         cpu_usage, total_cpu_usage = self._cpu_usage()
         memory = _fields(self._proc / "meminfo")
         io = _fields(self._proc / "self" / "io")
@@ -86,7 +86,7 @@ class Machine:
         )
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes of the disk with the data that are free, and all of them."""
+        """Free bytes and all bytes of the disk with the data."""
         return _disk_space(self._data_path)
 
     def _cpu_usage(self) -> tuple[float, float]:
@@ -121,7 +121,7 @@ def describe_server(
     partitions: PartitionRegistry,
     sessions: Sessions,
 ) -> Stats:
-    """The figures of the machine and what the server holds."""
+    """The statistics of the machine and the totals of the server."""
     logs = [partition.log for topic in partitions for partition in topic.partitions]
     topics = [topic for stream in state.streams.values() for topic in stream.topics.values()]
     return Stats(
@@ -139,7 +139,7 @@ def describe_server(
         stream_count=len(state.streams),
         topic_count=len(topics),
         partition_count=sum(len(topic.partitions) for topic in topics),
-        # An empty partition has no file yet; clients are told of the one that the first message begins.
+        # An empty partition has no file yet; the segment that its first message creates counts.
         segment_count=sum(max(len(log.segments), 1) for log in logs),
         message_count=sum(log.message_count for log in logs),
         client_count=len(sessions),
@@ -157,7 +157,7 @@ def describe_server(
 
 
 def semver_number(version: str) -> int:
-    """A version as one number: three digits each for minor and patch. 0 if it is no such version."""
+    """A version as one number: three digits each for minor and patch. 0 if it has another form."""
     words = version.partition("-")[0].partition("+")[0].split(".")
     if len(words) != 3 or not all(word.isascii() and word.isdigit() for word in words):
         return 0
@@ -166,7 +166,7 @@ def semver_number(version: str) -> int:
 
 
 def _text(path: Path) -> str:
-    """A small file of the kernel's. Empty if it cannot be read: not on every system, not by everybody."""
+    """The contents of a small kernel file. Empty if it cannot be read, which depends on the system and the user."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -185,7 +185,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _disk_space(path: Path) -> tuple[int, int]:
-    """Bytes that are free for this user, and bytes in all."""
+    """Bytes that are free for this user, and all bytes."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -194,7 +194,7 @@ def _disk_space(path: Path) -> tuple[int, int]:
 
 
 def _operating_system(path: Path) -> tuple[str, str]:
-    """Name and version, as the distribution says; else what the kernel calls itself."""
+    """Name and version of the distribution, or else of the kernel."""
     lines = (line.partition("=") for line in _text(path).splitlines())
     facts = {name: value.strip("\"'") for name, _, value in lines}
     return facts.get("NAME", os.uname().sysname), facts.get("VERSION_ID", "")

@@ -1,11 +1,12 @@
-"""What holds for a topic: its own options over the server's defaults, and the storage settings that follow.
+"""The options of topics: their effective values, the resulting storage settings, and descriptions for clients.
 
-Pure. Options are checked before they are journaled; what is journaled already is taken as well as it can be, because a
-start must not fail over an option that an older version allowed.
+Pure. Options are checked before they are journaled. Journaled options are used as well as possible, because a start
+must not fail because of an option that an older version allowed.
 """
 
 import msgspec
 
+from courser.api.replies import OptionDescription, OptionList
 from courser.broker.settings import PERSISTED, REPLICATED, BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.durability import Durability, DurabilityPolicy
@@ -14,16 +15,16 @@ from courser.storage.settings import SEGMENT_SIZE_LIMIT, LogSettings
 
 _MIB = 1024 * 1024
 TOPIC_SIZE_MIN = 16 * _MIB
-"""Bytes: the smallest limit of a topic, and the smallest segment of a topic that has one."""
+"""Bytes: the smallest size limit of a topic, and the smallest segment size of a topic that has a limit."""
 SEGMENT_SIZE_MIN = _MIB
-"""Bytes: smaller segments would be mostly files."""
+"""Bytes: smaller segments would mean too many files."""
 _MESSAGES_REQUIRED_MAX = 16 * 1024 * 1024
 _SIZE_REQUIRED_MAX = 1024 * _MIB
 _UNBOUNDED = 2**62
 """A bound that is never reached."""
 _SEGMENT_AGE_USUAL = LogSettings().segment_age_max
 _SEGMENT_AGE_MIN = 60 * 1_000_000
-"""Microseconds: a segment for every second would cost more than keeping messages a minute longer."""
+"""Microseconds: a segment per second would cost more than keeping messages a minute longer."""
 
 _CLASSIC_FIELDS = ("message_expiry", "max_topic_size", "compression", "replication_factor")
 """What an update of SDK 0.5 to 0.8 replaces."""
@@ -38,13 +39,13 @@ _ZERO_IS_DEFAULT = (
 
 
 def stored_options(options: TopicOptions) -> TopicOptions:
-    """Options as they are kept: "0", with which clients ask for the server's default, is nothing set."""
+    """Options as they are stored: "0", with which clients request the server's default, becomes None."""
     unset = {name: None for name in _ZERO_IS_DEFAULT if getattr(options, name) == 0}
     return msgspec.structs.replace(options, **unset) if unset else options
 
 
 def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: bool) -> TopicOptions:
-    """What a topic has after an update: a patch leaves what it does not name, others replace the classic four."""
+    """The options after an update: a patch keeps options that it does not name, others replace the classic four."""
     names = TopicOptions.__struct_fields__ if is_patch else _CLASSIC_FIELDS
     changes = {name: getattr(update, name) for name in names}
     if is_patch:
@@ -53,7 +54,7 @@ def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: boo
 
 
 def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOptions:
-    """What holds: no field is None."""
+    """The effective options: no field is None."""
     unset = {name: getattr(defaults, name) for name in TopicOptions.__struct_fields__ if getattr(options, name) is None}
     return msgspec.structs.replace(options, **unset) if unset else options
 
@@ -62,10 +63,10 @@ def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOpt
 
 
 def check_options(options: TopicOptions) -> None:
-    """Raise ``CommandRejected`` for values that make no sense, whichever wire they came by."""
+    """Raise ``CommandRejected`` for invalid values, for both wires."""
     size = options.max_topic_size
     if size is not None and size < TOPIC_SIZE_MIN:
-        reason = f"a topic is limited to at least {TOPIC_SIZE_MIN} bytes, not to {size}"
+        reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"
         raise CommandRejected(ErrorCode.INVALID_TOPIC_SIZE, reason)
     _check_range("message_expiry", options.message_expiry, 1, NEVER)
     _check_range("max_topic_size", size, TOPIC_SIZE_MIN, NEVER)
@@ -78,17 +79,17 @@ def check_options(options: TopicOptions) -> None:
     for name in ("durability", "consumer_offset_durability"):
         value = getattr(options, name)
         if value not in (None, REPLICATED, PERSISTED):
-            reason = f"{name} is {REPLICATED!r} or {PERSISTED!r}, not {value!r}"
+            reason = f"{name} must be {REPLICATED!r} or {PERSISTED!r}, not {value!r}"
             raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
 
 
 def _check_range(name: str, value: int | None, low: int, high: int) -> None:
     if value is not None and not low <= value <= high:
-        reason = f"{name} lies between {low} and {high}, not at {value}"
+        reason = f"{name} must be between {low} and {high}, not {value}"
         raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
 
 
-# --- what follows for the storage ---
+# --- storage settings ---
 
 
 def log_settings(options: TopicOptions, partition_count: int, settings: BrokerSettings) -> LogSettings:
@@ -108,7 +109,7 @@ def _segment_size(effective: TopicOptions, partition_count: int) -> int:
     size = effective.segment_size
     limit = size_limit(effective)
     if limit is not None:
-        # Two segments a partition at least, so that the oldest half can go while the newest stays.
+        # At least two segments per partition, so that the older half can be deleted while the newer stays.
         size = min(size, max(limit // (2 * max(partition_count, 1)), TOPIC_SIZE_MIN))
     return min(max(size, 1), SEGMENT_SIZE_LIMIT)
 
@@ -117,18 +118,19 @@ def _segment_age(effective: TopicOptions) -> int:
     expiry = expiry_of(effective)
     if expiry is None:
         return _SEGMENT_AGE_USUAL
-    # A segment goes when its newest message expires: half keeps the oldest no longer than one and a half times.
+    # A segment is deleted when its newest message expires. With half the expiry as the maximum age of a segment, the
+    # oldest message is kept for at most one and a half times the expiry.
     return min(_SEGMENT_AGE_USUAL, max(expiry // 2, _SEGMENT_AGE_MIN))
 
 
 def size_limit(effective: TopicOptions) -> int | None:
-    """Bytes that a topic may have over all partitions; None is without limit."""
+    """The size limit of a topic over all partitions in bytes; None is no limit."""
     limit = effective.max_topic_size
     return None if limit is None or limit == NEVER else max(limit, TOPIC_SIZE_MIN)
 
 
 def expiry_of(effective: TopicOptions) -> int | None:
-    """Microseconds after which a message may go; None is never."""
+    """Microseconds after which a message may be deleted; None is never."""
     expiry = effective.message_expiry
     return None if expiry is None or expiry in (0, NEVER) else expiry
 
@@ -139,13 +141,13 @@ def persists_offsets(effective: TopicOptions) -> bool:
 
 
 def durability_of(options: TopicOptions, settings: BrokerSettings) -> DurabilityPolicy:
-    """What an acknowledgement promises in this topic."""
+    """The durability level of a topic: what an acknowledgement guarantees."""
     effective = effective_options(options, settings.topic_defaults)
     level = _level(options, effective, settings)
     message_count_max = effective.messages_required_to_save or 1
     size_max = effective.size_of_messages_required_to_save or 1
     if not effective.enforce_fsync:
-        # Only the saver's own flag asks for syncs: it promises a time, not a number of messages.
+        # Only the saver's own flag requests syncs: it guarantees a time, not a number of messages.
         message_count_max = size_max = _UNBOUNDED
     return DurabilityPolicy(
         level=level,
@@ -159,7 +161,7 @@ def _level(options: TopicOptions, effective: TopicOptions, settings: BrokerSetti
     if effective.durability == PERSISTED:
         return Durability.SYNCED
     if options.enforce_fsync:
-        # Who asks for it for one topic means it, unless a bound of the topic's own says how much may be lost.
+        # An explicit option of the topic counts, unless a bound of the topic says how much may be lost.
         own_bound = options.messages_required_to_save or 1
         return Durability.BOUNDED if own_bound > 1 else Durability.SYNCED
     if effective.enforce_fsync:
@@ -170,8 +172,50 @@ def _level(options: TopicOptions, effective: TopicOptions, settings: BrokerSetti
 
 
 def _sync_interval(effective: TopicOptions, settings: BrokerSettings) -> int:
-    """How long unsynced data waits for the saver at most."""
+    """The maximum time that unsynced data waits for the saver."""
     saves = settings.saver_enforce_fsync
     if saves is None:
         saves = bool(effective.enforce_fsync)
     return settings.saver_interval if saves and settings.saver_interval is not None else _UNBOUNDED
+
+
+# --- descriptions for clients ---
+
+_TOPIC, _STREAM, _USER = 1, 2, 3
+_COMPRESSIONS = {1: "none", 2: "gzip"}
+
+_DESCRIPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("compression_algorithm", "compression", "the compression that clients should use: none or gzip"),
+    ("message_expiry", "message_expiry", "microseconds after which messages are deleted"),
+    ("max_topic_size", "max_topic_size", "size limit in bytes over all partitions, at least 16 MiB"),
+    ("segment_size", "segment_size", "bytes after which a partition starts a new file, 1 MiB to 1 GiB"),
+    ("enforce_fsync", "enforce_fsync", "whether messages are synced to disk before they are acknowledged"),
+    (
+        "messages_required_to_save",
+        "messages_required_to_save",
+        "how many messages a power cut may lose if they are not synced before they are acknowledged",
+    ),
+    (
+        "size_of_messages_required_to_save",
+        "size_of_messages_required_to_save",
+        "how many bytes a power cut may lose if they are not synced before they are acknowledged",
+    ),
+    ("preallocate_segments", "preallocate_segments", "accepted; disk space is always allocated ahead in steps"),
+    ("durability", "durability", "persisted: synced before it is acknowledged; replicated: this server's default"),
+    ("consumer_offset_durability", "consumer_offset_durability", "the same for stored consumer offsets"),
+)
+"""Key, field of ``TopicOptions``, description: in the order in which Iggy lists them."""
+
+
+def describe_options(scope: int, defaults: TopicOptions) -> OptionList:
+    """The options of a topic; streams and users have none. Raises ``CommandRejected`` (3) for anything else."""
+    if scope in (_STREAM, _USER):
+        return OptionList([])
+    if scope != _TOPIC:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"unknown option scope {scope}")
+    return OptionList([_describe(key, field, text, defaults) for key, field, text in _DESCRIPTIONS])
+
+
+def _describe(key: str, field: str, text: str, defaults: TopicOptions) -> OptionDescription:
+    default = getattr(defaults, field)
+    return OptionDescription(key, _COMPRESSIONS[default] if field == "compression" else default, text)

@@ -1,7 +1,7 @@
-"""ZIP files in every compression that an Iggy client can ask for.
+"""ZIP files with every compression that an Iggy client can request.
 
-The standard library writes four of the six methods; xz and zstd in a ZIP are unknown to it. So all six are written
-here: a local header and the data of each entry, then the central directory. Entries are small, nothing is streamed.
+The standard library supports four of the six methods, but not xz and zstd. So all six are written here: a local header
+and the data of each entry, then the central directory. Entries are small, so nothing is streamed.
 """
 
 import bz2
@@ -39,18 +39,18 @@ _MADE_ON_UNIX = 3 << 8 | 63
 _FILE_MODE = 0o100600 << 16
 _NAMES_ARE_UTF8 = 1 << 11
 _LZMA_HAS_END = 1 << 1
-"""The compressed data says itself where it ends."""
+"""Flag: the compressed data has an end marker."""
 _NO_DATE = 1 << 5 | 1
-"""1 January 1980, the first day that ZIP knows: an archive holds its time in its contents."""
+"""1 January 1980, the first date in ZIP. The contents of the archive have the time."""
 
 _LZMA_VERSION = b"\x09\x14"
 _LZMA_PROPERTIES_SIZE = 5
 _LZMA_ALONE_HEADER_SIZE = 13
 _ZSTD_MODULES = ("compression.zstd", "zstandard")
-"""The standard library has it from Python 3.14 on; before, it is an extra. Without either, nothing gets smaller."""
+"""In the standard library since Python 3.14; before that, an extra package. Without either, data is not compressed."""
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SIZE_IN_8_BYTES = 0b1110_0000
-"""The frame says how large its contents are, and needs no more memory than that."""
+"""The frame header contains the size of the contents, which is all the memory that a reader needs."""
 _ZSTD_BLOCK_SIZE_MAX = 128 * 1024
 
 
@@ -59,7 +59,7 @@ class Method:
     """How entries are compressed."""
 
     number: int
-    """As it stands in the file."""
+    """The number of the method in the file."""
     version_needed: int
     compress: Callable[[bytes], bytes]
     flags: int = _NAMES_ARE_UTF8
@@ -71,7 +71,7 @@ def _deflate(data: bytes) -> bytes:
 
 
 def _lzma(data: bytes) -> bytes:
-    # The "alone" format is properties, size and stream; ZIP wants a version, the properties and the stream.
+    # The "alone" format has properties, size and stream; ZIP needs a version, the properties and the stream.
     alone = lzma.compress(data, format=lzma.FORMAT_ALONE)
     properties = alone[:_LZMA_PROPERTIES_SIZE]
     return b"".join((_LZMA_VERSION, struct.pack("<H", len(properties)), properties, alone[_LZMA_ALONE_HEADER_SIZE:]))
@@ -89,7 +89,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _uncompressed_zstd(data: bytes) -> bytes:
-    """A zstd frame of plain blocks: every reader takes it, and no library is needed to write it."""
+    """A zstd frame of raw blocks: every reader accepts it, and no library is needed to write it."""
     parts = [struct.pack("<IBQ", _ZSTD_MAGIC, _ZSTD_SIZE_IN_8_BYTES, len(data))]
     for begin in range(0, max(len(data), 1), _ZSTD_BLOCK_SIZE_MAX):
         block = data[begin : begin + _ZSTD_BLOCK_SIZE_MAX]
@@ -110,7 +110,7 @@ METHODS: dict[int, Method] = {
 
 
 def write_zip(entries: Sequence[tuple[str, bytes]], method: Method) -> bytes:
-    """The bytes of a ZIP file with these entries, in this order."""
+    """A ZIP file with these entries, in this order."""
     parts: list[bytes] = []
     directory: list[bytes] = []
     position = 0

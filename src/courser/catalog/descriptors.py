@@ -1,7 +1,8 @@
-"""Descriptors: what a stream or topic is, beside its data, so that the metadata can be rebuilt without a journal.
+"""Descriptors: a stream's or topic's metadata next to its data, so that it can be rebuilt without the journal.
 
-A small file ``descriptor`` in the directory of each stream and topic (``docs/formats/descriptor.md``). Derived from the
-state and replaced whenever that part of it changes; read only by ``rebuild`` and, for the uuid, before a deletion.
+A descriptor is a small file in the directory of each stream and topic (``docs/formats/descriptor.md``). It is derived
+from the state and replaced whenever that part of the state changes. A start compares it with the state (``reconcile``),
+``rebuild`` reads it, and a deletion checks the UUID in it.
 """
 
 import struct
@@ -29,11 +30,11 @@ _MAGIC = b"CRSD"
 _VERSION = 1
 _CHECKSUM_SIZE = 16
 _SIZE_MAX = 64 * 1024 * 1024
-"""Bytes: a topic with a million partitions stays below it."""
+"""In bytes; enough for a topic with a million partitions."""
 
 
 class StreamDescriptor(msgspec.Struct, array_like=True):
-    """A stream without its topics, which have descriptors of their own."""
+    """A stream without its topics, which have their own descriptors."""
 
     stream_id: int
     uuid: bytes
@@ -57,12 +58,12 @@ _topic_decoder = msgspec.msgpack.Decoder(TopicDescriptor)
 
 
 def describe_stream(stream: Stream) -> StreamDescriptor:
-    """What the descriptor of a stream says."""
+    """The descriptor of a stream."""
     return StreamDescriptor(stream.stream_id, stream.uuid, stream.name, stream.created_at, stream.topic_ids)
 
 
 def describe_topic(stream: Stream, topic: Topic) -> TopicDescriptor:
-    """What the descriptor of a topic says."""
+    """The descriptor of a topic."""
     return TopicDescriptor(stream.stream_id, stream.uuid, topic)
 
 
@@ -74,13 +75,13 @@ def encode_descriptor(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
 
 
 def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescriptor:
-    """Take a file apart. Raises ``DamagedData``."""
+    """Decode a descriptor file. Raises ``DamagedData``."""
     if len(data) < _HEADER.size:
-        raise DamagedData(path, 0, f"{len(data)} bytes are less than a descriptor")
+        raise DamagedData(path, 0, f"{len(data)} bytes are too few for a descriptor")
     checksum, magic, version, kind, body_size = _HEADER.unpack_from(data)
     is_known = magic == _MAGIC and version == _VERSION and kind in _KINDS.values()
     if not is_known or len(data) != _HEADER.size + body_size:
-        raise DamagedData(path, 0, "it is no descriptor that this version knows")
+        raise DamagedData(path, 0, "this version does not know its format")
     if xxhash.xxh3_128_digest(data[_CHECKSUM_SIZE:]) != checksum:
         raise DamagedData(path, 0, "the checksum does not match")
     decoder: msgspec.msgpack.Decoder[StreamDescriptor] | msgspec.msgpack.Decoder[TopicDescriptor]
@@ -92,12 +93,12 @@ def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescri
 
 
 def write_descriptor(file_system: FileSystem, directory: Path, descriptor: StreamDescriptor | TopicDescriptor) -> None:
-    """Replace the descriptor of a directory, durably."""
+    """Replace the descriptor of a directory. Durable on return."""
     replace_file(file_system, directory / DESCRIPTOR, encode_descriptor(descriptor))
 
 
 def read_descriptor(file_system: FileSystem, directory: Path) -> StreamDescriptor | TopicDescriptor | None:
-    """The descriptor of a directory; None if there is none. Raises ``DamagedData``."""
+    """The descriptor of a directory, or None if it has none. Raises ``DamagedData``."""
     path = directory / DESCRIPTOR
     try:
         file = file_system.open(path)

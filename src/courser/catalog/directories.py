@@ -1,8 +1,8 @@
-"""The directories and descriptors of the catalog: made after a command is durable, before it is acknowledged.
+"""The directories and descriptors of the catalog: created after a change is durable and before it is acknowledged.
 
-Every function may be repeated: a start repeats the last one if the power failed in the middle of it. Syncs that wait
-for the disk together take hardly longer than one: what a command asks of the tree is therefore a list of steps, and
-what is in one step may be done at once.
+Every function may be repeated: a start repeats the last one if the power failed while it ran. Concurrent syncs take
+hardly longer than a single one, so the work of a change is a list of steps, and the parts of a step may run
+concurrently.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
@@ -49,27 +49,27 @@ from courser.storage.paths import (
 from courser.storage.quarantine import Quarantine
 
 _UNREADABLE = (errno.EIO, errno.EISDIR, errno.EINVAL, errno.ELOOP)
-"""A bad sector, or something else than a file: it will not be better at the next try."""
+"""A bad sector, or not a regular file: retrying does not help."""
 
 
 _SHARE_SIZE = 8
-"""Partitions that are begun by one piece of work: few, since other work of a pool waits for the end of a piece."""
+"""How many partitions one task creates. Small, because other work in the pool waits until the task ends."""
 
 _PROBE = f"room{TEMPORARY_SUFFIX}"
-"""A file that is there for a moment."""
-_ROOM_OF_A_COMMAND = 64 * 1024
+"""A file that exists only for a moment."""
+_ROOM_OF_A_CHANGE = 64 * 1024
 _ROOM_OF_A_PARTITION = 8 * 1024
-"""Bytes: a directory and a ledger."""
+"""In bytes: a directory and a ledger."""
 
 _TOPIC_LEVEL, _PARTITION_LEVEL = 4, 6
-"""Names in a path below the data directory: ``streams/1/topics/2`` and ``streams/1/topics/2/partitions/0-5``."""
+"""Components of a path below the data directory: ``streams/1/topics/2`` and ``streams/1/topics/2/partitions/0-5``."""
 
 Step: TypeAlias = Sequence[Callable[[], None]]
-"""Pieces of work that may be done at once, or in any order."""
+"""Tasks that may run concurrently or in any order."""
 
 
 class Directories:
-    """The tree below ``streams``. Blocks; for a pool."""
+    """The directory tree below ``streams``. All methods block: call them in a pool."""
 
     def __init__(self, file_system: FileSystem, data_directory: Path) -> None:
         self._file_system = file_system
@@ -80,51 +80,57 @@ class Directories:
         """The data directory."""
         return self._path
 
-    def carry_out(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> None:
-        """Make the tree follow a command that was just applied. Removals are left to ``remove``.
+    def carry_out(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> None:
+        """Apply a change to the tree, after it was applied to the state. ``remove`` does the removals.
 
-        ``is_repeated``: it failed half-way before, so some of it may be there.
+        ``is_repeated``: an earlier try failed part-way, so parts of it may exist.
 
         Raises:
-            StorageFailure: the tree is behind the state.
+            StorageFailure: the disk refused; the tree is behind the state.
         """
-        _do(self.steps(state, command, is_repeated=is_repeated))
+        _do(self.steps(state, change, is_repeated=is_repeated))
 
-    def steps(self, state: CatalogState, command: c.AnyCommand, *, is_repeated: bool = False) -> list[Step]:
-        """What ``carry_out`` would do, for somebody with several threads: one step after the other."""
-        match command:
-            case c.CreateStream():
-                return [[partial(self.make_stream, state.streams[state.stream_by_name[command.name]])]]
-            case c.CreateTopic():
-                stream = state.streams[command.stream_id]
-                topic = stream.topics[state.topic_by_name[command.stream_id, command.name]]
+    def steps(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> list[Step]:
+        """The work of ``carry_out`` for a caller with several threads: run one step after the other."""
+        match change:
+            case changes.CreateStream():
+                return [[partial(self.make_stream, state.streams[state.stream_by_name[change.name]])]]
+            case changes.CreateTopic():
+                stream = state.streams[change.stream_id]
+                topic = stream.topics[state.topic_by_name[change.stream_id, change.name]]
                 missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
                 return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
-            case c.CreatePartitions():
-                stream = state.streams[command.stream_id]
-                topic = stream.topics[command.topic_id]
-                missing = self._missing(stream, topic, topic.partitions[-command.count :], is_repeated=is_repeated)
+            case changes.CreatePartitions():
+                stream = state.streams[change.stream_id]
+                topic = stream.topics[change.topic_id]
+                missing = self._missing(stream, topic, topic.partitions[-change.count :], is_repeated=is_repeated)
                 return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
-            case c.UpdateStream():
-                return [[partial(self._describe_stream, state.streams[command.stream_id])]]
-            case c.PurgeStream():
-                stream = state.streams[command.stream_id]
+            case changes.UpdateStream():
+                return [[partial(self._describe_stream, state.streams[change.stream_id])]]
+            case changes.PurgeStream():
+                stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
-            case c.UpdateTopic() | c.PurgeTopic() | c.DeletePartitions() | c.CreateGroup() | c.DeleteGroup():
-                stream = state.streams[command.stream_id]
-                return [[partial(self.describe, stream, stream.topics[command.topic_id])]]
+            case (
+                changes.UpdateTopic()
+                | changes.PurgeTopic()
+                | changes.DeletePartitions()
+                | changes.CreateGroup()
+                | changes.DeleteGroup()
+            ):
+                stream = state.streams[change.stream_id]
+                return [[partial(self.describe, stream, stream.topics[change.topic_id])]]
             case _:
                 # Users and tokens leave no trace in the tree.
                 return []
 
     def check_room(self, partition_count: int = 0) -> None:
-        """See whether the disk has room for what a command will make. A hint, so that few begin in vain.
+        """Check whether the disk has room for what a change will create. A hint that avoids most failed attempts.
 
         Raises:
-            StorageFailure: it has not, or there are no descriptors left. Nothing was changed.
+            StorageFailure: it has no room, or no file descriptors are left. Nothing was changed.
         """
         path = self._path / _PROBE
-        size = _ROOM_OF_A_COMMAND + partition_count * _ROOM_OF_A_PARTITION
+        size = _ROOM_OF_A_CHANGE + partition_count * _ROOM_OF_A_PARTITION
         try:
             unlink_if_there(self._file_system, path)
             file = self._file_system.open(path, writable=True, create=True)
@@ -136,24 +142,24 @@ class Directories:
         except OSError as error:
             raise storage_failure("creation", path, error) from error
 
-    # --- making ---
+    # --- creating ---
 
     def make_stream(self, stream: Stream) -> None:
-        """The directory of a stream, without its topics."""
+        """Create the directory of a stream, without its topics."""
         directory = stream_directory(self._path, stream.stream_id)
         self._make(directory / TOPICS)
         self._describe_stream(stream)
 
     def make_topic(self, stream: Stream, topic: Topic) -> None:
-        """The directory of a topic, without its partitions."""
+        """Create the directory of a topic, without its partitions."""
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
         self._make(directory / PARTITIONS)
-        # Its id is used from now on, also if its directory should get lost.
+        # The stream's descriptor records that the id is used, even if the topic's directory is lost.
         self._describe_stream(stream)
         self.describe(stream, topic)
 
     def make_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """Empty partitions, ready to be opened."""
+        """Create empty partitions that are ready to be opened."""
         _do(self._partition_steps(stream, topic, partitions))
 
     def _partition_steps(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> list[Step]:
@@ -166,7 +172,7 @@ class Directories:
         ]
 
     def _make_partition_directories(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """All of them, and one sync for their names."""
+        """Create all of them, with a single sync for their names."""
         parent = topic_directory(self._path, stream.stream_id, topic.topic_id) / PARTITIONS
         self._make(parent)
         for partition in partitions:
@@ -204,7 +210,7 @@ class Directories:
         write_descriptor(self._file_system, directory, describe_stream(stream))
 
     def settle_stream(self, stream: Stream) -> None:
-        """Write the descriptor of a stream, and make its directory if that is missing."""
+        """Write the descriptor of a stream; create its directory first if it is missing."""
         try:
             self._describe_stream(stream)
         except StorageFailure as failure:
@@ -230,12 +236,12 @@ class Directories:
     # --- finding ---
 
     def partition_path(self, stream: Stream, topic: Topic, partition: Partition) -> Path:
-        """Where a partition lives."""
+        """The directory of a partition."""
         ids = (stream.stream_id, topic.topic_id, partition.partition_id, partition.incarnation)
         return partition_directory(self._path, *ids)
 
     def subdirectories(self, directory: Path) -> list[str]:
-        """Names of the directories in a directory; none if there is no such directory."""
+        """Names of the subdirectories of a directory; empty if the directory does not exist."""
         try:
             entries = self._file_system.list_directory(directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -246,7 +252,7 @@ class Directories:
         """The descriptor of a directory, or None if it is absent or damaged.
 
         Raises:
-            StorageFailure: there may be a good one, and it cannot be read now: too few descriptors, no permission.
+            StorageFailure: it may be intact but cannot be read now: too few file descriptors, no permission.
         """
         try:
             return read_descriptor(self._file_system, directory)
@@ -258,7 +264,7 @@ class Directories:
             raise storage_failure("read", directory / DESCRIPTOR, error) from error
 
     def descriptor_damage(self, directory: Path) -> str | None:
-        """Why the descriptor of a directory cannot be used; None if it can, or if there is none."""
+        """Why the descriptor of a directory cannot be used; None if it can, or if it does not exist."""
         try:
             read_descriptor(self._file_system, directory)
         except DamagedData as damage:
@@ -268,7 +274,7 @@ class Directories:
         return None
 
     def keep_foreign(self, directory: Path, uuid: bytes) -> None:
-        """Copy a descriptor aside that is damaged, or that tells of something else, before it is replaced."""
+        """Copy a descriptor to quarantine before it is replaced, if it is damaged or describes something else."""
         found = self.descriptor(directory)
         if found is not None and uuid_of(found) == uuid:
             return
@@ -283,7 +289,7 @@ class Directories:
                 raise storage_failure("copy", directory / DESCRIPTOR, error) from error
 
     def is_finished(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
-        """Whether the making of a partition came to its end: its ledger is the last thing."""
+        """Whether a partition was created completely: its ledger is written last."""
         try:
             entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
         except (FileNotFoundError, NotADirectoryError):
@@ -291,7 +297,7 @@ class Directories:
         return any(entry.name == LEDGER for entry in entries)
 
     def has_messages(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
-        """Whether there are segments in the directory of a partition."""
+        """Whether the directory of a partition has segments."""
         try:
             entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
         except (FileNotFoundError, NotADirectoryError):
@@ -301,10 +307,10 @@ class Directories:
     # --- removing ---
 
     def remove(self, deleted: DeletedDirectory) -> bool:
-        """Remove a directory that the state calls deleted. Durable on return.
+        """Remove a directory that is deleted in the state. Durable on return.
 
-        Return False, and leave it alone, if what stands there is not what was deleted, or if another partition's
-        directory was put into it.
+        Return False and leave it if it is not the directory that was deleted, or if another partition's directory was
+        moved into it.
         """
         directory = self._path / deleted.path
         found = self.descriptor(directory)
@@ -315,14 +321,14 @@ class Directories:
                 return False
             remove_tree(self._file_system, directory)
             with contextlib.suppress(FileNotFoundError):
-                # Also if it was gone: whoever removed it may have died before the sync.
+                # Even if it did not exist: the process that removed it may have died before the sync.
                 self._file_system.sync_directory(directory.parent)
         except OSError as error:
             raise storage_failure("removal", directory, error) from error
         return True
 
     def _has_strangers(self, directory: Path, deleted: DeletedDirectory) -> bool:
-        """Whether a partition's directory in it, or it itself, holds the files of another partition."""
+        """Whether this directory, or a partition's directory in it, contains the files of another partition."""
         level = len(Path(deleted.path).parts)
         if level == _PARTITION_LEVEL:
             return self._is_foreign(directory, deleted.uuid)
@@ -340,7 +346,7 @@ class Directories:
         return any(self._is_foreign(topic / PARTITIONS / name, topic_uuid) for name in names)
 
     def _is_foreign(self, directory: Path, topic_uuid: bytes | None) -> bool:
-        """By the uuid of its topic, if that is known, and by its own name, which says its number and incarnation."""
+        """Compare the files with the topic's UUID, if known, and with the directory's name (number and incarnation)."""
         found = find_identity(self._file_system, directory)
         if found is None:
             return False
@@ -349,7 +355,7 @@ class Directories:
 
 
 def _do(steps: list[Step]) -> None:
-    """One after the other."""
+    """Run steps one after the other."""
     for step in steps:
         for piece in step:
             piece()
@@ -360,10 +366,10 @@ def _is_missing(failure: StorageFailure) -> bool:
 
 
 def uuid_of(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
-    """Whose descriptor it is."""
+    """The UUID of the stream or topic that a descriptor describes."""
     return descriptor.uuid if isinstance(descriptor, StreamDescriptor) else descriptor.topic.uuid
 
 
 def identity_of(topic: Topic, partition: Partition) -> PartitionIdentity:
-    """Whose batches lie in a partition."""
+    """The identity that is stored in every batch of a partition."""
     return PartitionIdentity(topic.uuid, partition.partition_id, partition.incarnation)

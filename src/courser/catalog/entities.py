@@ -1,6 +1,6 @@
-"""What the catalog remembers. These structures are also what a snapshot holds, field by field.
+"""The entities of the catalog. A snapshot stores these structures field by field.
 
-Arrays on disk, so that 100,000 topics stay small: new fields go to the end, with a default.
+They are arrays on disk, so that 100,000 topics stay small: add new fields at the end, with a default.
 """
 
 import msgspec
@@ -17,12 +17,12 @@ class Partition(msgspec.Struct, frozen=True, array_like=True):
 
     partition_id: int
     incarnation: int
-    """The journal op that made it; part of its directory's name, and of every batch in it."""
+    """The journal op that created it; part of its directory's name and of every batch in it."""
     created_at: int
 
 
 class ConsumerGroup(msgspec.Struct, frozen=True, array_like=True):
-    """A consumer group. Its members are connections, and not remembered."""
+    """A consumer group. Its members are connections and are not stored."""
 
     group_id: int
     name: str
@@ -30,7 +30,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Topic(msgspec.Struct, array_like=True):
-    """A topic and what belongs to it."""
+    """A topic with its options, partitions and consumer groups."""
 
     topic_id: int
     uuid: bytes
@@ -41,7 +41,7 @@ class Topic(msgspec.Struct, array_like=True):
     groups: dict[int, ConsumerGroup]
     group_ids: "UsedIds"
     purge_count: int
-    """Grows with every purge. A partition whose ledger has a smaller number has missed one."""
+    """How often the topic was purged. A partition with a smaller number in its ledger missed a purge."""
 
 
 class Stream(msgspec.Struct, array_like=True):
@@ -56,22 +56,22 @@ class Stream(msgspec.Struct, array_like=True):
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """A personal access token, known only by its hash."""
+    """A personal access token. Only its hash is stored."""
 
     name: str
     token_hash: bytes
     created_at: int
     expires_at: int
-    """Microseconds since 1970; 0 is never."""
+    """Microseconds since 1970; 0 if it never expires."""
 
 
 class User(msgspec.Struct, array_like=True):
-    """An account."""
+    """A user account."""
 
     user_id: int
     name: str
     password_hash: str
-    """An argon2id string, parameters and salt included."""
+    """An argon2id string with parameters and salt."""
     is_active: bool
     created_at: int
     permissions: Permissions | None
@@ -79,7 +79,7 @@ class User(msgspec.Struct, array_like=True):
 
 
 class DeletedDirectory(msgspec.Struct, frozen=True, array_like=True):
-    """A directory whose removal may not be durable yet: a start removes it again, if it is still the same one."""
+    """A directory whose removal may not be durable yet. A start removes it again if it is still the same directory."""
 
     path: str
     """Relative to the data directory."""
@@ -88,12 +88,12 @@ class DeletedDirectory(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishedPart(msgspec.Struct, frozen=True, array_like=True):
-    """A staged part that is published: what a task wrote, in one of its attempts."""
+    """A staged part that is published: the messages that one attempt of a task staged."""
 
     part: int
     attempt: int
     size: int
-    """Bytes of its file: another file of this name is not what was published."""
+    """Size of its file in bytes: a file of another size is not the one that was published."""
     digest: int
     """Of all the records in it."""
 
@@ -107,18 +107,19 @@ class PublishTarget(msgspec.Struct, frozen=True, array_like=True):
     partition_id: int
     incarnation: int
     offset: int
-    """The partition's next offset before the publish: what is appended lies there or behind."""
+    """The offset up to which the partition was synced when the publish was decided: its messages get this offset or a
+    higher one. The next offset may be higher, but a power cut can lose unsynced messages and reuse their offsets."""
     batch_count: int = 0
-    """How many batches the publish appends to it: the log alone tells whether all are there. 0 is not known."""
+    """How many batches the publish appends, so that the log alone shows whether all are present. 0 if not known."""
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of a sink that is decided, and whose messages may not all be in their logs yet."""
+    """A publish that is decided: its messages may not all be in their logs yet."""
 
     op: int
-    """The journal op that decided it; with the nonce, the producer of its messages."""
+    """The journal op that decided it. Op and nonce are the producer of its messages."""
     nonce: bytes
-    """8 random bytes: ops come again if metadata is restored from a backup, these do not."""
+    """8 random bytes. Ops are reused if metadata is restored from a backup; the nonce is not."""
     parts: tuple[PublishedPart, ...]
     targets: tuple[PublishTarget, ...]
 
@@ -128,43 +129,43 @@ class Sink(msgspec.Struct, array_like=True):
 
     name: str
     user_id: int
-    """Whose it is: nobody else can make its next batch look published."""
+    """Its owner: no other user can make its next batch look published."""
     batch: int
-    """The highest one that is decided."""
+    """The highest batch whose publish is decided."""
     published_at: int
     expires_at: int
-    """Microseconds since 1970; 0 is never."""
+    """Microseconds since 1970; 0 if it never expires."""
     open: Publish | None = None
-    """The batch above, while its messages are on their way into the logs."""
+    """The publish of ``batch``, until all its messages are in the logs and synced."""
 
 
 class PurgedTopic(msgspec.Struct, frozen=True, array_like=True):
-    """What a purge of a stream means for one of its topics."""
+    """One topic in the purge of a stream."""
 
     topic_id: int
     count: int
-    """The topic's number of purges afterwards."""
+    """How often the topic has been purged, including this purge."""
     ends: tuple[int, ...]
     """The next offset of each partition when the purge was journaled."""
 
 
 class PurgeEnds(msgspec.Struct, frozen=True, array_like=True):
-    """How far the last purge of a topic reaches: a partition that missed it removes nothing from there on."""
+    """Where the last purge of a topic ends: a partition that missed the purge deletes nothing from there on."""
 
     topic_uuid: bytes
     ends: tuple[int, ...]
-    """By partition number. Partitions that were made later have none: they have missed nothing."""
+    """By partition number. Partitions created later have none: they missed nothing."""
 
 
 class UsedIds(msgspec.Struct, array_like=True):
-    """Which ids were ever given out. None is given out twice, deleted or not."""
+    """The ids that were ever assigned. An id is never reused, even after a deletion."""
 
     next_id: int = 0
     holes: list[tuple[int, int]] = []
-    """Ranges below ``next_id`` that were never used: left by clients that name an id themselves."""
+    """Ranges below ``next_id`` that were never used, because clients can choose ids."""
 
     def is_used(self, number: int) -> bool:
-        """Whether this id was ever given out."""
+        """Whether this id was ever assigned."""
         return number < self.next_id and not any(start <= number < end for start, end in self.holes)
 
     @property
@@ -173,9 +174,9 @@ class UsedIds(msgspec.Struct, array_like=True):
         return self.next_id > ID_MAX and not self.holes
 
     def use(self, number: int | None) -> int:
-        """Give out an id: the next one, or the one that was asked for."""
+        """Assign an id: the requested one, or the next free one."""
         if number is None:
-            # A client that names the largest id itself must not keep others from getting one.
+            # A client that chooses the largest id must not use up all ids.
             number = self.next_id if self.next_id <= ID_MAX else self.holes[0][0]
         if number >= self.next_id:
             if number > self.next_id:
@@ -186,7 +187,7 @@ class UsedIds(msgspec.Struct, array_like=True):
         return number
 
     def merge(self, other: "UsedIds") -> None:
-        """Call used what either calls used."""
+        """Add the ids that are used in ``other``."""
         end = max(self.next_id, other.next_id)
         mine, theirs = ([*ids.holes, (ids.next_id, end)] for ids in (self, other))
         shared = ((max(hole[0], free[0]), min(hole[1], free[1])) for hole in mine for free in theirs)

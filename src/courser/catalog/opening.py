@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.catalog.commands import ForgetDeleted
+from courser.catalog.changes import ForgetDeleted
 from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
 from courser.catalog.reconcile import Reconciler, Reconciliation
@@ -20,7 +20,7 @@ from courser.storage.recovery_cases import StopKind
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """A catalog that is ready for commands, and what the start found."""
+    """A catalog that is ready for changes, and what the start found."""
 
     store: CatalogStore
     directories: Directories
@@ -40,8 +40,8 @@ def open_catalog(
     """Open the metadata.
 
     Raises:
-        StartRefused: metadata is damaged or gone, and ``recreate_missing_state`` is not set. Nothing was changed.
-        StorageFailure: the disk cannot be read or written. The next start begins anew.
+        StartRefused: metadata is damaged or missing, and ``recreate_missing_state`` is not set. Nothing was changed.
+        StorageFailure: the disk cannot be read or written. The next start tries again.
     """
     try:
         return _open(file_system, data_directory, clock, stop, settings, recreate_missing_state=recreate_missing_state)
@@ -65,16 +65,17 @@ def _open(
     def start() -> tuple[CatalogStore, Reconciliation]:
         store = CatalogStore.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
         reconciler = survey(store)
-        # Nothing is missing and nothing is damaged: only now is anything changed.
+        # Nothing is missing or damaged. Nothing was changed up to here.
         store.settle()
         try:
             return store, reconciler.carry_out()
         except StorageFailure:
-            undo = undo_of(store.state, store.last_command) if reconciler.can_be_undone else None
+            undo = undo_of(store.state, store.last_change) if reconciler.can_be_undone else None
             if undo is None:
                 raise
-            # The creation at the journal's end was never acknowledged, and the disk has no room for it. Nobody could
-            # make room if the start failed. If the power fails behind this entry, the next start removes the rest.
+            # The creation at the end of the journal was never acknowledged, and the disk has no room for it. If the
+            # start failed, nobody could make room. If the power fails after this entry, the next start removes the
+            # rest.
             store.submit(undo)
             return store, survey(store).carry_out()
 
@@ -98,14 +99,14 @@ def _open(
         report.problems = report.problems or [str(refusal)]
         store, found = start()
     if found.removed:
-        # Without room for it they are removed once more by the next start: no reason not to start now.
+        # If the journal has no room for this entry, the next start removes them again: start anyway.
         with contextlib.suppress(DiskFull, JournalFull):
             store.submit(ForgetDeleted(tuple(found.removed)))
     return OpenedCatalog(store, directories, found, report)
 
 
 def _check_presence(file_system: FileSystem, data_directory: Path, directories: Directories) -> None:
-    """Metadata may only be absent if there is no data either."""
+    """Refuse the start if there is data without metadata."""
     directory = data_directory / METADATA
     try:
         names = {entry.name for entry in file_system.list_directory(directory)}
@@ -114,12 +115,12 @@ def _check_presence(file_system: FileSystem, data_directory: Path, directories: 
     if JOURNAL in names:
         return
     if METADATA_SNAPSHOT in names:
-        raise MetadataDamaged(directory / JOURNAL, 0, "the journal is missing, though there is a snapshot")
+        raise MetadataDamaged(directory / JOURNAL, 0, "the journal is missing, although a snapshot exists")
     if directories.subdirectories(data_directory / STREAMS):
         raise StartRefused(
             directory,
-            "there is data below streams, but no metadata that says what it is",
+            "the streams directory has data, but the metadata is missing",
             "restore the metadata directory from a backup, or start once with "
             "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data; "
-            "if it is the directory of an Iggy server, choose another one: its files are not read",
+            "if this is the directory of an Iggy server, choose another one: Courser does not read its files",
         )

@@ -1,9 +1,9 @@
-"""Opening the partitions of the catalog: each log, and the purge that it may have missed.
+"""Open the partitions of the catalog, and carry out a purge that a partition missed.
 
-A purge is journaled first, with the offset at which each partition ended, and then carried out partition by partition.
-If the power fails in between, the partitions that missed it have a smaller number in their ledgers, and are purged when
-they are opened, up to that offset. So a purge is all or nothing, and messages that were sent after it are never its
-victims, however late it is carried out.
+A purge is journaled with the offset at which each partition ends, and then carried out partition by partition. If the
+power fails in between, the partitions that missed it have a smaller purge count in their ledgers. They are purged up to
+that offset when they are opened. So a purge is all or nothing, and never deletes messages that were sent after it,
+however late it runs.
 """
 
 from courser.catalog.directories import Directories, identity_of
@@ -29,10 +29,10 @@ def open_partition_log(
     stop: StopKind,
     purge_end: int = 0,
 ) -> PartitionLog:
-    """Open the log of a partition, whatever the last session left of it. Blocks.
+    """Open and recover the log of a partition. Blocks.
 
-    ``purge_end`` is the offset that the topic's last purge reaches up to: ``CatalogState.purge_end``. A disk that is
-    too full to carry it out now is no reason not to open: the partition stays behind, as ``is_behind`` says.
+    ``purge_end`` is where the topic's last purge ends, from ``CatalogState.purge_end``. If the disk is too full for a
+    missed purge, the log is opened anyway and ``is_behind`` is true.
 
     Raises:
         StorageFailure: the disk cannot be read.
@@ -46,18 +46,18 @@ def open_partition_log(
 
 
 def is_behind(log: PartitionLog, topic: Topic) -> bool:
-    """Whether a partition has missed a purge of its topic."""
+    """Whether a partition missed a purge of its topic."""
     return log.epoch < topic.purge_count
 
 
 def leave_behind(log: PartitionLog, purge_end: int) -> None:
-    """A purge has to wait. Make it safe to take messages meanwhile: they go to a segment that the purge does not touch.
+    """Postpone a purge. New messages go to a new segment, which the purge does not touch.
 
-    If numbering has not reached the end of the purge, a power cut took messages that it was to remove. Others would get
-    their offsets, and be removed in their place: so nothing is taken before the purge is carried out.
+    If the next offset is below the end of the purge, a power cut lost messages that the purge was to delete. New
+    messages would get their offsets and be deleted by the purge, so the partition is read-only until the purge is done.
     """
     if log.next_offset < purge_end:
-        log.fail(f"a purge up to offset {purge_end} could not be carried out, and the log ends at {log.next_offset}")
+        log.fail(f"a purge up to offset {purge_end} is not complete, and the log ends at {log.next_offset}")
     segment = log.open_segment
     if segment is not None and segment.base_offset < purge_end:
         log.roll()

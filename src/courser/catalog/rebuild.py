@@ -1,8 +1,8 @@
-"""`recreate_missing_state`: make the catalog from what is left of it and from the descriptors beside the data.
+"""`recreate_missing_state`: rebuild the catalog from the rest of the metadata and from the descriptors.
 
-Snapshot and journal are used as far as they are intact, users and tokens included. The descriptors then add what is
-missing: they are written after every change, so of a stream or topic they know at least as much. A directory whose
-descriptor is gone too is adopted under a made-up name. Nothing is deleted; damaged files are copied aside first.
+Snapshot and journal are used up to the first damage, users and tokens included. The descriptors then add what is
+missing: they are written after every change, so they are at least as new for their stream or topic. A directory without
+a descriptor is adopted under an invented name. Nothing is deleted; damaged files are copied to quarantine first.
 """
 
 from collections import Counter
@@ -31,20 +31,20 @@ from courser.storage.snapshot import Snapshot, write_snapshot
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was used, what was made up, what is lost."""
+    """What was used, what was invented and what is lost."""
 
     problems: list[str] = field(default_factory=list)
     """Why a rebuild was needed."""
     adopted: list[Path] = field(default_factory=list)
-    """Directories that the metadata did not know."""
+    """Directories that were not in the metadata."""
     lost: list[str] = field(default_factory=list)
-    """What cannot be had back."""
+    """What cannot be recovered."""
 
 
 def rebuild_metadata(
     file_system: FileSystem, data_directory: Path, metadata_directory: Path, clock: Clock
 ) -> RebuildReport:
-    """Write a new snapshot and an empty journal. ``CatalogStore.open`` then finds sound files."""
+    """Write a new snapshot and an empty journal, which ``CatalogStore.open`` can load."""
     salvage = salvage_metadata(file_system, metadata_directory)
     report = RebuildReport(problems=salvage.problems)
     merge = _Merge(Directories(file_system, data_directory), file_system, data_directory, salvage.state, report)
@@ -53,7 +53,7 @@ def rebuild_metadata(
         report.lost.append("all users, passwords, permissions and tokens")
     elif salvage.damaged:
         after = "the beginning" if salvage.mark is None else f"op {salvage.mark.op}"
-        report.lost.append(f"changes of users, permissions and tokens after {after}")
+        report.lost.append(f"changes to users, permissions and tokens after {after}")
     _write(file_system, metadata_directory, salvage, merge.highest_op, clock)
     return report
 
@@ -64,19 +64,19 @@ def _write(file_system: FileSystem, directory: Path, salvage: Salvage, highest_o
         file = file_system.open(path)
         quarantine.copy(file, 0, file.size())
         file.close()
-    # Above every op that ever made a partition: their numbers are in directory names and batches.
+    # Higher than every op that ever created a partition: directory names and batches contain these ops.
     op = max(highest_op, -1 if salvage.mark is None else salvage.mark.op) + 1
     body = salvage.state.encode()
     digest = xxhash.xxh3_128_digest(body)
     snapshot = Snapshot(SnapshotMark(op, digest), digest, clock.now(), body)
-    # First the snapshot: if the power fails behind it, the old journal's entries are below it, or it is damaged still
-    # and the rebuild is done again from this snapshot.
+    # The snapshot first. If the power fails after it, either it covers all entries of the old journal, or the journal
+    # is still damaged and the rebuild is repeated from this snapshot.
     write_snapshot(file_system, directory / METADATA_SNAPSHOT, snapshot)
     replace_file(file_system, directory / JOURNAL, b"")
 
 
 class _Merge:
-    """Adds to a state what the directories know."""
+    """Adds the information in the directories to a state."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Merge:
         self._state.index_names()
 
     def _name_what_is_gone(self) -> None:
-        """Streams and topics without a directory: kept, because nobody can tell a deletion from a loss."""
+        """Report streams and topics without a directory. They are kept: they may have been deleted, or lost."""
         found = {_number(name) for name in self._directories.subdirectories(self._path / STREAMS)}
         for stream in self._state.streams.values():
             if stream.stream_id not in found:
@@ -122,7 +122,7 @@ class _Merge:
             )
 
     def _part_names(self) -> None:
-        """No two of a kind may share a name: a stale one gives way to one that a descriptor says."""
+        """Make names unique: a name from a descriptor wins over one from old metadata."""
         streams = self._state.streams
         taken: set[str] = set()
         for stream_id in sorted(streams, key=lambda number: ((number,) not in self._described, number)):
@@ -144,7 +144,9 @@ class _Merge:
             if free not in taken:
                 break
         if free != name:
-            self._report.lost.append(f"the name {name!r} of {what}, which is another's too: it is called {free!r} now")
+            self._report.lost.append(
+                f"the name {name!r} of {what}, which is also used by another one: it is now called {free!r}"
+            )
         taken.add(free)
         return free
 
@@ -164,7 +166,7 @@ class _Merge:
         elif stream is None:
             uuid = xxhash.xxh3_128_digest(str(directory).encode())
             stream = self._adopt_stream(stream_id, uuid, f"recovered-{stream_id}", directory)
-            self._report.lost.append(f"the name of stream {stream_id}: it is called {stream.name} now")
+            self._report.lost.append(f"the name of stream {stream_id}: it is now called {stream.name}")
         for name in self._directories.subdirectories(directory / TOPICS):
             topic_id = _number(name)
             if topic_id is not None and not self._is_deleted(directory / TOPICS / name):
@@ -183,7 +185,7 @@ class _Merge:
         partitions = self._partitions_in(directory / PARTITIONS)
         if _is_of_topic(descriptor, stream.stream_id, topic_id, known):
             topic = descriptor.topic
-            # A deletion that the journal knows and that was interrupted before the descriptor was replaced.
+            # The journal has its deletion, which was interrupted before the descriptor was replaced.
             paths = {found: directory / PARTITIONS / _directory_name(found) for found in topic.partitions}
             topic.partitions = [found for found, path in paths.items() if not self._is_deleted(path)]
             self._described.add((stream.stream_id, topic_id))
@@ -201,10 +203,10 @@ class _Merge:
         self.highest_op = max([self.highest_op, *(partition.incarnation for partition in topic.partitions)])
 
     def _make_up_topic(self, stream: Stream, topic_id: int, directory: Path, partitions: list[Partition]) -> Topic:
-        """A topic whose descriptor is gone: its uuid is in every ledger and batch, its name is nowhere."""
+        """Restore a topic without a descriptor: every ledger and batch has its UUID, but its name is lost."""
         paths = [directory / PARTITIONS / _directory_name(found) for found in partitions]
         found = {path: find_identity(self._file_system, path) for path in paths}
-        # A directory that was put here from elsewhere has another number in it than in its name, or is outvoted.
+        # A directory that was moved here contains another number than its name says, or is outvoted.
         votes = Counter(
             identity.topic_uuid
             for path, identity in found.items()
@@ -213,11 +215,11 @@ class _Merge:
         uuid = votes.most_common(1)[0][0] if votes else xxhash.xxh3_128_digest(str(directory).encode())
         name = f"recovered-{topic_id}"
         where = f"topic {topic_id} of stream {stream.name}"
-        self._report.lost.append(f"name, options and groups of {where}: it is called {name} now")
+        self._report.lost.append(f"name, options and groups of {where}: it is now called {name}")
         return Topic(topic_id, uuid, name, 0, TopicOptions(), partitions, {}, UsedIds(), 0)
 
     def _partitions_in(self, directory: Path) -> list[Partition]:
-        """The newest incarnation of each partition id, as long as the ids have no gap."""
+        """The newest incarnation of each partition id, up to the first missing id."""
         newest: dict[int, int] = {}
         try:
             entries = self._file_system.list_directory(directory)
@@ -250,7 +252,7 @@ def _use(ids: UsedIds, number: int) -> None:
 def _is_of_stream(
     descriptor: StreamDescriptor | TopicDescriptor | None, stream_id: int, known: Stream | None
 ) -> TypeGuard[StreamDescriptor]:
-    """Whether the descriptor is that of this stream, and not one that somebody put there."""
+    """Whether the descriptor belongs to this stream and was not moved here."""
     if not isinstance(descriptor, StreamDescriptor) or descriptor.stream_id != stream_id:
         return False
     return known is None or known.uuid == descriptor.uuid

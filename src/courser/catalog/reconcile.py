@@ -1,7 +1,8 @@
-"""At start: compare the catalog with the directories, finish what was interrupted, report what does not fit.
+"""At start: compare the catalog with the directories, finish interrupted work, report differences.
 
-Only directories that the state calls deleted are removed. A missing one is made anew only if its creation is the last
-entry of the journal: then the power failed before it was acknowledged. Otherwise its messages are lost, and it says so.
+Only directories that are deleted in the state are removed. A missing directory is recreated only if its creation is the
+last entry of the journal: then the power failed before it was acknowledged. Otherwise its messages are lost, which is
+reported.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ from courser.storage.paths import (
 
 @dataclass(frozen=True, slots=True)
 class LostPartition:
-    """A partition of the catalog whose directory is gone."""
+    """A partition of the catalog whose directory is missing."""
 
     stream_id: int
     topic_id: int
@@ -38,23 +39,23 @@ class LostPartition:
 
 @dataclass(slots=True)
 class Reconciliation:
-    """What was done and found."""
+    """What was found and done."""
 
     removed: list[str] = field(default_factory=list)
-    """Paths of deleted directories that are gone for good now: to be forgotten by the catalog."""
+    """Paths of deleted directories whose removal is now durable: the catalog can forget them."""
     remade: list[Path] = field(default_factory=list)
-    """Directories of the last command, which was interrupted."""
+    """Recreated directories of the last change, which was interrupted."""
     bad_descriptors: list[tuple[Path, str]] = field(default_factory=list)
-    """Descriptors that no interrupted command explains, and why they were written again."""
+    """Descriptors that were wrong for another reason than an interrupted change, and why they were rewritten."""
     lost: list[LostPartition] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
-    """Directories that the catalog does not know: left alone."""
+    """Directories that are not in the catalog: they are left as they are."""
     behind: list[tuple[int, int | None]] = field(default_factory=list)
-    """Stream and topic ids (None: the stream itself) whose descriptors the disk had no room for."""
+    """Stream and topic ids (None: the stream itself) whose descriptors did not fit on the disk."""
 
 
 class Reconciler:
-    """Compares first and changes nothing; then ``carry_out`` does what is to be done. May be repeated."""
+    """``survey`` compares and changes nothing; then ``carry_out`` does the work. Both may be repeated."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Reconciler:
         *,
         is_interrupted: bool,
     ) -> None:
-        """``is_interrupted``: the last session may have ended in the middle of its last command."""
+        """``is_interrupted``: the last session may have ended during its last change."""
         self._directories = directories
         self._path = data_directory
         self._state = state
@@ -74,16 +75,16 @@ class Reconciler:
         self._result = Reconciliation()
         self._steps: list[Callable[[], None]] = []
         self.can_be_undone = False
-        """Whether ``carry_out`` failed because the disk has no room for what the last command was to make."""
+        """Whether ``carry_out`` failed because the disk has no room for what the last change creates."""
         self._strangers: list[Path] = []
-        """Directories of streams whose descriptor is that of another stream."""
+        """Directories of streams with the descriptor of another stream."""
 
     def survey(self) -> None:
-        """Look at everything.
+        """Check everything.
 
         Raises:
-            StartRefused: there are directories of commands that the journal should know and does not: its end is gone.
-                The next command would take their ids, and write into them.
+            StartRefused: there are directories of changes that are not in the journal, so its end is missing. The
+                next changes would reuse their ids and write into them.
         """
         found = set(self._directories.subdirectories(self._path / STREAMS))
         unknown = self._unknown(self._path / STREAMS, found - {str(stream_id) for stream_id in self._state.streams})
@@ -94,20 +95,20 @@ class Reconciler:
             if any(stranger in path.parents for path in later):
                 raise StartRefused(
                     stranger,
-                    "it is the directory of another stream, by its descriptor",
-                    "put the right directory back; if two were swapped, swap them back; nothing was changed",
+                    "its descriptor says that it is the directory of another stream",
+                    "put the right directory back (if two were swapped, swap them back); nothing was changed",
                 )
         if later:
             raise StartRefused(
                 later[0],
-                "it was made by a command that the metadata does not know: the end of the journal is gone",
+                "it was created by a change that the metadata does not have: the end of the journal is missing",
                 "restore the metadata directory from a backup, or start once with "
                 "--set system.recovery.recreate_missing_state=true to rebuild it from the descriptors beside the data, "
                 "or move the directory out of the way",
             )
 
     def carry_out(self) -> Reconciliation:
-        """Remove what is deleted, make again what was interrupted."""
+        """Remove deleted directories, and complete an interrupted creation."""
         for deleted in self._state.deleted.values():
             if self._directories.remove(deleted):
                 self._result.removed.append(deleted.path)
@@ -117,7 +118,7 @@ class Reconciler:
             step()
         return self._result
 
-    # --- looking ---
+    # --- checking ---
 
     def _survey_stream(self, stream: Stream) -> list[Path]:
         directory = stream_directory(self._path, stream.stream_id)
@@ -126,7 +127,7 @@ class Reconciler:
         if descriptor is not None and uuid_of(descriptor) != stream.uuid:
             self._strangers.append(directory)
         if descriptor != expected:
-            # Absent, damaged, or behind the last command. Derived from the state, so it costs nothing to have it again.
+            # Missing, damaged or older than the last change. It is derived from the state, so it can be rewritten.
             reason = self._fault_in(directory, descriptor, expected, is_in_use=bool(found))
             self._steps.append(partial(self._remake_stream, stream, reason))
         unknown = self._unknown(directory / TOPICS, found - {str(topic_id) for topic_id in stream.topics})
@@ -166,9 +167,9 @@ class Reconciler:
         *,
         is_in_use: bool,
     ) -> str | None:
-        """What is wrong with a descriptor; None if nothing is, or an interrupted command explains it.
+        """What is wrong with a descriptor; None if nothing is wrong, or if an interrupted change explains it.
 
-        ``is_in_use``: there is something in the directory that is made only after its descriptor.
+        ``is_in_use``: the directory contains something that is created only after its descriptor.
         """
         if found is None:
             damage = self._directories.descriptor_damage(directory)
@@ -180,7 +181,7 @@ class Reconciler:
         return None if found == expected or self._is_interrupted else "it was older than the metadata"
 
     def _unknown(self, directory: Path, names: Iterable[str]) -> list[Path]:
-        """Note directories that the state does not know, unless it knows that they are deleted."""
+        """Directories that are not in the state, except those that are deleted in it."""
         paths = [directory / name for name in sorted(names)]
         unknown = [path for path in paths if str(path.relative_to(self._path)) not in self._state.deleted]
         self._result.unknown += unknown
@@ -194,7 +195,7 @@ class Reconciler:
             self._directories.keep_foreign(directory, stream.uuid)
             self._directories.make_stream(stream)
         except StorageFailure as failure:
-            # A descriptor repeats what the state says. A start that fails for want of it could not make room either.
+            # A descriptor only repeats the state. If the start failed because of it, nobody could free disk space.
             if not heals(failure):
                 raise
             self._result.behind.append((stream.stream_id, None))
@@ -222,7 +223,7 @@ class Reconciler:
         self._note_remade(directory, reason)
 
     def _is_unused(self, stream: Stream, topic: Topic) -> bool:
-        """Whether no partition that the last command made has messages: nobody can have been told of it."""
+        """Whether no partition created by the last change has messages: then it was never acknowledged."""
         made = (partition for partition in topic.partitions if partition.incarnation == self._last_op)
         return not any(self._directories.has_messages(stream, topic, partition) for partition in made)
 
@@ -232,6 +233,6 @@ def _is_unused(name: str, ids: UsedIds) -> bool:
 
 
 def _incarnation(name: str) -> int:
-    """The op in the name of a partition's directory; -1 if it is no such name."""
+    """The op in the name of a partition's directory; -1 if the name has another form."""
     partition_id, _, incarnation = name.partition("-")
     return int(incarnation) if all(part.isascii() and part.isdigit() for part in (partition_id, incarnation)) else -1

@@ -1,12 +1,12 @@
-"""Which commands are allowed: checked before a command is journaled, and once more when it is applied.
+"""Which changes are allowed: checked before a change is journaled, and once more when it is applied.
 
-Who may send a command is not decided here: that is access control. Numbers of errors are those that Iggy clients know.
+Permissions are not checked here, but in access control. The error numbers are those of Iggy.
 """
 
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import ID_MAX, Stream, Topic, UsedIds, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
@@ -15,33 +15,33 @@ ROOT_USER_ID = 0
 """The first user. It cannot be deleted, and its permissions cannot be changed."""
 
 NAME_SIZE_MAX = 255
-"""Bytes of a name of a stream, topic, group or token: its length travels in one byte."""
+"""Maximum size of the name of a stream, topic, group or token in bytes: its length is sent as one byte."""
 USER_NAME_SIZE_MIN, USER_NAME_SIZE_MAX = 3, 50
-"""Bytes of a user's name, as every SDK checks them."""
+"""Size of a user's name in bytes; every SDK checks the same limits."""
 PARTITION_COUNT_MAX = 1000
-"""Partitions made or removed by one command: each is a directory to be synced."""
+"""Partitions created or deleted by one change: each is a directory that has to be synced."""
 TOKEN_COUNT_MAX = 1000
-"""Tokens of one user: as many as an operator can allow."""
+"""Tokens of one user: the maximum that an operator can configure."""
 USER_COUNT_MAX = 100_000
-"""Users: bounds the snapshot."""
+"""Limits the size of a snapshot."""
 SINK_COUNT_MAX = 100_000
-"""Sinks that are remembered: bounds the snapshot. Those of batch jobs are forgotten after a week."""
+"""Limits the size of a snapshot. Sinks of batch jobs are forgotten after a week."""
 PUBLISHED_PART_COUNT_MAX = 100_000
-"""Parts of one publish, which are tasks of one job: bounds the journal entry to some megabytes."""
+"""Parts of one publish, one per task of a job: limits a journal entry to some megabytes."""
 PUBLISH_TARGET_COUNT_MAX = 100_000
-"""Partitions of one publish: likewise."""
+"""Partitions of one publish: also limits a journal entry."""
 BATCH_NUMBER_MAX = 2**63 - 1
-"""The number of a batch is Spark's, which is signed."""
+"""Batch numbers come from Spark, where they are signed 64-bit integers."""
 NONCE_SIZE = 8
 UUID_SIZE = 16
 TOKEN_HASH_SIZE = 32
 
 
-def check(state: CatalogState, command: c.AnyCommand) -> None:
-    """Raise ``CommandRejected`` if the state does not allow the command. Changes nothing."""
-    rule = _RULES.get(type(command))
+def check(state: CatalogState, change: changes.AnyChange) -> None:
+    """Raise ``CommandRejected`` if the state does not allow the change. Changes nothing."""
+    rule = _RULES.get(type(change))
     if rule is not None:
-        rule(state, command)
+        rule(state, change)
 
 
 def _refuse(code: ErrorCode, reason: str) -> NoReturn:
@@ -53,7 +53,7 @@ def _refuse(code: ErrorCode, reason: str) -> NoReturn:
 
 def _stream(state: CatalogState, stream_id: int) -> Stream:
     stream = state.streams.get(stream_id)
-    return stream if stream is not None else _refuse(ErrorCode.STREAM_NOT_FOUND, f"there is no stream {stream_id}")
+    return stream if stream is not None else _refuse(ErrorCode.STREAM_NOT_FOUND, f"stream {stream_id} does not exist")
 
 
 def _topic(state: CatalogState, stream_id: int, topic_id: int) -> Topic:
@@ -65,125 +65,128 @@ def _topic(state: CatalogState, stream_id: int, topic_id: int) -> Topic:
 
 def _user(state: CatalogState, user_id: int) -> User:
     user = state.users.get(user_id)
-    return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {user_id}")
+    return user if user is not None else _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"user {user_id} does not exist")
 
 
 def _size(text: str, code: ErrorCode) -> int:
-    """Bytes of a text as it will be stored."""
+    """The size of a text in bytes, as stored."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        # Half a surrogate pair, as JSON lets it through.
+        # Half a surrogate pair, which JSON allows.
         _refuse(code, "the text is not valid Unicode")
 
 
 def _check_name(name: str, what: str) -> None:
     size = _size(name, ErrorCode.INVALID_FORMAT)
     if not 1 <= size <= NAME_SIZE_MAX:
-        _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} has 1 to {NAME_SIZE_MAX} bytes, not {size}")
+        _refuse(ErrorCode.INVALID_FORMAT, f"the name of a {what} must have 1 to {NAME_SIZE_MAX} bytes, not {size}")
 
 
 def _check_uuid(uuid: bytes) -> None:
     if len(uuid) != UUID_SIZE:
-        _refuse(ErrorCode.INVALID_COMMAND, f"a uuid has {UUID_SIZE} bytes, not {len(uuid)}")
+        _refuse(ErrorCode.INVALID_COMMAND, f"a UUID must have {UUID_SIZE} bytes, not {len(uuid)}")
 
 
 def _check_id(number: int | None, ids: UsedIds) -> None:
     if number is None:
         if ids.is_exhausted:
-            _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} were used before")
+            _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} have been used")
     elif not 0 <= number <= ID_MAX:
-        _refuse(ErrorCode.INVALID_COMMAND, f"an id lies between 0 and {ID_MAX}, not at {number}")
+        _refuse(ErrorCode.INVALID_COMMAND, f"an id must be between 0 and {ID_MAX}, not {number}")
 
 
 # --- streams and topics ---
 
 
-def _create_stream(state: CatalogState, command: c.CreateStream) -> None:
-    _check_name(command.name, "stream")
-    _check_uuid(command.uuid)
-    _check_id(command.stream_id, state.stream_ids)
-    if command.stream_id is not None and state.stream_ids.is_used(command.stream_id):
-        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {command.stream_id} was used before")
-    if command.name in state.stream_by_name:
-        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"a stream is called {command.name!r} already")
+def _create_stream(state: CatalogState, change: changes.CreateStream) -> None:
+    _check_name(change.name, "stream")
+    _check_uuid(change.uuid)
+    _check_id(change.stream_id, state.stream_ids)
+    if change.stream_id is not None and state.stream_ids.is_used(change.stream_id):
+        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {change.stream_id} has already been used")
+    if change.name in state.stream_by_name:
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
-def _update_stream(state: CatalogState, command: c.UpdateStream) -> None:
-    _stream(state, command.stream_id)
-    _check_name(command.name, "stream")
-    if state.stream_by_name.get(command.name, command.stream_id) != command.stream_id:
-        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"another stream is called {command.name!r}")
+def _update_stream(state: CatalogState, change: changes.UpdateStream) -> None:
+    _stream(state, change.stream_id)
+    _check_name(change.name, "stream")
+    if state.stream_by_name.get(change.name, change.stream_id) != change.stream_id:
+        _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
-def _existing_stream(state: CatalogState, command: c.DeleteStream | c.PurgeStream) -> None:
-    _stream(state, command.stream_id)
+def _existing_stream(state: CatalogState, change: changes.DeleteStream | changes.PurgeStream) -> None:
+    _stream(state, change.stream_id)
 
 
-def _create_topic(state: CatalogState, command: c.CreateTopic) -> None:
-    stream = _stream(state, command.stream_id)
-    _check_name(command.name, "topic")
-    _check_uuid(command.uuid)
-    _check_id(command.topic_id, stream.topic_ids)
-    if not 0 <= command.partition_count <= PARTITION_COUNT_MAX:
+def _create_topic(state: CatalogState, change: changes.CreateTopic) -> None:
+    stream = _stream(state, change.stream_id)
+    _check_name(change.name, "topic")
+    _check_uuid(change.uuid)
+    _check_id(change.topic_id, stream.topic_ids)
+    if not 0 <= change.partition_count <= PARTITION_COUNT_MAX:
         _refuse(
             ErrorCode.TOO_MANY_PARTITIONS,
-            f"a topic is made with 0 to {PARTITION_COUNT_MAX} partitions, not {command.partition_count}",
+            f"a topic must be created with 0 to {PARTITION_COUNT_MAX} partitions, not {change.partition_count}",
         )
-    if command.topic_id is not None and stream.topic_ids.is_used(command.topic_id):
-        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {command.topic_id} was used before")
-    if (command.stream_id, command.name) in state.topic_by_name:
-        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"a topic of this stream is called {command.name!r} already")
+    if change.topic_id is not None and stream.topic_ids.is_used(change.topic_id):
+        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {change.topic_id} has already been used")
+    if (change.stream_id, change.name) in state.topic_by_name:
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
-def _update_topic(state: CatalogState, command: c.UpdateTopic) -> None:
-    _topic(state, command.stream_id, command.topic_id)
-    _check_name(command.name, "topic")
-    if state.topic_by_name.get((command.stream_id, command.name), command.topic_id) != command.topic_id:
-        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"another topic of this stream is called {command.name!r}")
+def _update_topic(state: CatalogState, change: changes.UpdateTopic) -> None:
+    _topic(state, change.stream_id, change.topic_id)
+    _check_name(change.name, "topic")
+    if state.topic_by_name.get((change.stream_id, change.name), change.topic_id) != change.topic_id:
+        _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
-def _existing_topic(state: CatalogState, command: c.DeleteTopic | c.PurgeTopic) -> None:
-    _topic(state, command.stream_id, command.topic_id)
+def _existing_topic(state: CatalogState, change: changes.DeleteTopic | changes.PurgeTopic) -> None:
+    _topic(state, change.stream_id, change.topic_id)
 
 
 def _check_count(count: int) -> None:
     if not 1 <= count <= PARTITION_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_PARTITIONS, f"one to {PARTITION_COUNT_MAX} partitions at a time, not {count}")
+        _refuse(
+            ErrorCode.TOO_MANY_PARTITIONS,
+            f"1 to {PARTITION_COUNT_MAX} partitions can be added or removed at a time, not {count}",
+        )
 
 
-def _create_partitions(state: CatalogState, command: c.CreatePartitions) -> None:
-    _check_count(command.count)
-    _topic(state, command.stream_id, command.topic_id)
+def _create_partitions(state: CatalogState, change: changes.CreatePartitions) -> None:
+    _check_count(change.count)
+    _topic(state, change.stream_id, change.topic_id)
 
 
-def _delete_partitions(state: CatalogState, command: c.DeletePartitions) -> None:
-    _check_count(command.count)
-    topic = _topic(state, command.stream_id, command.topic_id)
-    if command.count > len(topic.partitions):
+def _delete_partitions(state: CatalogState, change: changes.DeletePartitions) -> None:
+    _check_count(change.count)
+    topic = _topic(state, change.stream_id, change.topic_id)
+    if change.count > len(topic.partitions):
         _refuse(
             ErrorCode.INVALID_PARTITIONS_COUNT,
-            f"{command.count} partitions cannot be removed: the topic has {len(topic.partitions)}",
+            f"cannot remove {change.count} partitions: the topic has {len(topic.partitions)}",
         )
 
 
 # --- consumer groups ---
 
 
-def _create_group(state: CatalogState, command: c.CreateGroup) -> None:
-    topic = _topic(state, command.stream_id, command.topic_id)
-    _check_name(command.name, "consumer group")
-    _check_id(command.group_id, topic.group_ids)
-    if command.group_id is not None and topic.group_ids.is_used(command.group_id):
-        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {command.group_id} was used before")
-    if any(group.name == command.name for group in topic.groups.values()):
-        _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"a group of this topic is called {command.name!r} already")
+def _create_group(state: CatalogState, change: changes.CreateGroup) -> None:
+    topic = _topic(state, change.stream_id, change.topic_id)
+    _check_name(change.name, "consumer group")
+    _check_id(change.group_id, topic.group_ids)
+    if change.group_id is not None and topic.group_ids.is_used(change.group_id):
+        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {change.group_id} has already been used")
+    if any(group.name == change.name for group in topic.groups.values()):
+        _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"consumer group {change.name!r} already exists in this topic")
 
 
-def _delete_group(state: CatalogState, command: c.DeleteGroup) -> None:
-    topic = _topic(state, command.stream_id, command.topic_id)
-    if command.group_id not in topic.groups:
-        _refuse(ErrorCode.GROUP_NOT_FOUND, f"the topic has no consumer group {command.group_id}")
+def _delete_group(state: CatalogState, change: changes.DeleteGroup) -> None:
+    topic = _topic(state, change.stream_id, change.topic_id)
+    if change.group_id not in topic.groups:
+        _refuse(ErrorCode.GROUP_NOT_FOUND, f"the topic has no consumer group {change.group_id}")
 
 
 # --- users and tokens ---
@@ -193,125 +196,125 @@ def _check_user_name(name: str) -> None:
     size = _size(name, ErrorCode.INVALID_USERNAME)
     if not USER_NAME_SIZE_MIN <= size <= USER_NAME_SIZE_MAX:
         bounds = f"{USER_NAME_SIZE_MIN} to {USER_NAME_SIZE_MAX}"
-        _refuse(ErrorCode.INVALID_USERNAME, f"a user name has {bounds} bytes, not {size}")
+        _refuse(ErrorCode.INVALID_USERNAME, f"a user name must have {bounds} bytes, not {size}")
 
 
 def _check_password_hash(password_hash: str) -> None:
     if not password_hash.startswith("$argon2id$"):
-        # A plain password must never get into a file, whoever made the mistake.
-        _refuse(ErrorCode.INVALID_PASSWORD, "a password is kept only as an argon2id hash")
+        # A plain password must never be written to a file, even because of a defect elsewhere.
+        _refuse(ErrorCode.INVALID_PASSWORD, "a password must be stored as an argon2id hash")
 
 
-def _create_user(state: CatalogState, command: c.CreateUser) -> None:
-    _check_user_name(command.name)
-    _check_password_hash(command.password_hash)
-    if command.name in state.user_by_name:
-        _refuse(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
+def _create_user(state: CatalogState, change: changes.CreateUser) -> None:
+    _check_user_name(change.name)
+    _check_password_hash(change.password_hash)
+    if change.name in state.user_by_name:
+        _refuse(ErrorCode.USER_ALREADY_EXISTS, f"user {change.name!r} already exists")
     if len(state.users) >= USER_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_USERS, f"there are {USER_COUNT_MAX} users already")
+        _refuse(ErrorCode.TOO_MANY_USERS, f"the limit of {USER_COUNT_MAX} users is reached")
 
 
-def _update_user(state: CatalogState, command: c.UpdateUser) -> None:
-    user = _user(state, command.user_id)
-    if command.name is not None:
-        _check_user_name(command.name)
-        if state.user_by_name.get(command.name, command.user_id) != command.user_id:
-            _refuse(ErrorCode.USER_ALREADY_EXISTS, f"another user is called {command.name!r}")
-    if user.user_id == ROOT_USER_ID and command.is_active is False:
-        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user stays active")
+def _update_user(state: CatalogState, change: changes.UpdateUser) -> None:
+    user = _user(state, change.user_id)
+    if change.name is not None:
+        _check_user_name(change.name)
+        if state.user_by_name.get(change.name, change.user_id) != change.user_id:
+            _refuse(ErrorCode.USER_ALREADY_EXISTS, f"user {change.name!r} already exists")
+    if user.user_id == ROOT_USER_ID and change.is_active is False:
+        _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated")
 
 
-def _delete_user(state: CatalogState, command: c.DeleteUser) -> None:
-    if _user(state, command.user_id).user_id == ROOT_USER_ID:
+def _delete_user(state: CatalogState, change: changes.DeleteUser) -> None:
+    if _user(state, change.user_id).user_id == ROOT_USER_ID:
         _refuse(ErrorCode.CANNOT_DELETE_USER, "the root user cannot be deleted")
 
 
-def _change_password(state: CatalogState, command: c.ChangePassword) -> None:
-    _user(state, command.user_id)
-    _check_password_hash(command.password_hash)
+def _change_password(state: CatalogState, change: changes.ChangePassword) -> None:
+    _user(state, change.user_id)
+    _check_password_hash(change.password_hash)
 
 
-def _update_permissions(state: CatalogState, command: c.UpdatePermissions) -> None:
-    if _user(state, command.user_id).user_id == ROOT_USER_ID:
+def _update_permissions(state: CatalogState, change: changes.UpdatePermissions) -> None:
+    if _user(state, change.user_id).user_id == ROOT_USER_ID:
         _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the permissions of the root user cannot be changed")
 
 
-def _create_token(state: CatalogState, command: c.CreateToken) -> None:
-    user = _user(state, command.user_id)
-    if not 1 <= _size(command.name, ErrorCode.INVALID_TOKEN_NAME) <= NAME_SIZE_MAX:
-        _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token has 1 to {NAME_SIZE_MAX} bytes")
-    if len(command.token_hash) != TOKEN_HASH_SIZE:
-        # As with passwords: a plain token must never get into a file.
-        _refuse(ErrorCode.INVALID_COMMAND, f"a token is kept only as a hash of {TOKEN_HASH_SIZE} bytes")
-    if command.name in user.tokens:
-        _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"a token of this user is called {command.name!r} already")
+def _create_token(state: CatalogState, change: changes.CreateToken) -> None:
+    user = _user(state, change.user_id)
+    if not 1 <= _size(change.name, ErrorCode.INVALID_TOKEN_NAME) <= NAME_SIZE_MAX:
+        _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token must have 1 to {NAME_SIZE_MAX} bytes")
+    if len(change.token_hash) != TOKEN_HASH_SIZE:
+        # A plain token must never be written to a file either.
+        _refuse(ErrorCode.INVALID_COMMAND, f"a token must be stored as a hash of {TOKEN_HASH_SIZE} bytes")
+    if change.name in user.tokens:
+        _refuse(ErrorCode.TOKEN_ALREADY_EXISTS, f"token {change.name!r} already exists for this user")
     if len(user.tokens) >= TOKEN_COUNT_MAX:
-        _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user has at most {TOKEN_COUNT_MAX} tokens")
+        _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user can have at most {TOKEN_COUNT_MAX} tokens")
 
 
-def _delete_token(state: CatalogState, command: c.DeleteToken) -> None:
-    if command.name not in _user(state, command.user_id).tokens:
-        _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"the user has no token called {command.name!r}")
+def _delete_token(state: CatalogState, change: changes.DeleteToken) -> None:
+    if change.name not in _user(state, change.user_id).tokens:
+        _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"the user has no token called {change.name!r}")
 
 
 # --- sinks ---
 
 
-def _begin_publish(state: CatalogState, command: c.BeginPublish) -> None:
-    _check_name(command.sink, "sink")
-    if not 0 <= command.batch <= BATCH_NUMBER_MAX or command.keep < 0 or len(command.nonce) != NONCE_SIZE:
-        _refuse(ErrorCode.INVALID_COMMAND, f"a publish of batch {command.batch} with these numbers cannot be")
-    if len(command.parts) > PUBLISHED_PART_COUNT_MAX or len(command.targets) > PUBLISH_TARGET_COUNT_MAX:
+def _begin_publish(state: CatalogState, change: changes.BeginPublish) -> None:
+    _check_name(change.sink, "sink")
+    if not 0 <= change.batch <= BATCH_NUMBER_MAX or change.keep < 0 or len(change.nonce) != NONCE_SIZE:
+        _refuse(ErrorCode.INVALID_COMMAND, f"invalid numbers in the publish of batch {change.batch}")
+    if len(change.parts) > PUBLISHED_PART_COUNT_MAX or len(change.targets) > PUBLISH_TARGET_COUNT_MAX:
         _refuse(
             ErrorCode.INVALID_COMMAND,
-            f"a publish has at most {PUBLISHED_PART_COUNT_MAX} parts and {PUBLISH_TARGET_COUNT_MAX} partitions, "
-            f"not {len(command.parts)} and {len(command.targets)}",
+            f"a publish can have at most {PUBLISHED_PART_COUNT_MAX} parts and {PUBLISH_TARGET_COUNT_MAX} partitions, "
+            f"not {len(change.parts)} and {len(change.targets)}",
         )
-    sink = state.sinks.get(command.sink)
+    sink = state.sinks.get(change.sink)
     if sink is None:
         if len(state.sinks) >= SINK_COUNT_MAX:
-            _refuse(ErrorCode.TOO_MANY_SINKS, f"there are {SINK_COUNT_MAX} sinks already: forget one first")
+            _refuse(ErrorCode.TOO_MANY_SINKS, f"the limit of {SINK_COUNT_MAX} sinks is reached; forget one first")
         return
     if sink.open is not None:
         _refuse(ErrorCode.PUBLISH_UNFINISHED, f"batch {sink.batch} of sink {sink.name!r} is not finished yet")
-    if command.batch <= sink.batch:
-        reason = f"sink {sink.name!r} has published batch {sink.batch}: batch {command.batch} comes too late"
+    if change.batch <= sink.batch:
+        reason = f"sink {sink.name!r} has already published batch {sink.batch}; batch {change.batch} is too late"
         _refuse(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
 
 
-def _end_publish(state: CatalogState, command: c.EndPublish) -> None:
-    sink = state.sinks.get(command.sink)
-    if sink is None or sink.open is None or sink.open.op != command.op:
-        _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {command.sink!r} has no open publish {command.op}")
+def _end_publish(state: CatalogState, change: changes.EndPublish) -> None:
+    sink = state.sinks.get(change.sink)
+    if sink is None or sink.open is None or sink.open.op != change.op:
+        _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {change.sink!r} has no open publish {change.op}")
 
 
-def _forget_sink(state: CatalogState, command: c.ForgetSink) -> None:
-    if command.sink not in state.sinks:
-        _refuse(ErrorCode.SINK_NOT_FOUND, f"there is no sink {command.sink!r}")
+def _forget_sink(state: CatalogState, change: changes.ForgetSink) -> None:
+    if change.sink not in state.sinks:
+        _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {change.sink!r} does not exist")
 
 
-# The key says which command a rule gets: a relation that a dict's type cannot express.
-_RULES: dict[type[c.Command], Callable[[CatalogState, Any], None]] = {
-    c.CreateStream: _create_stream,
-    c.UpdateStream: _update_stream,
-    c.DeleteStream: _existing_stream,
-    c.PurgeStream: _existing_stream,
-    c.CreateTopic: _create_topic,
-    c.UpdateTopic: _update_topic,
-    c.DeleteTopic: _existing_topic,
-    c.PurgeTopic: _existing_topic,
-    c.CreatePartitions: _create_partitions,
-    c.DeletePartitions: _delete_partitions,
-    c.CreateGroup: _create_group,
-    c.DeleteGroup: _delete_group,
-    c.CreateUser: _create_user,
-    c.UpdateUser: _update_user,
-    c.DeleteUser: _delete_user,
-    c.ChangePassword: _change_password,
-    c.UpdatePermissions: _update_permissions,
-    c.CreateToken: _create_token,
-    c.DeleteToken: _delete_token,
-    c.BeginPublish: _begin_publish,
-    c.EndPublish: _end_publish,
-    c.ForgetSink: _forget_sink,
+# Each rule takes the type that is its key, which the type of a dict cannot express.
+_RULES: dict[type[changes.Change], Callable[[CatalogState, Any], None]] = {
+    changes.CreateStream: _create_stream,
+    changes.UpdateStream: _update_stream,
+    changes.DeleteStream: _existing_stream,
+    changes.PurgeStream: _existing_stream,
+    changes.CreateTopic: _create_topic,
+    changes.UpdateTopic: _update_topic,
+    changes.DeleteTopic: _existing_topic,
+    changes.PurgeTopic: _existing_topic,
+    changes.CreatePartitions: _create_partitions,
+    changes.DeletePartitions: _delete_partitions,
+    changes.CreateGroup: _create_group,
+    changes.DeleteGroup: _delete_group,
+    changes.CreateUser: _create_user,
+    changes.UpdateUser: _update_user,
+    changes.DeleteUser: _delete_user,
+    changes.ChangePassword: _change_password,
+    changes.UpdatePermissions: _update_permissions,
+    changes.CreateToken: _create_token,
+    changes.DeleteToken: _delete_token,
+    changes.BeginPublish: _begin_publish,
+    changes.EndPublish: _end_publish,
+    changes.ForgetSink: _forget_sink,
 }

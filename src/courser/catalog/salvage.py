@@ -1,4 +1,4 @@
-"""What can still be read of damaged metadata: the snapshot if it is whole, and the journal up to its first fault."""
+"""Read damaged metadata as far as possible: the snapshot if it is intact, and the journal up to its first fault."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +14,18 @@ from courser.storage.snapshot import read_snapshot
 
 @dataclass(slots=True)
 class Salvage:
-    """The state as far as the metadata files go."""
+    """The state that the metadata files still contain."""
 
     state: CatalogState = field(default_factory=CatalogState)
     mark: SnapshotMark | None = None
-    """The last command that is in it."""
+    """The last change that the state includes."""
     problems: list[str] = field(default_factory=list)
     damaged: list[Path] = field(default_factory=list)
-    """Files to be set aside."""
+    """Files to copy to quarantine."""
 
 
 def salvage_metadata(file_system: FileSystem, directory: Path) -> Salvage:
-    """Read snapshot and journal as far as they are intact. Changes nothing."""
+    """Read snapshot and journal up to the first damage. Changes nothing."""
     salvage = Salvage()
     _take_snapshot(file_system, directory / METADATA_SNAPSHOT, salvage)
     _take_journal(file_system, directory / JOURNAL, salvage)
@@ -65,12 +65,12 @@ def _take_journal(file_system: FileSystem, path: Path, salvage: Salvage) -> None
 
 
 def _follow(entry: Entry, path: Path, position: int, salvage: Salvage) -> None:
-    """Apply an entry if it is the next one; pass over what the snapshot covers."""
+    """Apply an entry if it is the next one; skip entries that the snapshot covers."""
     mark = salvage.mark
     if mark is not None and entry.op <= mark.op:
         return
     expected, parent = (0, NO_PARENT) if mark is None else (mark.op + 1, mark.checksum)
     if entry.op != expected or entry.parent != parent:
-        raise BadEntry(f"op {entry.op} does not follow what is known, which ends before op {expected}")
+        raise BadEntry(f"op {entry.op} does not follow the last known entry: op {expected} was expected")
     replay(salvage.state, entry, path, position)
     salvage.mark = SnapshotMark(entry.op, entry.checksum)

@@ -1,4 +1,4 @@
-"""The catalog in memory: everything that a snapshot holds, and the look-ups by name that are derived from it."""
+"""The catalog in memory: everything that a snapshot contains, and lookup tables by name that are derived from it."""
 
 import msgspec
 import xxhash
@@ -7,7 +7,7 @@ from courser.catalog.entities import DeletedDirectory, PurgeEnds, Sink, Stream, 
 
 
 class _Image(msgspec.Struct, array_like=True):
-    """A state as it is stored."""
+    """The stored form of a state."""
 
     streams: list[Stream]
     users: list[User]
@@ -17,13 +17,13 @@ class _Image(msgspec.Struct, array_like=True):
 
 
 class _ImageWithSinks(_Image):
-    """The same with sinks. Written only if there are any: without them, the bytes are those of earlier versions."""
+    """The same with sinks. Used only if there are sinks; otherwise earlier versions can read the bytes."""
 
     sinks: list[Sink] = []
 
 
 class _ImageWithPurges(_ImageWithSinks):
-    """The same with the ends of purges, likewise."""
+    """The same with the ends of purges. Used only if there are any."""
 
     purges: list[PurgeEnds] = []
 
@@ -33,7 +33,7 @@ _decode = msgspec.msgpack.Decoder(_ImageWithPurges).decode
 
 
 class CatalogState:
-    """Streams, users and what belongs to them. Changed by ``transitions.apply`` alone."""
+    """Streams, users and everything that belongs to them. Only ``transitions.apply`` changes it."""
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
@@ -44,7 +44,7 @@ class CatalogState:
         """By path: directories whose removal may not be durable yet."""
         self.sinks: dict[str, Sink] = {}
         self.purge_ends: dict[bytes, tuple[int, ...]] = {}
-        """By topic uuid: how far its last purge reaches in each partition. Absent if no purge said so."""
+        """By topic UUID: where its last purge ends in each partition. Absent if no purge recorded it."""
         self.stream_by_name: dict[str, int] = {}
         self.topic_by_name: dict[tuple[int, str], int] = {}
         self.user_by_name: dict[str, int] = {}
@@ -55,16 +55,16 @@ class CatalogState:
         return stream.topics.get(topic_id) if stream is not None else None
 
     def purge_end(self, topic: Topic, partition_id: int) -> int:
-        """The offset below which a partition that missed the last purge removes its messages.
+        """The offset below which a partition that missed the last purge deletes its messages.
 
-        0 if nobody knows: an earlier version journaled the purge, or the metadata was rebuilt. Such a purge was never
-        acknowledged, since a partition missed it, and messages sent after it may have been.
+        0 if it is not known, because an earlier version journaled the purge or the metadata was rebuilt. Such a purge
+        was never acknowledged, since a partition missed it, but messages sent after it may have been.
         """
         ends = self.purge_ends.get(topic.uuid, ())
         return ends[partition_id] if partition_id < len(ends) else 0
 
     def encode(self) -> bytes:
-        """The whole state. The same commands give the same bytes: dicts keep the order in which they were filled."""
+        """The whole state as bytes. The same changes produce the same bytes, because dicts keep insertion order."""
         fields = (
             [self.streams[number] for number in sorted(self.streams)],
             [self.users[number] for number in sorted(self.users)],
@@ -84,11 +84,11 @@ class CatalogState:
 
     @classmethod
     def decode(cls, data: bytes) -> "CatalogState":
-        """A state from its bytes. Raises ``ValueError``."""
+        """Decode a state. Raises ``ValueError``."""
         try:
             image = _decode(data)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"no catalog state: {error}") from error
+            raise ValueError(f"not a catalog state: {error}") from error
         state = cls()
         state.streams = {stream.stream_id: stream for stream in image.streams}
         state.users = {user.user_id: user for user in image.users}
@@ -101,7 +101,7 @@ class CatalogState:
         return state
 
     def index_names(self) -> None:
-        """Make the look-ups by name from the rest."""
+        """Build the lookup tables by name."""
         self.stream_by_name = {stream.name: stream.stream_id for stream in self.streams.values()}
         self.topic_by_name = {
             (stream.stream_id, topic.name): topic.topic_id

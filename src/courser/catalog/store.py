@@ -1,8 +1,8 @@
 """The catalog on disk: journal and snapshot around the state machine.
 
-A command is checked, journaled and synced, then applied. ``submit`` does it all on the spot; a server calls ``prepare``
-and ``commit`` on its own thread and ``persist`` in a pool, one command at a time. After ``persist`` returns, neither a
-kill nor a power cut takes the command.
+A change is checked, journaled and synced, then applied. ``submit`` does all of it at once. A server calls ``prepare``
+and ``commit`` on its own thread and ``persist`` in a pool, one change at a time. After ``persist`` returns, the change
+survives a kill and a power cut.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import xxhash
 
-from courser.catalog.commands import AnyCommand, command_number, decode_command, encode_command, makes_room
+from courser.catalog.changes import AnyChange, change_number, decode_change, encode_change, makes_room
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created, apply
@@ -27,16 +27,16 @@ from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
-    """When a snapshot is taken."""
+    """When to take a snapshot."""
 
     slot_count: int = SLOT_COUNT
-    """Entries that the journal holds: bounds the cost of a start."""
+    """Maximum number of entries in the journal: limits the duration of a start."""
     slot_margin: int = 64
-    """Entries left at which a snapshot is forced, so that a few failed ones do not stop the server."""
+    """Free entries at which a snapshot is forced, so that a few failed snapshots do not stop the server."""
     journal_size_max: int = 16 * 1024 * 1024
-    """Bytes of journal at which a snapshot is due."""
+    """Size of the journal in bytes at which a snapshot is due."""
     snapshot_age_max: int = 3600 * 1_000_000
-    """Microseconds after the first entry that no snapshot covers."""
+    """Age of the first entry that no snapshot covers, in microseconds, at which a snapshot is due."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.slot_margin < self.slot_count:
@@ -44,21 +44,21 @@ class CatalogSettings:
 
     @property
     def slot_reserve(self) -> int:
-        """Entries kept for commands that make room: a full disk takes no snapshot before one of them is done."""
+        """Entries reserved for changes that free disk space: on a full disk no snapshot can be taken before them."""
         return self.slot_margin // 4
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCommand:
-    """A command that was checked and is ready for the journal."""
+class PreparedChange:
+    """A change that passed the rules and is encoded for the journal."""
 
-    command: AnyCommand
+    change: AnyChange
     entry: Entry
     data: bytes
 
 
 class CatalogStore:
-    """The one place where metadata changes. One command at a time."""
+    """The only place where metadata changes, one change at a time."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class CatalogStore:
         self._oldest_timestamp = entries[0].timestamp if entries else None
         self._last_timestamp = entries[-1].timestamp if entries else 0
         self.snapshot_failure: str | None = None
-        """Why the last snapshot could not be made, if so: an operator should know before the journal is full."""
+        """Why the last snapshot failed, or None: operators should know before the journal is full."""
 
     @classmethod
     def open(
@@ -92,10 +92,10 @@ class CatalogStore:
         stop: StopKind,
         settings: CatalogSettings | None = None,
     ) -> "CatalogStore":
-        """Load the snapshot, replay the journal behind it, be ready for commands.
+        """Load the snapshot, replay the journal after it and get ready for changes.
 
         Raises:
-            MetadataDamaged: as ``read`` says; nothing was changed.
+            MetadataDamaged: see ``read``; nothing was changed.
         """
         store = cls.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
         store.settle()
@@ -111,7 +111,7 @@ class CatalogStore:
         stop: StopKind,
         settings: CatalogSettings | None = None,
     ) -> "CatalogStore":
-        """Load the snapshot, replay the journal behind it. ``settle`` comes before the first command.
+        """Load the snapshot and replay the journal after it. Call ``settle`` before the first change.
 
         Raises:
             MetadataDamaged: a file is damaged in a way that no crash explains; nothing was changed.
@@ -136,7 +136,7 @@ class CatalogStore:
         return store
 
     def settle(self) -> None:
-        """Put in order what the last session left: temporary files, a torn end of the journal. May be repeated."""
+        """Remove what the last session left: temporary files, a torn end of the journal. May be repeated."""
         _remove_leftovers(self._file_system, self._directory)
         self._journal.settle()
 
@@ -144,71 +144,71 @@ class CatalogStore:
 
     @property
     def last_op(self) -> int | None:
-        """The newest command's number; None before the first."""
+        """The op of the newest change; None before the first."""
         return None if self._journal.last is None else self._journal.last.op
 
     @property
     def snapshot_op(self) -> int | None:
-        """Up to which command the snapshot goes; None without a snapshot."""
+        """The op of the last change that the snapshot covers; None without a snapshot."""
         return None if self._journal.snapshot is None else self._journal.snapshot.op
 
     @property
     def remaining_count(self) -> int:
-        """Commands that fit into the journal before a snapshot is needed."""
+        """How many changes fit into the journal before a snapshot is needed."""
         return self._journal.remaining_count
 
     @property
     def failure(self) -> str | None:
-        """Why no command is taken any more, or None."""
+        """Why the metadata is read-only, or None."""
         return self._journal.failure
 
-    # --- commands ---
+    # --- changes ---
 
-    def submit(self, command: AnyCommand) -> Created:
-        """Check, journal, sync and apply one command, with a snapshot before it if one is due.
+    def submit(self, change: AnyChange) -> Created:
+        """Check, journal, sync and apply one change. Take a snapshot first if one is forced.
 
         Raises:
             CommandRejected: the rules forbid it; nothing was journaled.
-            JournalFull, DiskFull: nothing was kept.
-            StorageFailure: it may or may not be there after a restart.
+            JournalFull, DiskFull: nothing was changed.
+            StorageFailure: after a restart the change may be present or not.
         """
         self.make_room()
-        prepared = self.prepare(command)
+        prepared = self.prepare(change)
         self.persist(prepared)
         return self.commit(prepared)
 
-    def prepare(self, command: AnyCommand) -> PreparedCommand:
-        """Check a command and put it into journal form."""
-        check(self.state, command)
-        body = _encode(command)
-        if not makes_room(command) and self._journal.remaining_count <= self._settings.slot_reserve:
+    def prepare(self, change: AnyChange) -> PreparedChange:
+        """Check a change and encode it for the journal."""
+        check(self.state, change)
+        body = _encode(change)
+        if not makes_room(change) and self._journal.remaining_count <= self._settings.slot_reserve:
             raise JournalFull(self._directory / JOURNAL, self._settings.slot_count)
         timestamp = self._time()
-        entry, data = self._journal.make_next(timestamp=timestamp, kind=command_number(command), body=body)
-        return PreparedCommand(command, entry, data)
+        entry, data = self._journal.make_next(timestamp=timestamp, kind=change_number(change), body=body)
+        return PreparedChange(change, entry, data)
 
     @property
-    def last_command(self) -> AnyCommand | None:
-        """The newest command, unless a snapshot has taken its place in the journal."""
+    def last_change(self) -> AnyChange | None:
+        """The newest change; None if a snapshot has replaced its entry."""
         entries = self._journal.entries()
-        return decode_command(entries[-1].body) if entries else None
+        return decode_change(entries[-1].body) if entries else None
 
     def _time(self) -> int:
-        """The time of the next entry: it stands still while a clock catches up, but not for years."""
+        """The time of the next entry. It does not go back while a clock is a little behind."""
         now = self._clock.now()
         return self._last_timestamp if now < self._last_timestamp <= now + CLOCK_LEAD_MAX else now
 
-    def persist(self, prepared: PreparedCommand) -> None:
-        """Write and sync it. Blocks."""
-        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.command))
+    def persist(self, prepared: PreparedChange) -> None:
+        """Write and sync a change. Blocks."""
+        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.change))
 
-    def commit(self, prepared: PreparedCommand) -> Created:
-        """Apply it; it is durable already."""
+    def commit(self, prepared: PreparedChange) -> Created:
+        """Apply a change that is durable."""
         entry = prepared.entry
         self._last_timestamp = entry.timestamp
         if self._oldest_timestamp is None:
             self._oldest_timestamp = entry.timestamp
-        created = apply(self.state, prepared.command, entry.op, entry.timestamp)
+        created = apply(self.state, prepared.change, entry.op, entry.timestamp)
         assert not isinstance(created, CommandRejected), "it was checked before it was journaled"
         return created
 
@@ -216,7 +216,7 @@ class CatalogStore:
 
     @property
     def is_snapshot_forced(self) -> bool:
-        """Whether so few slots are left that a snapshot comes before the next command."""
+        """Whether so few slots are left that a snapshot must be taken before the next change."""
         return self._journal.remaining_count <= self._settings.slot_margin
 
     def is_snapshot_due(self) -> bool:
@@ -227,7 +227,7 @@ class CatalogStore:
         return oldest is not None and self._clock.now() - oldest >= self._settings.snapshot_age_max
 
     def make_room(self) -> None:
-        """Take a snapshot if one is forced. If that fails, commands are taken until the journal is really full."""
+        """Take a snapshot if one is forced. If it fails, changes are accepted until the journal is full."""
         if not self.is_snapshot_forced:
             return
         try:
@@ -238,7 +238,7 @@ class CatalogStore:
     def take_snapshot(self) -> None:
         """Write the state to the snapshot, then drop the entries that it covers. Blocks.
 
-        The order matters: if the power fails between the two, the covered entries are passed over by the next start.
+        The order matters: if the power fails between the two, the next start skips the covered entries.
         """
         mark = self._journal.last
         if mark is None or self._journal.failure is not None:
@@ -252,53 +252,53 @@ class CatalogStore:
         self.snapshot_failure = None
 
     def close(self) -> None:
-        """Let go of the files. Everything is durable already."""
+        """Close the files. Everything is already durable."""
         self._journal.close()
 
 
-def _encode(command: AnyCommand) -> bytes:
-    """The body of its entry. What cannot be read back must not get in: it would refuse every later start."""
+def _encode(change: AnyChange) -> bytes:
+    """The body of its entry. An entry that cannot be decoded would refuse every later start, so decode it once."""
     try:
-        body = encode_command(command)
-        decode_command(body)
+        body = encode_change(change)
+        decode_change(body)
     except (ValueError, OverflowError) as error:
-        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"it cannot be stored: {error}") from error
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"the change cannot be stored: {error}") from error
     if ENTRY_HEADER_SIZE + len(body) > ENTRY_SIZE_MAX:
-        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"{len(body)} bytes are too many for one command")
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"a change of {len(body)} bytes is too large")
     return body
 
 
 def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
-    """The state of a snapshot, its hash compared."""
+    """Decode the state of a snapshot and check its hash."""
     try:
         state = CatalogState.decode(snapshot.body)
     except ValueError as error:
         raise MetadataDamaged(path, 0, str(error)) from error
-    # A version that adds a field to an entity reads older snapshots too, but hashes only those of its own format.
+    # A version that adds a field to an entity can read older snapshots, but can check the hash of its own only.
     if state.hash() != snapshot.state_hash:
         raise MetadataDamaged(path, 0, "the state does not have the hash that was stored with it")
     return state
 
 
 def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None:
-    """Apply an entry of the journal once more."""
+    """Apply an entry of the journal again."""
     try:
-        command = decode_command(entry.body)
+        change = decode_change(entry.body)
     except ValueError as error:
         raise MetadataDamaged(path, position, f"op {entry.op} holds {error}") from error
-    apply(state, command, entry.op, entry.timestamp)
+    apply(state, change, entry.op, entry.timestamp)
 
 
 def make_metadata_directory(file_system: FileSystem, directory: Path) -> None:
-    """Make the directory of journal and snapshot if it is not there, durably."""
+    """Create the directory of journal and snapshot if it does not exist. Durable on return."""
     with contextlib.suppress(FileExistsError):
         file_system.make_directory(directory)
-    # Also if it was there: whoever made it may have died before the sync.
+    # Even if it exists: the process that created it may have died before the sync.
     sync_directory(file_system, directory.parent)
 
 
 def _remove_leftovers(file_system: FileSystem, directory: Path) -> None:
-    """Temporary files of a step that was interrupted: what they would have replaced is still there."""
+    """Remove temporary files of an interrupted step: the files that they were to replace still exist."""
     names = (JOURNAL, METADATA_SNAPSHOT)
     removed = [unlink_if_there(file_system, directory / (name + TEMPORARY_SUFFIX)) for name in names]
     if any(removed):

@@ -1,12 +1,12 @@
-"""What a command does to the catalog: deterministic, total, without I/O.
+"""How a change is applied to the catalog: deterministic, total, without I/O.
 
-Applying needs the command, its op and its time, and nothing else: no clock, no random numbers, no files. A command that
-the rules forbid changes nothing, so replaying any journal gives one result.
+Applying needs only the change, its op and its time: no clock, no random numbers, no files. A change that the rules
+forbid changes nothing, so replaying a journal always gives the same result.
 """
 
 from pathlib import Path
 
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.entities import (
     ConsumerGroup,
     DeletedDirectory,
@@ -25,50 +25,50 @@ from courser.errors import CommandRejected
 from courser.storage.paths import partition_directory, stream_directory, topic_directory
 
 Created = Stream | Topic | ConsumerGroup | User | Token | Sink | None
-"""What a command made, if it made something."""
+"""What a change created, if anything."""
 
 _HERE = Path()
 
 
-def apply(state: CatalogState, command: c.AnyCommand, op: int, timestamp: int) -> Created | CommandRejected:
-    """Change the state. Return what was made, or why nothing was changed."""
+def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: int) -> Created | CommandRejected:
+    """Apply a change to the state. Return what was created, or why nothing was changed."""
     try:
-        check(state, command)
+        check(state, change)
     except CommandRejected as rejection:
         return rejection
-    match command:
-        case c.CreateStream() | c.UpdateStream() | c.DeleteStream() | c.PurgeStream():
-            return _apply_to_streams(state, command, timestamp)
-        case c.CreateTopic() | c.UpdateTopic() | c.DeleteTopic() | c.PurgeTopic():
-            return _apply_to_topics(state, command, op, timestamp)
-        case c.CreatePartitions() | c.DeletePartitions():
-            return _apply_to_partitions(state, command, op, timestamp)
-        case c.CreateGroup() | c.DeleteGroup():
-            return _apply_to_groups(state, command, timestamp)
-        case c.CreateToken() | c.DeleteToken():
-            return _apply_to_tokens(state, command, timestamp)
-        case c.ForgetDeleted():
-            for path in command.paths:
+    match change:
+        case changes.CreateStream() | changes.UpdateStream() | changes.DeleteStream() | changes.PurgeStream():
+            return _apply_to_streams(state, change, timestamp)
+        case changes.CreateTopic() | changes.UpdateTopic() | changes.DeleteTopic() | changes.PurgeTopic():
+            return _apply_to_topics(state, change, op, timestamp)
+        case changes.CreatePartitions() | changes.DeletePartitions():
+            return _apply_to_partitions(state, change, op, timestamp)
+        case changes.CreateGroup() | changes.DeleteGroup():
+            return _apply_to_groups(state, change, timestamp)
+        case changes.CreateToken() | changes.DeleteToken():
+            return _apply_to_tokens(state, change, timestamp)
+        case changes.ForgetDeleted():
+            for path in change.paths:
                 state.deleted.pop(path, None)
             return None
-        case c.BeginPublish() | c.EndPublish() | c.ForgetSink():
-            return _apply_to_sinks(state, command, op, timestamp)
+        case changes.BeginPublish() | changes.EndPublish() | changes.ForgetSink():
+            return _apply_to_sinks(state, change, op, timestamp)
         case _:
-            return _apply_to_users(state, command, timestamp)
+            return _apply_to_users(state, change, timestamp)
 
 
-def undo_of(state: CatalogState, command: c.AnyCommand | None) -> c.AnyCommand | None:
-    """The command that takes back what the last one made; None if it made no directory.
+def undo_of(state: CatalogState, change: changes.AnyChange | None) -> changes.AnyChange | None:
+    """The change that undoes the last one; None if that created no directory.
 
-    For a creation that the disk has no room for, and that was never acknowledged.
+    For a creation that was never acknowledged because the disk has no room for it.
     """
-    match command:
-        case c.CreateStream():
-            return c.DeleteStream(state.stream_by_name[command.name])
-        case c.CreateTopic():
-            return c.DeleteTopic(command.stream_id, state.topic_by_name[command.stream_id, command.name])
-        case c.CreatePartitions():
-            return c.DeletePartitions(command.stream_id, command.topic_id, command.count)
+    match change:
+        case changes.CreateStream():
+            return changes.DeleteStream(state.stream_by_name[change.name])
+        case changes.CreateTopic():
+            return changes.DeleteTopic(change.stream_id, state.topic_by_name[change.stream_id, change.name])
+        case changes.CreatePartitions():
+            return changes.DeletePartitions(change.stream_id, change.topic_id, change.count)
         case _:
             return None
 
@@ -78,31 +78,31 @@ def undo_of(state: CatalogState, command: c.AnyCommand | None) -> c.AnyCommand |
 
 def _apply_to_streams(
     state: CatalogState,
-    command: c.CreateStream | c.UpdateStream | c.DeleteStream | c.PurgeStream,
+    change: changes.CreateStream | changes.UpdateStream | changes.DeleteStream | changes.PurgeStream,
     timestamp: int,
 ) -> Created:
-    match command:
-        case c.CreateStream():
-            stream_id = state.stream_ids.use(command.stream_id)
-            stream = Stream(stream_id, command.uuid, command.name, timestamp, {}, UsedIds())
+    match change:
+        case changes.CreateStream():
+            stream_id = state.stream_ids.use(change.stream_id)
+            stream = Stream(stream_id, change.uuid, change.name, timestamp, {}, UsedIds())
             state.streams[stream_id] = stream
-            state.stream_by_name[command.name] = stream_id
+            state.stream_by_name[change.name] = stream_id
             return stream
-        case c.UpdateStream():
-            stream = state.streams[command.stream_id]
+        case changes.UpdateStream():
+            stream = state.streams[change.stream_id]
             del state.stream_by_name[stream.name]
-            stream.name = command.name
-            state.stream_by_name[command.name] = stream.stream_id
-        case c.DeleteStream():
-            stream = state.streams.pop(command.stream_id)
+            stream.name = change.name
+            state.stream_by_name[change.name] = stream.stream_id
+        case changes.DeleteStream():
+            stream = state.streams.pop(change.stream_id)
             del state.stream_by_name[stream.name]
             for topic in stream.topics.values():
                 del state.topic_by_name[stream.stream_id, topic.name]
                 state.purge_ends.pop(topic.uuid, None)
             _note_deleted(state, str(stream_directory(_HERE, stream.stream_id)), stream.uuid)
-        case c.PurgeStream():
-            purged = {row.topic_id: row for row in command.topics}
-            for topic in state.streams[command.stream_id].topics.values():
+        case changes.PurgeStream():
+            purged = {row.topic_id: row for row in change.topics}
+            for topic in state.streams[change.stream_id].topics.values():
                 row = purged.get(topic.topic_id)
                 _purge(state, topic, row.count if row is not None else 0, row.ends if row is not None else ())
     return None
@@ -113,39 +113,37 @@ def _apply_to_streams(
 
 def _apply_to_topics(
     state: CatalogState,
-    command: c.CreateTopic | c.UpdateTopic | c.DeleteTopic | c.PurgeTopic,
+    change: changes.CreateTopic | changes.UpdateTopic | changes.DeleteTopic | changes.PurgeTopic,
     op: int,
     timestamp: int,
 ) -> Created:
-    stream = state.streams[command.stream_id]
-    match command:
-        case c.CreateTopic():
-            topic_id = stream.topic_ids.use(command.topic_id)
-            partitions = _new_partitions(0, command.partition_count, op, timestamp)
-            topic = Topic(
-                topic_id, command.uuid, command.name, timestamp, command.options, partitions, {}, UsedIds(), 0
-            )
+    stream = state.streams[change.stream_id]
+    match change:
+        case changes.CreateTopic():
+            topic_id = stream.topic_ids.use(change.topic_id)
+            partitions = _new_partitions(0, change.partition_count, op, timestamp)
+            topic = Topic(topic_id, change.uuid, change.name, timestamp, change.options, partitions, {}, UsedIds(), 0)
             stream.topics[topic_id] = topic
-            state.topic_by_name[stream.stream_id, command.name] = topic_id
+            state.topic_by_name[stream.stream_id, change.name] = topic_id
             return topic
-        case c.UpdateTopic():
-            topic = stream.topics[command.topic_id]
+        case changes.UpdateTopic():
+            topic = stream.topics[change.topic_id]
             del state.topic_by_name[stream.stream_id, topic.name]
-            topic.name, topic.options = command.name, command.options
-            state.topic_by_name[stream.stream_id, command.name] = topic.topic_id
-        case c.DeleteTopic():
-            topic = stream.topics.pop(command.topic_id)
+            topic.name, topic.options = change.name, change.options
+            state.topic_by_name[stream.stream_id, change.name] = topic.topic_id
+        case changes.DeleteTopic():
+            topic = stream.topics.pop(change.topic_id)
             del state.topic_by_name[stream.stream_id, topic.name]
             state.purge_ends.pop(topic.uuid, None)
             path = topic_directory(_HERE, stream.stream_id, topic.topic_id)
             _note_deleted(state, str(path), topic.uuid)
-        case c.PurgeTopic():
-            _purge(state, stream.topics[command.topic_id], command.count, command.ends)
+        case changes.PurgeTopic():
+            _purge(state, stream.topics[change.topic_id], change.count, change.ends)
     return None
 
 
 def _purge(state: CatalogState, topic: Topic, count: int, ends: tuple[int, ...]) -> None:
-    """Count a purge. The ends of the last one hold for every partition that is behind, by one purge or by several."""
+    """Count a purge. Its ends hold for every partition that is behind, by one purge or by several."""
     topic.purge_count = max(topic.purge_count + 1, count)
     if ends:
         state.purge_ends[topic.uuid] = ends[: len(topic.partitions)]
@@ -156,27 +154,27 @@ def _new_partitions(first: int, count: int, op: int, timestamp: int) -> list[Par
 
 
 def _apply_to_partitions(
-    state: CatalogState, command: c.CreatePartitions | c.DeletePartitions, op: int, timestamp: int
+    state: CatalogState, change: changes.CreatePartitions | changes.DeletePartitions, op: int, timestamp: int
 ) -> Created:
-    topic = state.streams[command.stream_id].topics[command.topic_id]
-    if isinstance(command, c.CreatePartitions):
-        topic.partitions.extend(_new_partitions(len(topic.partitions), command.count, op, timestamp))
+    topic = state.streams[change.stream_id].topics[change.topic_id]
+    if isinstance(change, changes.CreatePartitions):
+        topic.partitions.extend(_new_partitions(len(topic.partitions), change.count, op, timestamp))
         return topic
-    kept = len(topic.partitions) - command.count
+    kept = len(topic.partitions) - change.count
     for partition in topic.partitions[kept:]:
         path = partition_directory(
-            _HERE, command.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
+            _HERE, change.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
         )
         _note_deleted(state, str(path), topic.uuid)
     del topic.partitions[kept:]
     if topic.uuid in state.purge_ends:
-        # A partition that gets the same number later has missed nothing.
+        # A partition that gets the same number later missed nothing.
         state.purge_ends[topic.uuid] = state.purge_ends[topic.uuid][:kept]
     return None
 
 
 def _note_deleted(state: CatalogState, path: str, uuid: bytes) -> None:
-    """Remember a directory to be removed; what was to be removed inside it goes with it."""
+    """Record a directory for removal. It replaces records of directories inside it."""
     state.deleted = {known: entry for known, entry in state.deleted.items() if not known.startswith(f"{path}/")}
     state.deleted[path] = DeletedDirectory(path, uuid)
 
@@ -184,13 +182,13 @@ def _note_deleted(state: CatalogState, path: str, uuid: bytes) -> None:
 # --- consumer groups ---
 
 
-def _apply_to_groups(state: CatalogState, command: c.CreateGroup | c.DeleteGroup, timestamp: int) -> Created:
-    topic = state.streams[command.stream_id].topics[command.topic_id]
-    if isinstance(command, c.DeleteGroup):
-        del topic.groups[command.group_id]
+def _apply_to_groups(state: CatalogState, change: changes.CreateGroup | changes.DeleteGroup, timestamp: int) -> Created:
+    topic = state.streams[change.stream_id].topics[change.topic_id]
+    if isinstance(change, changes.DeleteGroup):
+        del topic.groups[change.group_id]
         return None
-    group_id = topic.group_ids.use(command.group_id)
-    group = ConsumerGroup(group_id, command.name, timestamp)
+    group_id = topic.group_ids.use(change.group_id)
+    group = ConsumerGroup(group_id, change.name, timestamp)
     topic.groups[group_id] = group
     return group
 
@@ -200,41 +198,45 @@ def _apply_to_groups(state: CatalogState, command: c.CreateGroup | c.DeleteGroup
 
 def _apply_to_users(
     state: CatalogState,
-    command: c.CreateUser | c.UpdateUser | c.DeleteUser | c.ChangePassword | c.UpdatePermissions,
+    change: changes.CreateUser
+    | changes.UpdateUser
+    | changes.DeleteUser
+    | changes.ChangePassword
+    | changes.UpdatePermissions,
     timestamp: int,
 ) -> Created:
-    if isinstance(command, c.CreateUser):
+    if isinstance(change, changes.CreateUser):
         user_id = state.user_ids.use(None)
-        user = User(user_id, command.name, command.password_hash, command.is_active, timestamp, command.permissions, {})
+        user = User(user_id, change.name, change.password_hash, change.is_active, timestamp, change.permissions, {})
         state.users[user_id] = user
-        state.user_by_name[command.name] = user_id
+        state.user_by_name[change.name] = user_id
         return user
-    user = state.users[command.user_id]
-    match command:
-        case c.UpdateUser():
-            if command.name is not None:
+    user = state.users[change.user_id]
+    match change:
+        case changes.UpdateUser():
+            if change.name is not None:
                 del state.user_by_name[user.name]
-                user.name = command.name
-                state.user_by_name[command.name] = user.user_id
-            if command.is_active is not None:
-                user.is_active = command.is_active
-        case c.DeleteUser():
+                user.name = change.name
+                state.user_by_name[change.name] = user.user_id
+            if change.is_active is not None:
+                user.is_active = change.is_active
+        case changes.DeleteUser():
             del state.users[user.user_id]
             del state.user_by_name[user.name]
-        case c.ChangePassword():
-            user.password_hash = command.password_hash
-        case c.UpdatePermissions():
-            user.permissions = command.permissions
+        case changes.ChangePassword():
+            user.password_hash = change.password_hash
+        case changes.UpdatePermissions():
+            user.permissions = change.permissions
     return None
 
 
-def _apply_to_tokens(state: CatalogState, command: c.CreateToken | c.DeleteToken, timestamp: int) -> Created:
-    tokens = state.users[command.user_id].tokens
-    if isinstance(command, c.DeleteToken):
-        del tokens[command.name]
+def _apply_to_tokens(state: CatalogState, change: changes.CreateToken | changes.DeleteToken, timestamp: int) -> Created:
+    tokens = state.users[change.user_id].tokens
+    if isinstance(change, changes.DeleteToken):
+        del tokens[change.name]
         return None
-    token = Token(command.name, command.token_hash, timestamp, command.expires_at)
-    tokens[command.name] = token
+    token = Token(change.name, change.token_hash, timestamp, change.expires_at)
+    tokens[change.name] = token
     return token
 
 
@@ -242,25 +244,25 @@ def _apply_to_tokens(state: CatalogState, command: c.CreateToken | c.DeleteToken
 
 
 def _apply_to_sinks(
-    state: CatalogState, command: c.BeginPublish | c.EndPublish | c.ForgetSink, op: int, timestamp: int
+    state: CatalogState, change: changes.BeginPublish | changes.EndPublish | changes.ForgetSink, op: int, timestamp: int
 ) -> Created:
-    match command:
-        case c.BeginPublish():
+    match change:
+        case changes.BeginPublish():
             _forget_expired(state, timestamp)
-            publish = Publish(op, command.nonce, command.parts, command.targets) if command.parts else None
-            expires_at = timestamp + command.keep if command.keep else 0
-            sink = Sink(command.sink, command.user_id, command.batch, timestamp, expires_at, publish)
-            state.sinks[command.sink] = sink
+            publish = Publish(op, change.nonce, change.parts, change.targets) if change.parts else None
+            expires_at = timestamp + change.keep if change.keep else 0
+            sink = Sink(change.sink, change.user_id, change.batch, timestamp, expires_at, publish)
+            state.sinks[change.sink] = sink
             return sink
-        case c.EndPublish():
-            state.sinks[command.sink].open = None
-        case c.ForgetSink():
-            del state.sinks[command.sink]
+        case changes.EndPublish():
+            state.sinks[change.sink].open = None
+        case changes.ForgetSink():
+            del state.sinks[change.sink]
     return None
 
 
 def _forget_expired(state: CatalogState, timestamp: int) -> None:
-    """Forget sinks of jobs that nobody will repeat any more. The time is that of the entry: a replay does the same."""
+    """Forget sinks that have expired. The time is that of the entry, so that a replay does the same."""
     expired = [name for name, sink in state.sinks.items() if sink.open is None and 0 < sink.expires_at <= timestamp]
     for name in expired:
         del state.sinks[name]

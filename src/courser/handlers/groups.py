@@ -5,7 +5,7 @@ from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.groups import GroupKey
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import ConsumerGroup, Topic
 
 

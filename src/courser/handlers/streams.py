@@ -6,7 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import Stream
 
 

@@ -7,7 +7,7 @@ from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.topic_settings import check_options, merged_options, stored_options
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX
 from courser.errors import CommandRejected, ErrorCode

@@ -6,7 +6,7 @@ from courser.broker.authentication import check_password, check_user_name
 from courser.broker.broker import Broker
 from courser.broker.finding import find_user
 from courser.broker.sessions import Session
-from courser.catalog import commands as changes
+from courser.catalog import changes
 from courser.catalog.entities import User
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode

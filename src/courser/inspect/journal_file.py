@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.catalog.commands import command_number, decode_command
+from courser.catalog.changes import change_number, decode_change
 from courser.errors import MetadataDamaged
 from courser.inspect.identity import read_whole
 from courser.inspect.journal_scan import Fault, FaultRow, JournalScan, ScannedEntry
@@ -133,11 +133,11 @@ class JournalInspection:
 def describe_command(entry: Entry) -> tuple[str, dict[str, object], str | None]:
     """Name and fields of the command in an entry, and what is wrong with it."""
     try:
-        command = decode_command(entry.body)
+        command = decode_change(entry.body)
     except ValueError as error:
         return UNKNOWN_COMMAND, {}, f"op {entry.op} holds {error}"
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(command).__name__).lower()
-    number = command_number(command)
+    number = change_number(command)
     if number != entry.kind:
         # One of the two is wrong. If it is the body's, a secret may be where a name should be.
         return name, {}, f"the header says command {entry.kind}, the body holds {number}"

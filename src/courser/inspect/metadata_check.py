@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from courser.catalog.commands import decode_command
+from courser.catalog.changes import decode_change
 from courser.catalog.state import CatalogState
 from courser.catalog.store import load_state
 from courser.catalog.transitions import apply
@@ -142,7 +142,7 @@ def _fault_finding(found: FaultRow, path: Path) -> Finding:
 def _replay(state: CatalogState, entries: list[ScannedEntry], path: Path) -> Iterator[Finding]:
     for found in entries:
         entry = found.entry
-        outcome = apply(state, decode_command(entry.body), entry.op, entry.timestamp)
+        outcome = apply(state, decode_change(entry.body), entry.op, entry.timestamp)
         if isinstance(outcome, CommandRejected):
             text = f"op {entry.op} changes nothing, as the rules forbid it: {outcome}"
             yield Finding(Severity.WARNING, "journal", path, text, found.position, found.position + entry.size)

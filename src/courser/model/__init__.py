@@ -1,1 +1,1 @@
-"""Nouns: frozen values without bytes and without I/O."""
+"""The nouns of the domain: frozen values, without encoding and without I/O."""

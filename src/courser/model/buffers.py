@@ -1,4 +1,4 @@
-"""What the code means by "bytes": anything that can be read in place."""
+"""The type of readable bytes: anything that can be read in place."""
 
 from typing import TypeAlias
 

@@ -1,22 +1,22 @@
-"""Time as it is handed in: never read from the module ``time`` where a test would want to turn it."""
+"""The clock that is passed to code that needs the time, so that tests can control it."""
 
 from typing import Protocol
 
 CLOCK_LEAD_MAX = 60_000_000
-"""Microseconds that a stored time may be ahead of the clock. Within it the time of a partition stands still until the
-clock has caught up; time daemons correct less than this without a step. Beyond it the clock was set, and is followed.
-"""
+"""Microseconds that a stored time may be ahead of the clock. Up to this, the time of a partition stands still until the
+clock has caught up; time daemons correct smaller errors without a step. Beyond it, the clock was set back and is
+followed."""
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     step: int
-    """Microseconds, in all, by which the wall clock is known to have been set since the process began: forward counts
-    as positive. It changes only within ``now``."""
+    """Total microseconds by which the wall clock was set since the process started, as far as known; forward is
+    positive. It changes only within ``now``."""
 
     def now(self) -> int:
-        """Wall clock in microseconds since 1970. It may jump, back as well as forth."""
+        """Wall clock in microseconds since 1970. It may jump, backward as well as forward."""
 
     def monotonic(self) -> int:
-        """Microseconds from an arbitrary start. It never goes back: for deadlines and ages of work."""
+        """Microseconds from an arbitrary start. It never goes back: for deadlines and durations."""

@@ -1,4 +1,4 @@
-"""Who reads: a single consumer or a group."""
+"""Kinds of consumers: a single consumer or a group."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""What an acknowledgement promises."""
+"""Durability: what an acknowledgement guarantees."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,22 +8,22 @@ class Durability(Enum):
     """When a send is acknowledged."""
 
     WRITTEN = "written"
-    """After the write call: a killed process loses nothing, a power cut what was not written back."""
+    """After the write call: a killed process loses nothing, a power cut loses what was not written back."""
     BOUNDED = "bounded"
-    """After the write call, with a bound on what a power cut may take."""
+    """After the write call, with a limit on what a power cut may lose."""
     SYNCED = "synced"
     """After the data is synced: neither a kill nor a power cut loses anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurabilityPolicy:
-    """A level, and the bounds that ``bounded`` keeps (the other levels ignore them)."""
+    """A level, and the bounds for ``bounded`` (the other levels ignore them)."""
 
     level: Durability = Durability.WRITTEN
     message_count_max: int = 1024
-    """Messages that a power cut may take: `messages_required_to_save`."""
+    """Messages that a power cut may lose: `messages_required_to_save`."""
     size_max: int = 1024 * 1024
-    """Bytes that a power cut may take: `size_of_messages_required_to_save`."""
+    """Bytes that a power cut may lose: `size_of_messages_required_to_save`."""
     interval: int = 1_000_000
     """Microseconds from the first unsynced write to its sync: the interval of the message saver."""
 

@@ -1,4 +1,4 @@
-"""How clients name things: by number or by name."""
+"""How clients refer to streams, topics and consumers: by number or by name."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -7,7 +7,7 @@ import msgspec
 from courser.model.consumers import ConsumerKind
 
 Identifier: TypeAlias = int | str
-"""A number, or a name. A name never finds a number: "0" is not 0."""
+"""A number or a name. The name "0" is not the number 0."""
 
 
 class TopicAddress(NamedTuple):
@@ -18,7 +18,7 @@ class TopicAddress(NamedTuple):
 
 
 class Consumer(msgspec.Struct, frozen=True, gc=False):
-    """Who polls or stores an offset, as the client says it."""
+    """The consumer that polls or stores an offset, as named by the client."""
 
     kind: ConsumerKind
     identifier: Identifier

@@ -1,4 +1,4 @@
-"""Where messages go to and where a poll begins."""
+"""Partitioning of sends, and where a poll starts."""
 
 from enum import IntEnum
 from typing import TypeAlias
@@ -26,18 +26,18 @@ Partitioning: TypeAlias = Balanced | ToPartition | ByKey
 
 
 class PollingKind(IntEnum):
-    """Where a poll begins; the numbers are those of the wire."""
+    """Where a poll starts; the numbers are those of the wire."""
 
     OFFSET = 1
     """At the offset given as value."""
     TIMESTAMP = 2
     """At the first message whose server time is not before the value, in microseconds."""
     FIRST = 3
-    """At the oldest message that is there."""
+    """At the oldest message."""
     LAST = 4
-    """So that the newest messages are returned, as many as asked for."""
+    """So that the newest messages are returned, up to the requested count."""
     NEXT = 5
-    """Behind the stored offset of the consumer; without one, as ``FIRST``."""
+    """After the stored offset of the consumer; like ``FIRST`` if there is none."""
 
 
 class Transport(IntEnum):

@@ -1,7 +1,7 @@
-"""Figures about a running server: one registry of counters, gauges and histograms.
+"""Metrics of a running server: one registry of counters, gauges and histograms.
 
-Hot paths add to plain numbers. Everything else, names and labels included, happens when somebody collects. All of it is
-used on one thread, that of the event loop; work on other threads reports its figures when it is done.
+Hot paths add to plain numbers. Everything else, including names and labels, happens when metrics are collected. All of
+it runs on the thread of the event loop; work on other threads reports its values when it is done.
 """
 
 import re
@@ -15,25 +15,25 @@ Labels = tuple[tuple[str, str], ...]
 """Names and values, in the order of their declaration."""
 
 OTHER = "other"
-"""The label value under which everything is counted that came after the limit of a family was reached."""
+"""The label value for everything that is counted after the limit of a family was reached."""
 SERIES_COUNT_MAX = 1000
-"""Time series of one name, unless it says otherwise: clients must not be able to fill a monitoring system."""
+"""Default limit of time series per name: clients must not be able to flood a monitoring system."""
 _NAME = re.compile(r"courser_[a-z][a-z0-9_]*")
 
 
 class MetricKind(Enum):
-    """How a figure behaves."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
-    """It only grows, until a restart."""
+    """Only increases, until a restart."""
     GAUGE = "gauge"
-    """It goes up and down."""
+    """Increases and decreases."""
     HISTOGRAM = "histogram"
-    """How often something took how long, or was how large."""
+    """The distribution of durations or sizes."""
 
 
 class Counter:
-    """A number that only grows: ``counter.value += 1``."""
+    """A number that only increases: ``counter.value += 1``."""
 
     __slots__ = ("value",)
 
@@ -42,7 +42,7 @@ class Counter:
 
 
 class Histogram:
-    """How values are spread over buckets."""
+    """The distribution of values over buckets."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -55,17 +55,17 @@ class Histogram:
         """The sum of all values."""
 
     def observe(self, value: float) -> None:
-        """Note one value. A value that equals a bound belongs below it."""
+        """Add one value. A value equal to a bound is counted below it."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """How many values were added."""
         return sum(self.counts)
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Each bound, and how many values were not above it; the last bound is infinite."""
+        """Each bound with the number of values that are not above it; the last bound is infinite."""
         count = 0
         for bound, in_bucket in zip((*self._bounds, float("inf")), self.counts, strict=True):
             count += in_bucket
@@ -73,14 +73,14 @@ class Histogram:
 
 
 DURATION_BOUNDS = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Seconds: from a sync of a good disk to one that hangs."""
+"""Seconds: from a sync on a fast disk to one that hangs."""
 SIZE_BOUNDS = tuple(float(4**power) for power in range(4, 14))
 """Bytes: 256 to 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One time series, now."""
+    """The current value of one time series."""
 
     labels: Labels
     value: float | Histogram
@@ -97,7 +97,7 @@ class Family:
 
 
 class LabeledCounters:
-    """Counters of one name, told apart by labels. Beyond ``count_max`` all are counted together."""
+    """Counters of one name with labels. Beyond ``count_max``, all others share one counter."""
 
     def __init__(self, names: tuple[str, ...], count_max: int) -> None:
         self._names = names
@@ -115,7 +115,7 @@ class LabeledCounters:
         return counter
 
     def samples(self) -> Iterator[Sample]:
-        """All of them, now."""
+        """The current values of all."""
         for values, counter in self._counters.items():
             yield Sample(tuple(zip(self._names, values, strict=True)), counter.value)
 
@@ -129,7 +129,7 @@ class _Metric:
 
 
 class Registry:
-    """Every figure of a server, by name. Made once and handed to the parts that count."""
+    """All metrics of a server, by name. Created once and passed to the parts that count."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, _Metric] = {}
@@ -141,7 +141,7 @@ class Registry:
         return counter
 
     def counters(self, name: str, help: str, *labels: str, count_max: int = SERIES_COUNT_MAX) -> LabeledCounters:  # noqa: A002
-        """Counters of one name that labels tell apart."""
+        """Counters of one name with labels."""
         counters = LabeledCounters(labels, count_max)
         self.collected(name, MetricKind.COUNTER, help, counters.samples)
         return counters
@@ -160,23 +160,23 @@ class Registry:
         *,
         kind: MetricKind = MetricKind.GAUGE,
     ) -> None:
-        """A figure that is kept elsewhere and read when somebody collects."""
+        """A value that is kept elsewhere and read when metrics are collected."""
         self.collected(name, kind, help, lambda: (Sample((), read()),))
 
     def collected(self, name: str, kind: MetricKind, help: str, read: Callable[[], Iterable[Sample]]) -> None:  # noqa: A002
-        """Time series that are put together when somebody collects: one for each partition, say."""
-        assert _NAME.fullmatch(name), f"{name} is no name of a metric"
-        assert name not in self._metrics, f"{name} exists"
+        """Time series that are created when metrics are collected, for example one for each partition."""
+        assert _NAME.fullmatch(name), f"{name} is not a valid metric name"
+        assert name not in self._metrics, f"metric {name} already exists"
         assert (kind is MetricKind.COUNTER) == name.endswith("_total"), f"{name}: counters end in _total, others do not"
         self._metrics[name] = _Metric(name, kind, help, read)
 
     def collect(self) -> Iterator[Family]:
-        """All figures as they are now, one name after another: between two names others may do something else."""
+        """The current metrics, one name after another; other work may run between two names."""
         for metric in tuple(self._metrics.values()):
             yield Family(metric.name, metric.kind, metric.help, tuple(metric.read()))
 
     def value(self, name: str, **labels: str) -> float:
-        """One figure; 0 if it was never counted. For the log, for statistics and for tests."""
+        """One value; 0 if it was never counted. For the log, for statistics and for tests."""
         wanted = set(labels.items())
         values = [sample.value for sample in self._metrics[name].read() if wanted == set(sample.labels)]
         return sum(value.count if isinstance(value, Histogram) else value for value in values)

@@ -1,4 +1,4 @@
-"""What users may do: everywhere, in a stream, in a topic. What is not granted is denied."""
+"""Permissions of users: global, for a stream, for a topic. What is not granted is denied."""
 
 from enum import IntEnum, auto
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Action(IntEnum):
-    """What somebody wants to do; each has one rule. Numbers, because they are hashed for every message sent."""
+    """What a user wants to do; each has one rule. Numbers, because they are hashed for every send."""
 
     GET_STREAM = auto()
     LIST_STREAMS = auto()
@@ -14,7 +14,7 @@ class Action(IntEnum):
     MANAGE_STREAM = auto()
     """Rename, delete, purge."""
     READ_TOPIC = auto()
-    """A topic, its segments, its consumer groups: all group commands, also to create, join and delete one."""
+    """A topic, its segments, its consumer groups: all group commands, including create, join and delete."""
     LIST_TOPICS = auto()
     CREATE_TOPIC = auto()
     MANAGE_TOPIC = auto()
@@ -22,7 +22,7 @@ class Action(IntEnum):
     POLL_MESSAGES = auto()
     """Also consumer offsets: get, store, delete."""
     SEND_MESSAGES = auto()
-    """Also to flush."""
+    """Also flush."""
     READ_USERS = auto()
     MANAGE_USERS = auto()
     READ_SERVER = auto()
@@ -30,7 +30,7 @@ class Action(IntEnum):
 
 
 class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do with one topic."""
+    """Permissions of a user for one topic."""
 
     manage_topic: bool = False
     read_topic: bool = False
@@ -39,7 +39,7 @@ class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do with one stream."""
+    """Permissions of a user for one stream."""
 
     manage_stream: bool = False
     read_stream: bool = False
@@ -51,7 +51,7 @@ class StreamPermissions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GlobalPermissions(msgspec.Struct, frozen=True, array_like=True):
-    """What a user may do everywhere."""
+    """Global permissions of a user."""
 
     manage_servers: bool = False
     read_servers: bool = False
@@ -66,11 +66,11 @@ class GlobalPermissions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that a user may do. What is not granted is denied."""
+    """All permissions of a user. What is not granted is denied."""
 
     everywhere: GlobalPermissions = GlobalPermissions()
     streams: dict[int, StreamPermissions] = {}
 
 
 ALL_PERMISSIONS = Permissions(GlobalPermissions(*[True] * len(GlobalPermissions.__struct_fields__)))
-"""What root has."""
+"""The permissions of the root user."""

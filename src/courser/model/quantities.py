@@ -1,7 +1,7 @@
 """Durations and sizes as people write them: ``2 days 4 hours``, ``1 GiB``, ``never_expire``.
 
-The grammars are those of Iggy's files and clients. Every parser raises ``ValueError`` with a sentence that says what
-was expected; every formatter gives a text that its parser takes back without loss.
+The grammars are those of Iggy's files and clients. Every parser raises ``ValueError`` with a message that says what is
+expected; every formatter returns a text that its parser reads without loss.
 """
 
 import math
@@ -13,10 +13,11 @@ from courser.model.topic_options import NEVER
 SECOND = 1_000_000
 """Microseconds."""
 EXPIRY_MAX = (2**32 - 1) * SECOND
-"""Microseconds: what the clients can express."""
+"""Microseconds: the maximum that clients can express."""
 CALENDAR_END = 253_402_300_799_999_999
-"""Microseconds since 1970: the last one of the year 9999. Calendars of Python and of Spark go no further, times of
-messages do: they have 64 bits, and producers choose them. Where a calendar is needed, later ones become this one."""
+"""Microseconds since 1970: the last one of the year 9999, where the calendars of Python and Spark end. Times of
+messages can be later: they have 64 bits, and producers choose them. Where a calendar is needed, later times become this
+one."""
 
 _TEXT_LENGTH_MAX = 100
 _QUANTITY_MAX = 2**64 - 1
@@ -72,7 +73,7 @@ def parse_expiry(text: str) -> int | None:
         return None
     expiry = _sum_of_pairs(word, EXPIRY_EXPECTED)
     if not 0 < expiry <= EXPIRY_MAX:
-        raise ValueError(f'{EXPIRY_EXPECTED}, more than nothing and at most {EXPIRY_MAX // SECOND} seconds: "{text}"')
+        raise ValueError(f'{EXPIRY_EXPECTED}, more than 0 and at most {EXPIRY_MAX // SECOND} seconds, not "{text}"')
     return expiry
 
 
@@ -117,7 +118,7 @@ def format_duration(microseconds: int) -> str:
 
 
 def format_byte_size(size: int) -> str:
-    """A text that ``parse_byte_size`` reads as the same number, in the largest unit that gives a whole one."""
+    """A text that ``parse_byte_size`` reads as the same number, in the largest unit that gives a whole number."""
     for unit in ("EiB", "EB", "PiB", "PB", "TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "KB"):
         factor = _BYTES[unit.lower()]
         if size and size % factor == 0:
@@ -130,7 +131,7 @@ def _sum_of_pairs(text: str, expected: str) -> int:
     while len(text) <= _TEXT_LENGTH_MAX and (pair := _PAIR.match(text, position)):
         factor = _NANOSECONDS.get(pair[2])
         if factor is None:
-            raise ValueError(f'{expected}; "{pair[2]}" is no unit of time')
+            raise ValueError(f'{expected}; "{pair[2]}" is not a unit of time')
         nanoseconds += int(pair[1]) * factor
         position = pair.end()
     if not text or position != len(text):

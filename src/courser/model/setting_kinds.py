@@ -32,7 +32,7 @@ class Kind(Generic[Value]):
     name: str
     """For the reference: "size", "duration"."""
     expected: str
-    """What a good value looks like."""
+    """What a valid value looks like."""
     from_toml: Callable[[object], Value]
     from_text: Callable[[str], Value]
     """For environment variables and the command line."""
@@ -178,7 +178,7 @@ TEXT = Kind("text", "a text that is not empty", checked_words, checked_words, qu
 
 
 def choice(*words: str) -> Kind[str]:
-    """One of some words."""
+    """One of a list of words."""
 
     def from_text(text: str) -> str:
         if text.strip().lower() not in words:

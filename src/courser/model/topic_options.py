@@ -1,20 +1,20 @@
-"""What can be set for a topic."""
+"""Options of topics."""
 
 import msgspec
 
 NEVER = 2**64 - 1
-"""A message expiry that never comes, a topic size without limit."""
+"""Messages never expire; the size of a topic is unlimited."""
 
 
 class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What somebody set for a topic. None is "the server's default"."""
+    """The options that were set for a topic. None is the server's default."""
 
     message_expiry: int | None = None
-    """Microseconds; ``NEVER`` keeps messages for ever."""
+    """Microseconds; ``NEVER`` keeps messages forever."""
     max_topic_size: int | None = None
-    """Bytes over all partitions; ``NEVER`` is without limit."""
+    """Bytes over all partitions; ``NEVER`` is unlimited."""
     compression: int | None = None
-    """1 none, 2 gzip: what clients are told, as in Iggy."""
+    """1 none, 2 gzip: only reported to clients, as in Iggy."""
     replication_factor: int | None = None
     segment_size: int | None = None
     """Bytes."""

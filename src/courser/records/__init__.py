@@ -1,1 +1,1 @@
-"""The batch: bytes that are the same on the wire and on disk. Pure functions over buffers."""
+"""Batches, which have the same bytes on the wire and on disk. Pure functions over buffers."""

@@ -1,7 +1,7 @@
-"""A batch as clients send it and get it: build, check, merge, cut to an offset range.
+"""A batch as clients send and receive it: build, check, merge, cut to an offset range.
 
-A ``Batch`` is well-formed by construction and not yet stamped: it has no partition, no offset and no time of its own.
-``stored_header.stamp`` gives it those and turns it into what lies on disk.
+A ``Batch`` is well-formed by construction and not yet stamped: it has no partition, offset or time.
+``stored_header.stamp`` adds them and produces the stored form.
 """
 
 import struct
@@ -25,13 +25,13 @@ from courser.records.frames import (
 )
 
 _CHECKSUMMED = struct.Struct("<QQQQQI")
-"""The wire fields that the batch checksum covers, in its order."""
+"""The wire fields that the batch checksum covers, in order."""
 _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
 
 class Batch(msgspec.Struct):
-    """Messages on their way in. Never changed; not frozen and no dataclass, because one is made per send."""
+    """Incoming messages. Immutable by convention; not a frozen dataclass, because one is created per send."""
 
     origin_timestamp: int
     count: int
@@ -62,12 +62,12 @@ def checksum_of_wire_fields(
 
 
 def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
-    """Check a batch as a producer sent it.
+    """Check a batch from a producer.
 
     The batch checksum is always checked. ``verify_frames`` also hashes every message.
 
     Raises:
-        InvalidBatch: with the number a client understands.
+        InvalidBatch: with the error number for the client.
     """
     view = memoryview(data)
     found = check_batch(view)
@@ -82,15 +82,15 @@ def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
 
 
 def _what_is_wrong(view: memoryview) -> InvalidBatch:
-    """The first thing that is wrong with a batch that ``check_batch`` did not take."""
+    """The first error in a batch that ``check_batch`` refused."""
     if len(view) < layout.BATCH_HEADER_SIZE:
-        return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are less than a batch header")
+        return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are too few for a batch header")
     _, _, _, _, batch_length, _, count = layout.WIRE_HEADER.unpack_from(view)
     if batch_length != len(view):
-        reason = f"its length field says {batch_length}, but {len(view)} bytes came"
+        reason = f"its length field says {batch_length}, but {len(view)} bytes were received"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
     if batch_length > layout.BATCH_SIZE_MAX:
-        reason = f"{batch_length} bytes are more than {layout.BATCH_SIZE_MAX}"
+        reason = f"{batch_length} bytes are more than the limit of {layout.BATCH_SIZE_MAX}"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
     if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
         return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
@@ -101,7 +101,7 @@ def _what_is_wrong(view: memoryview) -> InvalidBatch:
     if has_reserved:
         return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of a message header are not zero")
     if not is_numbered:
-        return InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2 and so on")
+        return InvalidBatch(ErrorCode.INVALID_OFFSET, "the offset deltas are not 0, 1, 2, ...")
     return InvalidBatch(ErrorCode.INVALID_BATCH_CHECKSUM, "the batch checksum does not match")
 
 
@@ -117,7 +117,7 @@ class NewMessage:
 
 
 def build_batch(messages: Sequence[NewMessage]) -> Batch:
-    """Put messages together. One object per message: for clients, tools and tests.
+    """Build a batch from messages. One object per message: for clients, tools and tests.
 
     Raises:
         InvalidBatch: no messages, or creation times too far apart for one batch.
@@ -126,7 +126,9 @@ def build_batch(messages: Sequence[NewMessage]) -> Batch:
         raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
     origin_timestamp = min(message.origin_timestamp for message in messages)
     if max(message.origin_timestamp for message in messages) - origin_timestamp > layout.TIMESTAMP_DELTA_MAX:
-        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart")
+        raise InvalidBatch(
+            ErrorCode.INVALID_COMMAND, "the creation times of its messages are more than 71 minutes apart"
+        )
     pieces: list[Buffer] = []
     for number, message in enumerate(messages):
         header = layout.FRAME_HEADER.pack(
@@ -144,13 +146,13 @@ def build_batch(messages: Sequence[NewMessage]) -> Batch:
 
 
 def batch_of(origin_timestamp: int, count: int, body: memoryview) -> Batch:
-    """A batch from frames that the caller made itself."""
+    """A batch from frames that the caller built."""
     frames, checksums, _, _ = survey_frames(body, count)
     return Batch(origin_timestamp, count, body, frames, checksums)
 
 
 def encode_batch(batch: Batch, *, partition_id: int = 0, base_offset: int = 0, base_timestamp: int = 0) -> bytes:
-    """The batch as it goes over the wire. A producer leaves the last three at 0."""
+    """The batch in wire form. A producer leaves the last three at 0."""
     header = wire_header(
         partition_id, base_offset, base_timestamp, batch.origin_timestamp, batch.size, batch.count, batch.checksums
     )
@@ -174,9 +176,9 @@ def wire_header(
 
 
 def merge_batches(batches: Iterable[Batch]) -> Batch:
-    """One batch of all the messages, in order. Frames are renumbered, so each one's checksum is computed again.
+    """Merge batches into one, in order. Frames are renumbered, so their checksums are recomputed.
 
-    A message whose own checksum was wrong gets a right one: callers that must keep the difference verify first.
+    A message with a wrong checksum gets a correct one: callers that must detect this verify first.
 
     Raises:
         InvalidBatch: the creation times do not fit into one batch.
@@ -195,7 +197,7 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
         )
         if int(deltas.max()) > layout.TIMESTAMP_DELTA_MAX:
             raise InvalidBatch(
-                ErrorCode.INVALID_COMMAND, "the creation times of its messages are over 71 minutes apart"
+                ErrorCode.INVALID_COMMAND, "the creation times of its messages are more than 71 minutes apart"
             )
         for start, delta in zip((part.frames.starts + position).tolist(), deltas.tolist(), strict=True):
             _DELTAS.pack_into(body, start + layout.FRAME_OFFSET_DELTA_POSITION, number, delta)

@@ -1,4 +1,4 @@
-"""The checksums of the formats, and nothing else."""
+"""The checksums of the formats."""
 
 import zlib
 
@@ -7,9 +7,9 @@ import xxhash
 from courser.model.buffers import Buffer
 
 xxh3 = xxhash.xxh3_64_intdigest
-"""XXH3-64, seed 0: every checksum that Courser and the SDKs from 0.6 on use. Taken as it is: it is called often."""
+"""XXH3-64, seed 0: the checksum of Courser and of SDKs from 0.6 on. Not wrapped, because it is called often."""
 
 
 def crc32(data: Buffer) -> int:
-    """CRC-32 (IEEE), as SDK 0.5 expects it."""
+    """CRC-32 (IEEE), the checksum of SDK 0.5."""
     return zlib.crc32(data)

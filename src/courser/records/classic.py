@@ -1,7 +1,8 @@
-"""Classic messages, those of SDKs 0.5 to 0.8, to and from the stored form. Whole batches at a time, with numpy.
+"""Convert classic messages, those of SDKs 0.5 to 0.8, to and from the stored form: whole batches at a time, with numpy.
 
-Losses: none for 0.7 and 0.8. User headers of 0.5 and 0.6 are stored in the typed form and come back as they were sent;
-a block of theirs that already had the typed form comes back untyped, which is the form those clients can read.
+Nothing is lost for 0.7 and 0.8. User headers of 0.5 and 0.6 are stored in the typed form and returned as they were
+sent. If such a client sent a block in the typed form, it is returned untyped, which is the form that those clients can
+read.
 """
 
 from courser.records.classic_decoding import ClassicLimits, decode_classic, header_size_of

@@ -1,7 +1,7 @@
-"""Classic messages to batches: check everything a client may have got wrong, then build the stored frames.
+"""Classic messages to batches: check everything that a client may have sent wrong, then build the stored frames.
 
-The *section* of a SendMessages command is its index block and the messages behind it. An index entry tells where its
-message ends; what the last entry says is not looked at, as in the original servers: the end of the section counts.
+The *section* of a SendMessages command is its index block and the messages after it. An index entry says where its
+message ends. The last entry is ignored, as in the original servers: the end of the section counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ USUAL_LIMITS = ClassicLimits()
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Checked messages, and what their frames will hold."""
+    """Checked messages, and the contents of their frames."""
 
     places: Places
     headers: Headers
@@ -64,7 +64,7 @@ class _Messages:
     converted: dict[int, bytes]
 
     def part(self, first: int, end: int) -> "_Messages":
-        """Messages ``first`` to ``end`` alone."""
+        """Only the messages ``first`` to ``end``."""
         count = len(self.headers)
         if (first, end) == (0, count):
             return self
@@ -87,19 +87,21 @@ class _Messages:
 
 
 def header_size_of(section: memoryview, count: int) -> int:
-    """56 or 64: the structure of the first message tells, whatever the client said about itself.
+    """56 or 64, from the structure of the first message.
 
-    Of a section that fits neither, ``decode_classic`` would say the same with any dialect. The other messages are
-    not looked at: one with another header does not fit its index entry and is refused there. (A 64-byte message whose
-    length fields are wrong by exactly eight passes for a 56-byte one: nothing in it tells the difference.)
+    If neither size fits, ``decode_classic`` reports the same error with any dialect. The other messages are not
+    checked: one with another header does not fit its index entry and is refused there. (A 64-byte message whose
+    length fields are wrong by exactly eight cannot be distinguished from a 56-byte one.)
 
     Raises:
-        InvalidBatch: the section is cut short, or the lengths of its first message contradict the index.
+        InvalidBatch: the section is truncated, or the lengths of its first message contradict the index.
     """
     index, block = _split(section, count)
     end = int(index["end"][0]) if count > 1 else len(block)
     if not SHORT_HEADER_SIZE <= end <= len(block):
-        raise InvalidBatch(ErrorCode.MISSING_INDEX, f"message 0: its index entry ends it at byte {end} of {len(block)}")
+        raise InvalidBatch(
+            ErrorCode.MISSING_INDEX, f"message 0: its index entry says that it ends at byte {end} of {len(block)}"
+        )
     lengths = np.ndarray((2,), "<u4", block, LENGTHS_POSITION)
     header_size = end - int(lengths[0]) - int(lengths[1])
     if header_size > LONG_HEADER_SIZE:
@@ -119,18 +121,18 @@ def decode_classic(
 ) -> list[Batch]:
     """The messages of a SendMessages command as batches: one, unless their creation times or sizes need several.
 
-    Every message keeps its place: appending the batches in order numbers the messages in order. Checksum, timestamp
-    and offset that the client wrote are dropped. The batches share no memory with the section.
+    Messages keep their order. Checksum, timestamp and offset from the client are dropped. The batches share no memory
+    with the section.
 
     Args:
         section: the index block and the messages, to the end of the command.
-        count: how many messages the command promises.
+        count: the number of messages that the command declares.
         dialect: decides the size of the headers and the form of the user headers.
-        ids: gives so many random ids of 16 bytes, for the messages that came without one.
+        ids: returns a number of random ids of 16 bytes, for messages without an id.
         limits: of the parts of a message.
 
     Raises:
-        InvalidBatch: with the number that a client knows for this fault, and the number of the message.
+        InvalidBatch: with the error number for the client, and the number of the message.
     """
     if count == 1:
         batch = decode_single(
@@ -150,9 +152,9 @@ def decode_classic(
 def decode_usual(
     section: memoryview, count: int, *, dialect: Dialect, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> Batch | None:
-    """Messages that are good, go into one batch and keep their user headers as they are, in one compiled pass.
+    """Decode valid messages that fit into one batch and keep their user headers, in one compiled pass.
 
-    None if that is not so, or if nothing was compiled: then ``decode_many`` does it, or says what is wrong.
+    None if that is not possible, or if the compiled part is missing: then ``decode_many`` does it or reports the error.
     """
     header_size = dialect.header_size
     found = survey_classic(section, count, header_size, limits.payload_size_max, limits.user_headers_size_max)
@@ -160,7 +162,7 @@ def decode_usual(
         return None
     absent_id_count, size, origin_timestamp = found
     new_ids = ids(absent_id_count) if absent_id_count else b""
-    # Not zeroed: every byte of it is written.
+    # Not zeroed: every byte is overwritten.
     body = np.empty(size, np.uint8).data
     made = frames_from_classic(section, new_ids, body, count, header_size, origin_timestamp)
     if made is None:
@@ -172,7 +174,7 @@ def decode_usual(
 def decode_many(
     section: memoryview, count: int, *, dialect: Dialect, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> list[Batch]:
-    """``decode_classic`` for whatever there is, without its short cuts."""
+    """``decode_classic`` for any messages, without its fast paths."""
     places, sizes = _find_messages(section, count, dialect)
     headers = read_headers(places.buffer, places.starts, places.stride, dialect.header)
     _check_headers(headers, sizes, dialect, limits)
@@ -193,11 +195,11 @@ def _split(section: memoryview, count: int) -> tuple[Headers, memoryview]:
 
 
 def _find_messages(section: memoryview, count: int, dialect: Dialect) -> tuple[Places, NDArray[np.int64]]:
-    """Where the messages lie and how large they are, as the index says."""
+    """Positions and sizes of the messages, from the index."""
     index, block = _split(section, count)
     _refuse(index["offset"] != 0, ErrorCode.NON_ZERO_OFFSET, "the offset in its index entry is not 0")
     _refuse(index["timestamp"] != 0, ErrorCode.NON_ZERO_TIMESTAMP, "the timestamp in its index entry is not 0")
-    # Signed, so that a position that falls gives a negative size instead of a huge one.
+    # Signed, so that a decreasing position gives a negative size instead of a huge one.
     edges = np.zeros(count + 1, np.int64)
     edges[1:] = index["end"]
     edges[count] = len(block)
@@ -226,13 +228,13 @@ def _check_headers(headers: Headers, sizes: NDArray[np.int64], dialect: Dialect,
 
 
 def _refuse(wrong: NDArray[np.bool_], code: ErrorCode, reason: str) -> None:
-    """Name the first wrong message, if there is one."""
+    """Raise for the first invalid message, if there is one."""
     if wrong.any():
         raise InvalidBatch(code, f"message {int(wrong.argmax())}: {reason}")
 
 
 def _measure(places: Places, headers: Headers, dialect: Dialect) -> _Messages:
-    """How large every frame will be, which depends on the form of the user headers."""
+    """The size of every frame, which depends on the form of the user headers."""
     converted: dict[int, bytes] = {}
     user_headers_lengths = headers["user_headers_length"].astype(np.int64)
     if not dialect.has_long_header and user_headers_lengths.any():
@@ -243,7 +245,7 @@ def _measure(places: Places, headers: Headers, dialect: Dialect) -> _Messages:
 
 
 def _parts(origins: NDArray[np.uint64], frame_sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """First and end of the messages that go into one batch: each takes as many as it can."""
+    """First and end of the messages of each batch: each batch takes as many as possible."""
     count = len(origins)
     spread = int(origins.max()) - int(origins.min())
     if spread <= layout.TIMESTAMP_DELTA_MAX and int(frame_sizes.sum()) <= _BODY_SIZE_MAX:
@@ -264,7 +266,7 @@ def _build(messages: _Messages, ids: Callable[[int], bytes]) -> Batch:
     """The frames of messages that fit into one batch."""
     count = len(messages.headers)
     starts, stride, size = places_of(messages.frame_sizes)
-    # Not zeroed: every byte of it is written below.
+    # Not zeroed: every byte is overwritten below.
     body = np.empty(size, np.uint8).data
     frames = Places(body, layout.FRAME_HEADER_SIZE, starts, stride)
 
@@ -287,7 +289,7 @@ def _build(messages: _Messages, ids: Callable[[int], bytes]) -> Batch:
 
 
 def _with_ids(sent: NDArray[np.void], ids: Callable[[int], bytes]) -> NDArray[np.void]:
-    """The ids as sent, random ones in place of zeros."""
+    """The ids as sent, with random ids instead of zeros."""
     kept = np.ascontiguousarray(sent)
     halves = kept.view("<u8").reshape(-1, 2)
     absent = (halves[:, 0] | halves[:, 1]) == 0

@@ -1,8 +1,11 @@
 """Batches to classic messages: what a poll by an SDK from 0.5 to 0.8 returns."""
 
+from struct import Struct
+
 import numpy as np
 
 from courser.records import layout
+from courser.records.checksum import crc32, xxh3
 from courser.records.classic_layout import FRAME_HEADER, Dialect, end_of_room, read_headers, write_headers
 from courser.records.classic_single import encode_single
 from courser.records.classic_tails import (
@@ -18,11 +21,16 @@ from courser.records.frame_walk import classic_from_frames
 from courser.records.frames import FrameLayout
 from courser.records.user_headers import untyped_from_typed
 
+_LENGTHS = Struct("<II")
+"""user headers, payload"""
+_LENGTHS_POSITION = 48
+_CHECKSUM = Struct("<Q")
+
 
 def classic_size_max(frames: FrameLayout, dialect: Dialect) -> int:
-    """Bytes that ``encode_classic`` may need for these frames.
+    """The maximum number of bytes that ``encode_classic`` needs for these frames.
 
-    Exactly as many, but for SDKs 0.5 and 0.6 and messages with user headers, which take fewer.
+    It is exact, except for messages with user headers for SDKs 0.5 and 0.6, which need fewer.
     """
     return frames.size + frames.count * (dialect.header_size - layout.FRAME_HEADER_SIZE)
 
@@ -38,23 +46,23 @@ def encode_classic(
     into: memoryview,
     position: int = 0,
 ) -> int:
-    """Write the messages of a stored batch behind one another, as the poll reply of a classic client holds them.
+    """Write the messages of a stored batch one after another, as in the poll reply of a classic client.
 
-    A trimmed batch is fine: every frame knows its own distance from ``base_offset``. Batches of one poll go into one
-    buffer, each at the position that the call before returned; ``classic_size_max`` tells how large that must be.
+    The batch may be trimmed: every frame has its distance from ``base_offset``. The batches of one poll go into one
+    buffer, each at the position that the previous call returned; ``classic_size_max`` is the required size.
 
     Args:
         body: the frames, well-formed.
-        frames: where they begin.
+        frames: where they start.
         base_offset: of the batch header, as are the next two.
         base_timestamp: becomes the timestamp of every message.
-        origin_timestamp: what the frames count their creation times from.
+        origin_timestamp: the base of the frames' creation times.
         dialect: decides the size of the headers, the form of the user headers and the kind of checksum.
         into: where to write.
-        position: where in it to begin.
+        position: where to start in the buffer.
 
     Returns:
-        The position behind the last message.
+        The position after the last message.
 
     Raises:
         ValueError: the buffer is too small; nothing was written.
@@ -63,7 +71,7 @@ def encode_classic(
     if frames.count == 1:
         encode = encode_single
     elif dialect is not Dialect.SDK_0_5 and position + classic_size_max(frames, dialect) <= len(into):
-        # Not for SDK 0.5: only that one knows CRC-32, which is not compiled.
+        # Not for SDK 0.5, which uses CRC-32: that is not in the compiled part.
         bases = base_offset, base_timestamp, origin_timestamp
         end = classic_from_frames(body, into, position, frames.count, dialect.header_size, *bases)
         if end is not None:
@@ -91,7 +99,7 @@ def encode_many(
     into: memoryview,
     position: int,
 ) -> int:
-    """``encode_classic`` for whatever there is, without its short cuts."""
+    """``encode_classic`` for any messages, without its fast paths."""
     stored = read_headers(body, frames.starts, frames.frame_size, FRAME_HEADER)
     source = Places(body, layout.FRAME_HEADER_SIZE, frames.starts, frames.frame_size)
     converted: dict[int, bytes] = {}
@@ -113,3 +121,24 @@ def encode_many(
     copy_tails(source, target, converted)
     write_checksums(target, crc32_of_each(target) if dialect is Dialect.SDK_0_5 else xxh3_of_each(target))
     return end
+
+
+def drop_user_headers(messages: memoryview, dialect: Dialect) -> int:
+    """Remove the user headers from consecutive messages, in place.
+
+    Returns:
+        The size of the result in bytes, from the start. The bytes after it are garbage.
+    """
+    source = target = 0
+    while source < len(messages):
+        user_headers_length, payload_length = _LENGTHS.unpack_from(messages, source + _LENGTHS_POSITION)
+        size = dialect.header_size + payload_length
+        if source > target:
+            messages[target : target + size] = messages[source : source + size]
+        if user_headers_length:
+            _LENGTHS.pack_into(messages, target + _LENGTHS_POSITION, 0, payload_length)
+            covered = messages[target + _CHECKSUM.size : target + size]
+            _CHECKSUM.pack_into(messages, target, crc32(covered) if dialect is Dialect.SDK_0_5 else xxh3(covered))
+        source += size + user_headers_length
+        target += size
+    return target

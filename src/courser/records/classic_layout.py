@@ -1,8 +1,9 @@
-"""Where every field of a classic message lies: what SDKs 0.5 to 0.8 send and get.
+"""The positions of the fields of classic messages, which SDKs 0.5 to 0.8 use.
 
-A message is a header of 56 bytes (0.5, 0.6) or 64 bytes (0.7, 0.8), the payload, the user headers. The 64-byte header
-is the 56-byte one with eight reserved bytes behind it. A stored frame is a 48-byte header in front of the same payload
-and user headers; so all but the header of a message, its *tail*, moves between the two forms as one piece.
+A message is a header of 56 bytes (0.5, 0.6) or 64 bytes (0.7, 0.8), the payload, and the user headers. The 64-byte
+header is the 56-byte header followed by eight reserved bytes. A stored frame is a 48-byte header followed by the same
+payload and user headers. So the *tail* of a message, everything after its header, is copied between the two forms as
+one piece.
 
 Headers are read and written as numpy records, all headers of a batch at once.
 """
@@ -19,7 +20,7 @@ Headers: TypeAlias = NDArray[np.void]
 """One record for each message of a batch."""
 
 INDEX_ENTRY = np.dtype([("offset", "<u4"), ("end", "<u4"), ("timestamp", "<u8")])
-"""One for each message, in front of all messages: the client leaves offset and timestamp at 0."""
+"""One for each message, before all messages: the client leaves offset and timestamp at 0."""
 INDEX_ENTRY_SIZE = INDEX_ENTRY.itemsize
 assert INDEX_ENTRY_SIZE == 16
 
@@ -61,7 +62,7 @@ assert FRAME_HEADER.itemsize == layout.FRAME_HEADER_SIZE
 
 @unique
 class Dialect(Enum):
-    """A release family of SDKs, as far as its messages differ."""
+    """Releases of SDKs with the same messages."""
 
     SDK_0_5 = "0.5"
     SDK_0_6 = "0.6"
@@ -70,12 +71,12 @@ class Dialect(Enum):
 
     @property
     def has_long_header(self) -> bool:
-        """64 bytes instead of 56, and user headers of the typed form: both came with 0.7."""
+        """64 bytes instead of 56, and user headers in the typed form: both were introduced in 0.7."""
         return self in (Dialect.SDK_0_7, Dialect.SDK_0_8)
 
     @property
     def header_size(self) -> int:
-        """Bytes in front of the payload."""
+        """Bytes before the payload."""
         return LONG_HEADER_SIZE if self.has_long_header else SHORT_HEADER_SIZE
 
     @property
@@ -85,21 +86,21 @@ class Dialect(Enum):
 
 
 def read_headers(buffer: memoryview, starts: NDArray[np.int64], stride: int, header: np.dtype[np.void]) -> Headers:
-    """The headers at ``starts``; ``stride`` is the distance of all of them if it is the same one, else 0.
+    """The headers at ``starts``; ``stride`` is their distance if it is always the same, else 0.
 
     With a stride the result is a view into the buffer, without one it is a copy.
     """
     if stride:
         return np.ndarray((len(starts),), header, buffer, 0, (stride,))
-    # Opaque records that begin at every single byte, overlapping: picking from them reads any position. Opaque
-    # ones are picked as plain bytes, eight times as fast as field by field.
+    # Overlapping opaque records that start at every byte: indexing them reads any position. Opaque records are copied
+    # as plain bytes, eight times as fast as field by field.
     every_byte = np.ndarray((len(buffer) - header.itemsize + 1,), f"V{header.itemsize}", buffer, 0, (1,))
     picked: Headers = every_byte[starts].view(header)
     return picked
 
 
 def write_headers(buffer: memoryview, starts: NDArray[np.int64], stride: int, headers: Headers) -> None:
-    """Put headers in front of their messages; the counterpart of ``read_headers``."""
+    """Write headers before their messages; the counterpart of ``read_headers``."""
     size = headers.dtype.itemsize
     opaque = headers.view(f"V{size}")
     if stride:

@@ -1,7 +1,7 @@
-"""One message alone, to and from the stored form: the same as for many, without numpy.
+"""Convert a single message to and from the stored form: the same as for many, without numpy.
 
-Programs that send one message a command are common, and a poll of what they sent meets one batch a message. The fixed
-costs of numpy are ten times the work there. Tests hold the two ways against each other.
+Programs that send one message per command are common, and a poll of such messages gets one batch per message. The fixed
+cost of numpy would be ten times the work there. Tests compare both implementations.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from courser.records.user_headers import typed_from_untyped, untyped_from_typed
 _INDEX_ENTRY = Struct("<I4xQ")
 """offset, timestamp"""
 _HEADER = Struct("<Q16sQQQII")
-"""The 56 bytes that both classic headers begin with."""
+"""The 56 bytes at the start of both classic headers."""
 _CHECKSUM = Struct("<Q")
 _ID_POSITION = _CHECKSUM.size
 _NO_ID = bytes(16)
@@ -32,7 +32,7 @@ def decode_single(
     payload_size_max: int,
     user_headers_size_max: int,
 ) -> Batch | None:
-    """The only message of a section, or None if anything is wrong with it: what, the way for many messages says."""
+    """The only message of a section, or None if it is invalid: the code for many messages reports the error."""
     header_size = dialect.header_size
     tail_position = INDEX_ENTRY_SIZE + header_size
     if len(section) < tail_position or any(_INDEX_ENTRY.unpack_from(section)):
@@ -81,7 +81,7 @@ def encode_single(
     if user_headers_length and not dialect.has_long_header:
         user_headers = untyped_from_typed(user_headers)
     end = end_of_room(into, position, dialect.header_size + payload_length + len(user_headers))
-    # Both sums wrap around like the 64-bit fields they go into: no client may make a poll fail by its clock.
+    # Both sums wrap around like their 64-bit fields: no client may make a poll fail with a wrong clock.
     offset, origin = (base_offset + offset_delta) % 2**64, (origin_timestamp + timestamp_delta) % 2**64
     _HEADER.pack_into(into, position, 0, message_id, offset, base_timestamp, origin, len(user_headers), payload_length)
     if dialect.has_long_header:

@@ -1,6 +1,6 @@
-"""What decoding and encoding share: moving the tails of messages, converting user headers, hashing every message.
+"""Shared by decoding and encoding: copy the tails of messages, convert user headers, hash every message.
 
-Per message this costs one slice copy (none if all have one size) and one hash: everything else is done for all
+Each message costs one slice copy (none if all have the same size) and one hash. Everything else is done for all
 messages of a batch at once.
 """
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from courser.records.classic_layout import ID_POSITION, Headers
 
 _ROW_SIZE_MAX = 4096
-"""Above this many bytes a copy of the message costs more than a slice object."""
+"""Above this size in bytes, a copy of the message costs more than a slice object."""
 _ROWS_AT_ONCE = 256
-"""Messages copied out together for hashing: few enough to stay in the processor's cache."""
+"""How many messages are copied together for hashing: few enough to stay in the CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Places:
     """Where messages lie in a buffer."""
 
     buffer: memoryview
-    """Begins with the first message and ends with the last."""
+    """Starts with the first message and ends with the last."""
     header_size: int
     starts: NDArray[np.int64]
     stride: int
@@ -34,14 +34,14 @@ class Places:
 
     @property
     def tails(self) -> Iterator[slice]:
-        """Of each message, what follows the header."""
+        """The part of each message after the header."""
         starts = self.starts.tolist()
         ends = [*starts[1:], len(self.buffer)]
         return starmap(slice, zip((self.starts + self.header_size).tolist(), ends, strict=True))
 
 
 def places_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int]:
-    """For messages of these sizes behind one another: the start of each, the stride, the size of all."""
+    """For consecutive messages of these sizes: the start of each, the stride, the total size."""
     ends = np.cumsum(sizes)
     stride = int(sizes[0]) if bool((sizes == sizes[0]).all()) else 0
     return ends - sizes, stride, int(ends[-1])
@@ -67,10 +67,10 @@ def copy_tails(source: Places, target: Places, converted: dict[int, bytes]) -> N
 def convert_user_headers(
     source: Places, headers: Headers, conversion: Callable[[bytes], bytes]
 ) -> tuple[NDArray[np.int64], dict[int, bytes]]:
-    """Convert the blocks that change, for those SDKs that know another form than the stored one.
+    """Convert the user headers for SDKs that use another form than the stored one.
 
-    The only step that looks at messages one by one, and only at those with user headers. Producers send the same block
-    again and again, so each different one of a batch is converted once.
+    The only step that handles messages one by one, and only those with user headers. Producers often send the same
+    block, so each distinct block of a batch is converted once.
 
     Returns:
         The length of every block afterwards, and the whole new tail of each message whose block changed.
@@ -95,10 +95,10 @@ def convert_user_headers(
 
 
 def xxh3_of_each(messages: Places) -> NDArray[np.uint64]:
-    """XXH3-64 of every message but its checksum field."""
+    """XXH3-64 of every message without its checksum field."""
     digests: list[bytes] = []
     if 0 < messages.stride <= _ROW_SIZE_MAX:
-        # Short messages of one size: numpy makes the slices, which halves the time of this function.
+        # Short messages of one size: numpy creates the slices, which halves the time of this function.
         covered = f"V{messages.stride - ID_POSITION}"
         rows = np.ndarray((len(messages.starts),), covered, messages.buffer, ID_POSITION, (messages.stride,))
         for first in range(0, len(rows), _ROWS_AT_ONCE):
@@ -106,25 +106,25 @@ def xxh3_of_each(messages: Places) -> NDArray[np.uint64]:
     else:
         digest, buffer = xxhash.xxh3_64_digest, messages.buffer
         digests.extend([digest(buffer[start:end]) for start, end in _covered(messages)])
-    # The library writes digests with the high byte first.
+    # The library writes digests in big-endian order.
     return np.frombuffer(b"".join(digests), ">u8").astype("<u8")
 
 
 def crc32_of_each(messages: Places) -> NDArray[np.uint64]:
-    """CRC-32 of every message but its checksum field, widened to 64 bits."""
+    """CRC-32 of every message without its checksum field, widened to 64 bits."""
     crc32, buffer = zlib.crc32, messages.buffer
     return np.array([crc32(buffer[start:end]) for start, end in _covered(messages)], "<u8")
 
 
 def _covered(messages: Places) -> Iterator[tuple[int, int]]:
-    """Start and end of what the checksum of each message covers."""
+    """Start and end of the bytes that the checksum of each message covers."""
     starts = (messages.starts + ID_POSITION).tolist()
     ends = [*messages.starts[1:].tolist(), len(messages.buffer)]
     return zip(starts, ends, strict=True)
 
 
 def write_checksums(messages: Places, checksums: NDArray[np.uint64]) -> None:
-    """Put each checksum at the very start of its message."""
+    """Write each checksum at the start of its message."""
     if messages.stride:
         np.ndarray((len(checksums),), "<u8", messages.buffer, 0, (messages.stride,))[...] = checksums
     else:

@@ -1,7 +1,7 @@
-"""Chooses who walks over the messages of a batch: the compiled functions if they were built, else the same in Python.
+"""Functions that walk over the messages of a batch: compiled if available, otherwise in Python.
 
-The only place that knows there are two. ``COURSER_PURE=1`` in the environment asks for Python. What the functions do is
-said in ``frame_walk_pure``.
+The only place that knows both implementations. ``COURSER_PURE=1`` in the environment selects Python. The functions are
+documented in ``frame_walk_pure``.
 """
 
 import os
@@ -27,7 +27,7 @@ CutFrames: TypeAlias = Callable[[Buffer, int, int, int], tuple[int, int, int]]
 def _choose() -> ModuleType:
     if not os.environ.get("COURSER_PURE"):
         try:
-            from courser.records import _frame_walk  # noqa: PLC0415 -- not there if nothing could compile it
+            from courser.records import _frame_walk  # noqa: PLC0415 -- missing if it was not compiled
         except ImportError:
             return frame_walk_pure
         return _frame_walk

@@ -1,7 +1,7 @@
-"""What is done with all messages of a batch at once, in Python and numpy: ``_frame_walk.c`` does it where it was built.
+"""Work on all messages of a batch at once, in Python and numpy: the fallback for ``_frame_walk.c``.
 
-Both do the same, and ``tests/records/test_frame_walk.py`` holds them to it. Frames of one size are found with one
-comparison and read with strided views; mixed sizes need one walk over the length fields.
+Both do the same, which ``tests/records/test_frame_walk.py`` verifies. Frames of one size are found with one comparison
+and read with strided views; mixed sizes need one walk over the length fields.
 """
 
 import struct
@@ -17,7 +17,7 @@ from courser.records.checksum import xxh3
 _unpack_header = layout.FRAME_HEADER.unpack_from
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
 _unpack_leading_lengths = struct.Struct(f"<{layout.FRAME_LENGTHS_POSITION}xII").unpack_from
-"""The lengths of the frame that begins at a position."""
+"""The lengths of the frame that starts at a position."""
 _pack = struct.Struct("<I").pack
 _pack_u32_into = struct.Struct("<I").pack_into
 _pack_u64_into = struct.Struct("<Q").pack_into
@@ -42,15 +42,15 @@ assert FRAME_FIELDS.itemsize == layout.FRAME_HEADER_SIZE
 def survey(body: Buffer, count: int) -> tuple[int, bytes, bytes, bool, bool] | None:
     """Walk over the frames of a body once; None unless exactly ``count`` frames fill it.
 
-    Returns the size of every frame, or 0 if sizes differ (two frames that split the same size differently differ);
-    then where each begins, 64 bits each, or nothing if all have one size; the checksum fields; whether a reserved
-    byte is not zero; whether the offset deltas are 0, 1, 2 and so on.
+    Returns the size of every frame, or 0 if sizes differ (also if only the lengths of payload and headers differ); the
+    start of each frame, 64 bits each, or nothing if all have one size; the checksum fields; whether a reserved byte is
+    not zero; whether the offset deltas are 0, 1, 2, ...
     """
     body = memoryview(body)
     if not 1 <= count <= len(body) // layout.FRAME_HEADER_SIZE:
         return None
     if count == 1:
-        # The arrays below cost more than a small send as a whole.
+        # For a small send, the arrays below would cost more than the whole send.
         _, _, offset_delta, _, user_headers_length, payload_length, reserved = _unpack_header(body)
         if layout.FRAME_HEADER_SIZE + user_headers_length + payload_length != len(body):
             return None
@@ -79,15 +79,15 @@ def _uniform_frame_size(body: memoryview, count: int) -> int:
     frame_size: int = layout.FRAME_HEADER_SIZE + user_headers_length + payload_length
     if frame_size * count != len(body):
         return 0
-    # Both lengths are compared at once: a frame of the same size with another split is not a uniform frame.
+    # Compare both lengths at once: frames of the same size with different lengths are not uniform.
     lengths = np.ndarray((count,), "<u8", body, layout.FRAME_LENGTHS_POSITION, (frame_size,))
     return frame_size if bool((lengths == lengths[0]).all()) else 0
 
 
 def follow_lengths(body: memoryview, count: int) -> tuple[list[int], int]:
-    """Where up to ``count`` frames begin, and where the last of them ends: perhaps beyond the body.
+    """The starts of up to ``count`` frames, and the end of the last one, which may be beyond the body.
 
-    The one loop over messages in Python: every operation in it is paid a thousand times per batch.
+    The only loop over messages in Python: each operation in it runs a thousand times per batch.
     """
     unpack, header_size = _unpack_leading_lengths, layout.FRAME_HEADER_SIZE
     starts: list[int] = []
@@ -99,7 +99,7 @@ def follow_lengths(body: memoryview, count: int) -> tuple[list[int], int]:
             add(position)
             position += header_size + user_headers_length + payload_length
     except struct.error:
-        # The frame before this one reached so far that no header fits behind it.
+        # No header fits after the previous frame.
         position = len(body) + 1
     return starts, position
 
@@ -110,7 +110,7 @@ def pick(
     """One header field of every frame: ``position`` inside the frame, ``dtype`` "<u4" or "<u8"."""
     if starts is None:
         return np.ndarray((count,), dtype, body, position, (frame_size,))
-    # Numbers that begin at every single byte of the body, overlapping: picking from them reads any position.
+    # Overlapping numbers that start at every byte of the body: indexing them reads any position.
     every_byte: NDArray[np.unsignedinteger] = np.ndarray(
         (len(body) - np.dtype(dtype).itemsize + 1,), dtype, body, 0, (1,)
     )
@@ -121,11 +121,11 @@ def pick(
 def first_in_cells(
     starts: Buffer, frame_size: int, count: int, position: int, offset: int, interval: int, cell: int
 ) -> tuple[bytes, bytes, int]:
-    """The frames that are the first to begin in their cell, a cell being ``interval`` bytes of log.
+    """The first frame that starts in each cell. A cell is ``interval`` bytes of the log.
 
-    ``starts``, ``frame_size`` and ``count`` are as ``survey`` gives them, ``position`` is where the body begins in the
-    log, ``offset`` that of its first message, ``cell`` the last one that has a first frame already. Returns offsets and
-    positions of the frames, 32 bits each, and the last cell that has a first frame now.
+    ``starts``, ``frame_size`` and ``count`` are those of ``survey``, ``position`` is where the body starts in the log,
+    ``offset`` that of its first message, ``cell`` the last cell that already has a first frame. Returns offsets and
+    positions of the frames, 32 bits each, and the new last cell with a first frame.
     """
     first_cell = position // interval
     if count == 1:
@@ -140,10 +140,10 @@ def first_in_cells(
         numbers, places = np.flatnonzero(is_first).astype(np.uint32), places[is_first]
     else:
         if frame_size >= interval:
-            # No two frames begin in one cell.
+            # No two frames start in one cell.
             numbers = np.arange(count, dtype=np.uint32)
         else:
-            # Every cell up to the last frame's has a frame in it: the first one at or behind the cell's beginning.
+            # Every cell up to the last frame's has a frame: the first one at or after the start of the cell.
             last_cell = (position + frame_size * (count - 1)) // interval
             begin = first_cell * interval - position + frame_size - 1
             numbers = np.arange(
@@ -159,10 +159,10 @@ def first_in_cells(
 
 
 def check_batch(data: Buffer) -> tuple[int, int, int, bytes, bytes] | None:
-    """Look at a batch as a producer sent it; None if anything is wrong with it. Messages are not hashed.
+    """Check a batch from a producer; None if it is invalid. Messages are not hashed.
 
-    Returns the smallest creation time, the number of messages, the size of every frame or 0, where each begins, and
-    their checksum fields: the last three as ``survey`` does.
+    Returns the smallest creation time, the number of messages, the size of every frame or 0, their starts and their
+    checksum fields: the last three as in ``survey``.
     """
     view = memoryview(data)
     size = len(view)
@@ -190,7 +190,7 @@ def stamp_header(
     message_count: int,
     frame_size: int,
 ) -> bytearray:
-    """The header of a stored batch: a ``blank`` one, which says whose batch it is, with all that the batch says."""
+    """The header of a stored batch: a ``blank`` header, which identifies the partition, and the fields of the batch."""
     header = bytearray(blank)
     length = layout.BATCH_HEADER_SIZE + len(body)
     partition_id = int.from_bytes(blank[: layout.BASE_OFFSET_POSITION], "little")
@@ -212,16 +212,16 @@ def batch_checksum(header: Buffer, checksums: Buffer) -> int:
     return xxh3(b"".join((head, count, checksums)))
 
 
-# --- frames that a client writes, frames that a poll takes ---
+# --- frames that a client writes, frames that a poll returns ---
 
 
 def write_frames(payloads: list[Buffer], blocks: list[Buffer] | None, heads: Buffer, into: memoryview) -> None:
-    """Make frames of payloads and blocks of user headers, in memory of just their size.
+    """Build frames from payloads and blocks of user headers, in memory of exactly their size.
 
-    ``heads`` are the headers of the frames behind one another; their lengths and checksums are filled in here.
+    ``heads`` are the consecutive headers of the frames; their lengths and checksums are filled in here.
 
     Raises:
-        ValueError: the sizes, or how many there are of each, contradict each other.
+        ValueError: the sizes or counts contradict each other.
     """
     count, size = len(payloads), layout.FRAME_HEADER_SIZE
     if not count or len(heads) != count * size or (blocks is not None and len(blocks) != count):
@@ -235,7 +235,7 @@ def write_frames(payloads: list[Buffer], blocks: list[Buffer] | None, heads: Buf
     pieces[1::width] = payloads
     if blocks is not None:
         pieces[2::width] = blocks
-    # One call for all of them: nothing of the size of a message is allocated for each.
+    # One call for all of them, so that no memory of the size of a message is allocated for each.
     body = b"".join(pieces)
     if len(body) != len(into):
         raise ValueError("the frames do not fit")
@@ -244,7 +244,7 @@ def write_frames(payloads: list[Buffer], blocks: list[Buffer] | None, heads: Buf
 
 
 def fill_checksums(body: Buffer, count: int) -> None:
-    """Put the checksum of every frame into its header.
+    """Write the checksum of every frame into its header.
 
     Raises:
         ValueError: not exactly ``count`` frames fill the body.
@@ -263,9 +263,9 @@ def fill_checksums(body: Buffer, count: int) -> None:
 
 
 def cut_frames(body: Buffer, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
-    """Where ``count`` frames behind the first ``skip`` lie, as many as are wholly there and fit into ``size_max``.
+    """The range of ``count`` frames after the first ``skip``, as many as are complete and fit into ``size_max``.
 
-    Returns where the first begins, where the last ends, and how many there are.
+    Returns where the first starts, where the last ends, and how many there are.
     """
     unpack, last_start, body_size = _unpack_leading_lengths, len(body) - layout.FRAME_HEADER_SIZE, len(body)
     position = start = 0
@@ -282,15 +282,15 @@ def cut_frames(body: Buffer, skip: int, count: int, size_max: int) -> tuple[int,
     return start, position, max(chosen, 0)
 
 
-# --- classic messages: only the compiled functions know a shorter way than ``records.classic`` ---
+# --- classic messages: only the compiled functions are faster than ``records.classic`` ---
 
 
 def survey_classic(
     section: Buffer, count: int, header_size: int, payload_size_max: int, user_headers_size_max: int
 ) -> tuple[int, int, int] | None:
-    """Look at classic messages and their index; None if they are not good, or not to be converted here.
+    """Check classic messages and their index; None if they are invalid or cannot be converted here.
 
-    Returns how many have no id, how many bytes their frames have, and the smallest creation time.
+    Returns how many have no id, the size of their frames in bytes, and the smallest creation time.
     """
     del section, count, header_size, payload_size_max, user_headers_size_max
     return None
@@ -299,9 +299,9 @@ def survey_classic(
 def frames_from_classic(
     section: Buffer, ids: Buffer, into: memoryview, count: int, header_size: int, first_origin: int
 ) -> tuple[int, bytes, bytes] | None:
-    """Make frames of the messages that ``survey_classic`` looked at, in memory of just their size.
+    """Build frames from the messages that ``survey_classic`` checked, in memory of exactly their size.
 
-    ``ids`` are for those that have none. Returns size, starts and checksum fields of the frames, as ``survey`` does.
+    ``ids`` are for messages without an id. Returns size, starts and checksum fields of the frames, like ``survey``.
     """
     del section, ids, into, count, header_size, first_origin
     return None
@@ -317,9 +317,9 @@ def classic_from_frames(
     base_timestamp: int,
     origin_timestamp: int,
 ) -> int | None:
-    """Make classic messages of frames, at ``position`` of a buffer, and return where they end.
+    """Convert frames to classic messages at ``position`` of a buffer, and return where they end.
 
-    None if the frames do not fill the body, if the buffer is too small, or if they are not to be converted here.
+    None if the frames do not fill the body, if the buffer is too small, or if they cannot be converted here.
     """
     del body, into, position, count, header_size, base_offset, base_timestamp, origin_timestamp
     return None

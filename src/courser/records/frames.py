@@ -1,7 +1,7 @@
-"""The frames inside a batch: where they begin, and their fields as arrays.
+"""The frames of a batch: their positions, and their fields as arrays.
 
-A *body* is the frames of one batch behind one another. All that a send needs to know of them comes from one walk
-(``frame_walk``). Nothing here makes an object per message.
+A *body* is the consecutive frames of one batch. One walk (``frame_walk``) finds everything that a send needs to know
+about them. Nothing on the path of a send or a poll creates an object per message.
 """
 
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ from courser.records.frame_walk_pure import follow_lengths, pick
 
 
 class FrameLayout(msgspec.Struct, gc=False):
-    """Where the frames of a body begin. Never changed; not frozen and no dataclass, because one is made per send."""
+    """Where the frames of a body start. Immutable by convention; no frozen dataclass, because each send creates one."""
 
     count: int
     frame_size: int
     """Size of every frame if all are equal, else 0."""
     packed_starts: bytes
-    """Position of each frame in the body, 64 bits each; empty if ``frame_size`` says it."""
+    """Position of each frame in the body, 64 bits each; empty if it follows from ``frame_size``."""
     size: int
-    """Bytes of the whole body."""
+    """Size of the whole body in bytes."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -36,18 +36,18 @@ class FrameLayout(msgspec.Struct, gc=False):
         return np.frombuffer(self.packed_starts, np.int64)
 
     def end_of(self, number: int) -> int:
-        """Position behind frame ``number``."""
+        """Position after frame ``number``."""
         return int(self.starts[number + 1]) if number + 1 < self.count else self.size
 
 
 def survey_frames(body: memoryview, count: int) -> tuple[FrameLayout, bytes, bool, bool]:
-    """Walk over a body that must hold exactly ``count`` frames, without a byte left over.
+    """Walk over a body that must consist of exactly ``count`` frames.
 
-    Returns where the frames begin; their checksum fields in order, which the batch checksum covers; whether a reserved
-    byte is not zero; whether the offset deltas are 0, 1, 2 and so on.
+    Returns where the frames start; their checksum fields in order, which the batch checksum covers; whether a reserved
+    byte is not zero; whether the offset deltas are 0, 1, 2, ...
 
     Raises:
-        InvalidBatch: the lengths do not fill the body, or the count is another.
+        InvalidBatch: the lengths do not fill the body, or the count does not match.
     """
     found = frame_walk.survey(body, count)
     if found is None:
@@ -57,10 +57,10 @@ def survey_frames(body: memoryview, count: int) -> tuple[FrameLayout, bytes, boo
 
 
 def _why_not(body: memoryview, count: int) -> InvalidBatch:
-    """What is wrong with a body that ``count`` frames do not fill."""
+    """The error for a body that ``count`` frames do not fill."""
     if count < 1:
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "it has no messages")
-    # A count that lies must not decide how much memory is taken: every frame needs its header.
+    # A wrong count must not decide how much memory is allocated: every frame needs its header.
     if count * layout.FRAME_HEADER_SIZE > len(body):
         reason = f"{count} messages do not fit into {len(body)} bytes of frames"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
@@ -72,7 +72,7 @@ def _why_not(body: memoryview, count: int) -> InvalidBatch:
 
 
 def layout_of(body: memoryview, count: int) -> FrameLayout:
-    """Only where the frames begin. Raises as ``survey_frames`` does."""
+    """Only where the frames start. Raises like ``survey_frames``."""
     return survey_frames(body, count)[0]
 
 
@@ -95,7 +95,7 @@ def checksum_fields(body: memoryview, frames: FrameLayout) -> bytes:
 
 
 def frame_checksum(body: memoryview, start: int, end: int) -> int:
-    """What the checksum field of the frame at ``start`` should hold."""
+    """The expected checksum of the frame at ``start``."""
     return xxh3(body[start + layout.FRAME_ID_POSITION : end])
 
 
@@ -113,7 +113,7 @@ def wrong_frame_checksums(body: memoryview, frames: FrameLayout) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message taken out of a batch: for tools and tests, never on the path of a send or a poll."""
+    """One message of a batch: for tools and tests, never on the path of a send or a poll."""
 
     checksum: int
     message_id: int

@@ -1,8 +1,8 @@
-"""Where every field of a batch lies: the only place that knows a byte offset.
+"""The layout of a batch: the only place that knows the positions of its fields.
 
-All numbers are little-endian, all times microseconds since 1970. A batch is a 256-byte header and frames behind
-one another; a frame is a 48-byte header, the payload, the user headers. On the wire the header's bytes from 52 on
-are zero. On disk they hold the *extension*, and a poll blanks them again. ``docs/formats/batch.md`` has the tables.
+All numbers are little-endian, all times are microseconds since 1970. A batch is a 256-byte header followed by frames; a
+frame is a 48-byte header, the payload, and the user headers. On the wire the header's bytes from 52 on are zero. On
+disk they are the *extension*, and a poll clears them again. ``docs/formats/batch.md`` has the tables.
 """
 
 import struct
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 BATCH_HEADER_SIZE = 256
 
-# The wire part, and the extension behind it. The two checksums come last so that each covers a plain prefix.
+# The wire part, followed by the extension. The two checksums come last so that each covers a plain prefix.
 STORED_HEADER = struct.Struct(
     "<"
     "Q"  # partition_id
@@ -40,7 +40,7 @@ STORED_HEADER = struct.Struct(
 assert STORED_HEADER.size == BATCH_HEADER_SIZE
 
 WIRE_HEADER = struct.Struct("<QQQQQQI")
-"""The fields a client sends and gets; what follows them up to 256 is zero on the wire."""
+"""The fields on the wire; the bytes after them up to 256 are zero there."""
 
 EXTENSION_POSITION = WIRE_HEADER.size
 EXTENSION_SIZE = BATCH_HEADER_SIZE - EXTENSION_POSITION
@@ -81,15 +81,15 @@ FRAME_LENGTHS = struct.Struct("<II")
 """user_headers_length, payload_length"""
 
 BATCH_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of one batch, header included: the largest frame that an SDK sends. A larger length field is damage."""
+"""Size of one batch in bytes, header included: the largest frame that an SDK sends. A larger length is damage."""
 MESSAGE_COUNT_MAX = BATCH_SIZE_MAX // FRAME_HEADER_SIZE
-"""Messages of one batch: each has a header at least."""
+"""Messages of one batch: each has at least a header."""
 TIMESTAMP_DELTA_MAX = 2**32 - 1
-"""Microseconds that one batch may span: the delta has 32 bits."""
+"""Maximum span of the creation times in one batch, in microseconds: the delta has 32 bits."""
 
 
 class Codec(IntEnum):
-    """How the stored body is compressed. Only NONE exists so far; the numbers are fixed now."""
+    """The compression of the stored body. Only NONE is implemented; the numbers are already fixed."""
 
     NONE = 0
     GZIP = 1

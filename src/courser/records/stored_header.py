@@ -1,8 +1,8 @@
-"""The header of a batch on disk: stamp it, check it, blank it for the wire.
+"""The header of a batch on disk: stamp it, check it, clear it for the wire.
 
-The extension behind the wire fields says what the file system cannot: whose batch this is, how its body is stored,
-and two hashes. ``header_checksum`` covers every other byte of the header, ``body_hash`` every byte of the stored body,
-so no flipped bit goes unnoticed. Both are checked on every read.
+The extension after the wire fields contains what the file system cannot tell: the partition of the batch, how its body
+is stored, and two hashes. ``header_checksum`` covers every other byte of the header, ``body_hash`` every byte of the
+stored body, so every flipped bit is detected. Both are checked on every read.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ NO_PRODUCER = bytes(16)
 
 
 class BadBatch(Exception):
-    """Bytes that should be a stored batch and are not. The caller knows where they lie."""
+    """Bytes that are not a valid stored batch. The caller knows their position."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionIdentity:
-    """Whose batches these are. A batch that says otherwise was written to the wrong place."""
+    """The partition of a batch. A batch with another identity was written to the wrong place."""
 
     topic_uuid: bytes
     partition_id: int
     incarnation: int
-    """The journal op that made the partition: ids come back after a delete, this number does not."""
+    """The journal op that created the partition: ids are reused after a deletion, this number is not."""
 
 
 class StoredHeader(NamedTuple):
@@ -61,25 +61,25 @@ class StoredHeader(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last message."""
+        """The offset after the last message."""
         return self.base_offset + self.message_count
 
 
 _NO_CODEC = int(layout.Codec.NONE)
 _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
-"""``StoredHeader._make`` without its steps in between: one is made per batch that is read."""
+"""``StoredHeader._make`` without its overhead: one is created per batch that is read."""
 
 
 def blank_header(identity: PartitionIdentity, producer: bytes = NO_PRODUCER, sequence: int = 0) -> bytes:
-    """What the headers of a partition's batches have in common; all else is zero."""
+    """The fields that all headers of a partition's batches share; all other bytes are zero."""
     owner = identity.topic_uuid, identity.incarnation
     extension = layout.MAGIC, layout.FORMAT_VERSION, _NO_CODEC, 0, 0, 0, 0, 0, *owner, producer, sequence, 0, 0
     return layout.STORED_HEADER.pack(identity.partition_id, 0, 0, 0, 0, 0, 0, *extension)
 
 
 def stamp(batch: Batch, blank: bytes, base_offset: int, base_timestamp: int) -> bytearray:
-    """The 256 bytes that go in front of ``batch.body`` on disk, from the ``blank_header`` of its partition."""
+    """The 256 bytes before ``batch.body`` on disk, from the ``blank_header`` of its partition."""
     return stamp_header(
         blank,
         batch.checksums,
@@ -93,10 +93,10 @@ def stamp(batch: Batch, blank: bytes, base_offset: int, base_timestamp: int) -> 
 
 
 def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:
-    """Take the header at ``position`` apart.
+    """Decode the header at ``position``.
 
     Raises:
-        BadBatch: not a header, damaged, or another partition's.
+        BadBatch: not a header, damaged, or of another partition.
     """
     fields = _unpack_from(data, position)
     # fmt: off
@@ -104,36 +104,36 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
      magic, version, codec, _, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
     # fmt: on
     if magic != layout.MAGIC:
-        raise BadBatch("no batch begins here")
+        raise BadBatch("no batch starts here")
     if xxh3(data[position : position + layout.HEADER_CHECKSUM_POSITION]) != checksum:
         raise BadBatch("the header checksum does not match")
     if version != layout.FORMAT_VERSION:
-        raise BadBatch(f"batch format {version} is not known, only {layout.FORMAT_VERSION}")
+        raise BadBatch(f"batch format {version} is not supported, only {layout.FORMAT_VERSION}")
     if (
         topic_uuid != identity.topic_uuid
         or partition_id != identity.partition_id
         or incarnation != identity.incarnation
     ):
         raise BadBatch(f"the batch belongs to topic {topic_uuid.hex()}, partition {partition_id}-{incarnation}")
-    # The checksum vouches for the writer's numbers, not for the writer: a length is never followed blindly.
+    # The checksum proves that the bytes are unchanged, not that they are valid: check the lengths.
     if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
         raise BadBatch(f"a length of {stored_length} bytes and {count} messages is impossible")
     if codec != _NO_CODEC or key_id or stored_length != batch_length:
-        raise BadBatch(f"codec {codec} with key {key_id} is not known to this version")
+        raise BadBatch(f"this version does not support codec {codec} with key {key_id}")
     return _new_header(StoredHeader, fields)
 
 
 def check_body(header: StoredHeader, body: Buffer) -> None:
-    """Raise ``BadBatch`` unless the stored body is what was written."""
+    """Raise ``BadBatch`` if the stored body does not match its hash."""
     if xxh3(body) != header.body_hash:
         raise BadBatch("the body hash does not match")
 
 
 def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
-    """Where the frames of a body that passed ``check_body`` begin.
+    """Where the frames of a body that passed ``check_body`` start.
 
     Raises:
-        BadBatch: the frames are not what the header says, with the right hash: somebody wrote it so.
+        BadBatch: the frames contradict the header, although the hash is right: it was written this way.
     """
     try:
         frames, _, _, is_numbered = survey_frames(body, header.message_count)
@@ -142,20 +142,20 @@ def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
     if frames.frame_size != header.frame_size and header.frame_size:
         raise BadBatch(f"the frames do not have {header.frame_size} bytes each")
     if not is_numbered:
-        raise BadBatch("the offsets inside do not go up by one")
+        raise BadBatch("the offsets in the batch are not consecutive")
     return frames
 
 
 def blank_extension(data: memoryview, position: int) -> None:
-    """Make a stored header a wire header, in place."""
+    """Convert a stored header to a wire header, in place."""
     start = position + layout.EXTENSION_POSITION
     data[start : position + layout.BATCH_HEADER_SIZE] = layout.NO_EXTENSION
 
 
 def trimmed_header(header: StoredHeader, body: memoryview, count: int) -> bytearray:
-    """The wire header for ``count`` frames of the batch, ``body`` being exactly those frames.
+    """The wire header for ``count`` frames of the batch; ``body`` is exactly those frames.
 
-    The base offset stays: the first frame kept carries its own delta.
+    The base offset is unchanged: the first remaining frame has its own delta.
     """
     return wire_header(
         header.partition_id,
@@ -169,5 +169,5 @@ def trimmed_header(header: StoredHeader, body: memoryview, count: int) -> bytear
 
 
 def has_valid_batch_checksum(data: memoryview, header: StoredHeader, checksums: bytes) -> bool:
-    """Whether the wire checksum of a whole batch is right: for ``verify``, since the stored hashes say it already."""
+    """Whether the wire checksum of a whole batch is right: for ``verify``; reads check the stored hashes instead."""
     return batch_checksum(data, checksums) == header.batch_checksum

@@ -1,11 +1,12 @@
-"""User headers: the block of key-value pairs behind a payload.
+"""User headers: the block of key-value pairs after a payload.
 
-Two forms exist. The *typed* form is what SDKs from 0.7 on send and what is stored: every entry is
+There are two forms. SDKs from 0.7 on send the *typed* form, which is also the stored form: every entry is
 ``key_kind u8 | key_length u32 | key | value_kind u8 | value_length u32 | value``. The *untyped* form of SDKs 0.5 and
-0.6 lacks ``key_kind``: keys were always text. No block but the empty one has both forms: the second byte is the
-length of the first key, never 0, in one of them, and the second byte of a length below 256, always 0, in the other.
+0.6 has no ``key_kind``: keys were always text. Only the empty block has both forms: in the typed form the second byte
+is the lowest byte of the length of the first key, which is never 0; in the untyped form it is the second byte of that
+length, which is below 256, so it is always 0.
 
-A block may be neither: clients encrypt. Such a block is opaque and goes through unchanged.
+A block may have neither form, because clients can encrypt it. Such a block is passed on unchanged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ _unpack_length = _LENGTH.unpack_from
 
 
 class HeaderKind(IntEnum):
-    """What the bytes of a key or a value mean. Numbers are little-endian."""
+    """The type of a key or a value. Numbers are little-endian."""
 
     RAW = 1
     STRING = 2
@@ -48,7 +49,7 @@ class HeaderKind(IntEnum):
 
     @property
     def width(self) -> int:
-        """Bytes of a value of this kind; 0 for those of any length."""
+        """Size of a value of this kind in bytes; 0 for kinds of any length."""
         return (0, 0, 1, 1, 2, 4, 8, 16, 1, 2, 4, 8, 16, 4, 8)[self - 1]
 
 
@@ -58,7 +59,7 @@ _STRING_KIND = bytes([HeaderKind.STRING])
 
 @dataclass(frozen=True, slots=True)
 class UserHeader:
-    """One entry. For clients and tools: the server never looks inside a block that it need not convert."""
+    """One entry. For clients and tools: the server never parses a block that it does not have to convert."""
 
     key: bytes
     value: bytes
@@ -67,15 +68,15 @@ class UserHeader:
 
     @classmethod
     def of_text(cls, key: str, value: str) -> "UserHeader":
-        """The commonest entry: text to text."""
+        """The most common entry: text to text."""
         return cls(key.encode(), value.encode(), HeaderKind.STRING, HeaderKind.STRING)
 
 
 def build_user_headers(headers: Iterable[UserHeader]) -> bytes:
-    """Put entries together, in the typed form.
+    """Encode entries in the typed form.
 
     Raises:
-        InvalidBatch: a key or value that is empty, too long or not as long as its kind, or a block that is too big.
+        InvalidBatch: a key or value is empty, too long or has the wrong size for its kind, or the block is too large.
     """
     pieces: list[bytes] = []
     for number, header in enumerate(headers):
@@ -85,17 +86,18 @@ def build_user_headers(headers: Iterable[UserHeader]) -> bytes:
     block = b"".join(pieces)
     if len(block) > USER_HEADERS_SIZE_MAX:
         raise InvalidBatch(
-            ErrorCode.TOO_BIG_USER_HEADERS, f"{len(block)} bytes of user headers are more than {USER_HEADERS_SIZE_MAX}"
+            ErrorCode.TOO_BIG_USER_HEADERS,
+            f"{len(block)} bytes of user headers are more than the limit of {USER_HEADERS_SIZE_MAX}",
         )
     return block
 
 
 def _check_field(number: int, name: str, kind: HeaderKind, field: bytes) -> None:
     if not 1 <= len(field) <= FIELD_SIZE_MAX:
-        reason = f"the {name} of user header {number} has {len(field)} bytes, allowed are 1 to {FIELD_SIZE_MAX}"
+        reason = f"the {name} of user header {number} must have 1 to {FIELD_SIZE_MAX} bytes, not {len(field)}"
         raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
     if kind.width and len(field) != kind.width:
-        reason = f"the {name} of user header {number} has {len(field)} bytes, but {kind.name} takes {kind.width}"
+        reason = f"the {name} of user header {number} has {len(field)} bytes, but {kind.name} needs {kind.width}"
         raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
 
 
@@ -103,12 +105,12 @@ def iterate_user_headers(block: Buffer) -> Iterator[UserHeader]:
     """The entries of a typed block, in order.
 
     Raises:
-        InvalidBatch: the block is not of the typed form; nothing was yielded then.
+        InvalidBatch: the block does not have the typed form; nothing was yielded.
     """
     data = bytes(block)
     starts = _entry_starts(data, key_kind_size=1)
     if starts is None:
-        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the user headers are not of a known form (are they encrypted?)")
+        raise InvalidBatch(ErrorCode.INVALID_COMMAND, "the user headers have an unknown form (are they encrypted?)")
     return (_entry_at(data, start) for start in starts)
 
 
@@ -127,19 +129,19 @@ def _entry_at(block: bytes, start: int) -> UserHeader:
 
 
 def is_typed(block: Buffer) -> bool:
-    """Whether the whole block is of the typed form. Lengths and kinds decide, not what the bytes mean."""
+    """Whether the whole block has the typed form. Only lengths and kinds are checked, not the values."""
     return _entry_starts(bytes(block), key_kind_size=1) is not None
 
 
 def is_untyped(block: Buffer) -> bool:
-    """Whether the whole block is of the untyped form."""
+    """Whether the whole block has the untyped form."""
     return _entry_starts(bytes(block), key_kind_size=0) is not None
 
 
 def typed_from_untyped(block: bytes) -> bytes:
-    """What is stored for a block of SDK 0.5 or 0.6: every key becomes a text key.
+    """Convert a block of SDK 0.5 or 0.6 to the stored form: every key becomes a text key.
 
-    A block that is not of the untyped form is returned as it is.
+    A block that does not have the untyped form is returned unchanged.
     """
     starts = _entry_starts(block, key_kind_size=0)
     if not starts:
@@ -149,11 +151,11 @@ def typed_from_untyped(block: bytes) -> bytes:
 
 
 def untyped_from_typed(block: bytes) -> bytes:
-    """What SDK 0.5 or 0.6 gets for a stored block: the kinds of the keys are dropped.
+    """Convert a stored block for SDK 0.5 or 0.6: the kinds of the keys are dropped.
 
-    A key that is not text keeps its bytes, so these clients see, say, the number 7 as a key of four characters, and
-    one whose bytes are no UTF-8 as an error when they read the headers. A block that is not wholly of the typed form
-    is returned as it is: it is either encrypted or came from a client that sent the untyped form under a new header.
+    A key that is not text keeps its bytes: these clients see, for example, the number 7 as a key of four characters,
+    and get an error for a key that is not valid UTF-8. A block that does not have the typed form is returned unchanged:
+    it is encrypted, or from a client that sent the untyped form with a new header.
     """
     starts = _entry_starts(block, key_kind_size=1)
     if not starts:
@@ -163,7 +165,7 @@ def untyped_from_typed(block: bytes) -> bytes:
 
 
 def _entry_starts(block: bytes, *, key_kind_size: int) -> list[int] | None:
-    """Where each entry begins, or None if entries do not fill the block exactly."""
+    """Where each entry starts, or None if entries do not fill the block exactly."""
     starts: list[int] = []
     position = 0
     size = len(block)

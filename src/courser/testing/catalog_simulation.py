@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from courser.catalog import commands as c
+from courser.catalog import changes
 from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Topic
@@ -106,7 +106,7 @@ class CatalogWorld:
         self._opened = opened
         return opened
 
-    def perform(self, command: c.AnyCommand) -> bool:
+    def perform(self, command: changes.AnyChange) -> bool:
         """One command with all that belongs to it; False if the rules forbid it."""
         store = self.opened.store
         before = store.state.encode()
@@ -141,7 +141,7 @@ class CatalogWorld:
         store = self.opened.store
         gone = [deleted.path for deleted in store.state.deleted.values() if self.opened.directories.remove(deleted)]
         if gone:
-            store.submit(c.ForgetDeleted(tuple(gone)))
+            store.submit(changes.ForgetDeleted(tuple(gone)))
 
     def crash(self, kind: CrashKind) -> None:
         """The process is gone. A power cut before a start came to its end stays one, whatever follows."""
@@ -209,7 +209,7 @@ class CatalogWorld:
         """A command works, and survives a kill and a power cut."""
         for kind in CrashKind:
             name = f"still alive after {self.opened.store.last_op}"
-            if not self.perform(c.CreateStream(name, self.disk.random.randbytes(16))):
+            if not self.perform(changes.CreateStream(name, self.disk.random.randbytes(16))):
                 raise BrokenPromise("a new stream was rejected")
             self.crash(kind)
             self.start()
@@ -420,7 +420,7 @@ def _random_plan(source: random.Random) -> RecordingPlan:
 # --- random commands ---
 
 
-def random_command(source: random.Random, state: CatalogState) -> c.AnyCommand:
+def random_command(source: random.Random, state: CatalogState) -> changes.AnyChange:
     """A command that often makes sense, and sometimes does not."""
     stream_id = _pick(source, list(state.streams))
     stream = state.streams.get(stream_id)
@@ -430,25 +430,27 @@ def random_command(source: random.Random, state: CatalogState) -> c.AnyCommand:
     user_id = _pick(source, list(state.users))
     name = f"name {source.randrange(12)}"
     explicit = source.choice((None, None, source.randrange(40)))
-    makers: list[Callable[[], c.AnyCommand]] = [
-        lambda: c.CreateStream(name, source.randbytes(16), explicit),
-        lambda: c.UpdateStream(stream_id, name),
-        lambda: c.DeleteStream(stream_id),
-        lambda: c.PurgeStream(stream_id),
-        lambda: c.CreateTopic(stream_id, name, source.randbytes(16), source.randrange(3), _options(source), explicit),
-        lambda: c.UpdateTopic(stream_id, topic_id, name, _options(source)),
-        lambda: c.DeleteTopic(stream_id, topic_id),
-        lambda: c.PurgeTopic(stream_id, topic_id),
-        lambda: c.CreatePartitions(stream_id, topic_id, source.randrange(3)),
-        lambda: c.DeletePartitions(stream_id, topic_id, source.randrange(3)),
-        lambda: c.CreateGroup(stream_id, topic_id, name, explicit),
-        lambda: c.DeleteGroup(stream_id, topic_id, group_id),
-        lambda: c.CreateUser(name, "$argon2id$made up"),
-        lambda: c.UpdateUser(user_id, name, source.choice((None, True, False))),
-        lambda: c.DeleteUser(user_id),
-        lambda: c.ChangePassword(user_id, f"$argon2id${source.random()}"),
-        lambda: c.CreateToken(user_id, name, source.randbytes(32)),
-        lambda: c.DeleteToken(user_id, name),
+    makers: list[Callable[[], changes.AnyChange]] = [
+        lambda: changes.CreateStream(name, source.randbytes(16), explicit),
+        lambda: changes.UpdateStream(stream_id, name),
+        lambda: changes.DeleteStream(stream_id),
+        lambda: changes.PurgeStream(stream_id),
+        lambda: changes.CreateTopic(
+            stream_id, name, source.randbytes(16), source.randrange(3), _options(source), explicit
+        ),
+        lambda: changes.UpdateTopic(stream_id, topic_id, name, _options(source)),
+        lambda: changes.DeleteTopic(stream_id, topic_id),
+        lambda: changes.PurgeTopic(stream_id, topic_id),
+        lambda: changes.CreatePartitions(stream_id, topic_id, source.randrange(3)),
+        lambda: changes.DeletePartitions(stream_id, topic_id, source.randrange(3)),
+        lambda: changes.CreateGroup(stream_id, topic_id, name, explicit),
+        lambda: changes.DeleteGroup(stream_id, topic_id, group_id),
+        lambda: changes.CreateUser(name, "$argon2id$made up"),
+        lambda: changes.UpdateUser(user_id, name, source.choice((None, True, False))),
+        lambda: changes.DeleteUser(user_id),
+        lambda: changes.ChangePassword(user_id, f"$argon2id${source.random()}"),
+        lambda: changes.CreateToken(user_id, name, source.randbytes(32)),
+        lambda: changes.DeleteToken(user_id, name),
     ]
     weights = [6, 2, 1, 2, 8, 2, 2, 2, 4, 2, 3, 1, 2, 1, 1, 1, 2, 1]
     return source.choices(makers, weights)[0]()

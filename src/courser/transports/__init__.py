@@ -1,1 +1,1 @@
-"""Sockets: each transport feeds the one session loop, which knows no business word."""
+"""Sockets: every transport feeds the same session loop, which knows nothing about commands."""

@@ -1,1 +1,1 @@
-"""Bytes in flight: frames to commands, replies to frames. Sans-IO: no sockets, no event loop, tested by calling it."""
+"""The wire protocols: frames to commands, replies to frames. Sans-IO: no sockets, no event loop."""

@@ -1,7 +1,7 @@
-"""The protocol of SDKs 0.5 to 0.8: one codec for all of them, which finds out whose client it is talking to.
+"""The protocol of SDKs 0.5 to 0.8: one codec for all of them, which detects the release of the client.
 
 Request: ``length u32 | code u32 | payload``, the length counting code and payload. Reply: ``status u32 | length u32 |
-payload``, status 0 or the number of an error; an error has no payload. No numbers pair them: replies come in order.
+payload``, status 0 or the number of an error; an error has no payload. Replies are sent in the order of the requests.
 """
 
 import struct
@@ -31,10 +31,10 @@ _RECORDS_HEAD = struct.Struct("<IIIQI")
 """status and length; partition_id, current_offset, messages_count"""
 
 _QUICK_COUNT_MAX = 4096
-"""Messages that are converted in about 10 ms."""
+"""Messages that can be converted in about 10 ms."""
 _QUICK_MESSAGES_SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of messages that are copied and hashed in about 10 ms. User headers that change their form, as those of SDKs
-0.5 and 0.6 do, take thirty times as long."""
+"""Bytes of messages that can be copied and hashed in about 10 ms. Converting the user headers of SDKs 0.5 and 0.6 takes
+thirty times as long."""
 
 _DONE: Sequence[Buffer] = (bytes(8),)
 """Status 0 without a payload."""
@@ -45,11 +45,11 @@ class ClassicWireLimits:
     """How large requests may be, in bytes."""
 
     payload_size_max: int = 10 * 1024 * 1024
-    """Of any request but a send."""
+    """Any request except a send."""
     send_size_max: int = 65 * 1024 * 1024
-    """Of a send: 64 MiB of messages, and room for their index and the metadata."""
+    """A send: 64 MiB of messages, and room for their index and the metadata."""
     messages: ClassicLimits = field(default_factory=ClassicLimits)
-    """Of the parts of a message."""
+    """The parts of a message."""
 
 
 USUAL_LIMITS = ClassicWireLimits()
@@ -60,7 +60,7 @@ def _status(code: int) -> bytes:
 
 
 def _records(reply: Polled) -> Sequence[Buffer]:
-    """Polled messages as they are stored, for those who ask by a command of our own: nothing is copied."""
+    """Polled messages in stored form, for private commands: nothing is copied."""
     size = _RECORDS_HEAD.size - _HEAD.size + reply.size
     head = _RECORDS_HEAD.pack(0, size, reply.partition_id, reply.current_offset, reply.message_count)
     return (head, *reply.pieces)
@@ -70,8 +70,8 @@ class ClassicCodec:
     """One connection of an SDK from 0.5 to 0.8.
 
     Args:
-        dialect_hint: what a client is taken for that gives no sign of its release; None is the newest.
-        ids: gives so many random message ids of 16 bytes each.
+        dialect_hint: the assumed dialect of a client that does not reveal its release; None is the newest.
+        ids: returns a number of random message ids of 16 bytes each.
         limits: of requests.
     """
 
@@ -89,17 +89,17 @@ class ClassicCodec:
 
     @property
     def dialect(self) -> Dialect:
-        """What the client seems to speak."""
+        """The dialect that the client probably uses."""
         return self._evidence.dialect
 
     def assume(self, dialect: Dialect) -> None:
-        """A setting for the user that has logged in. It decides where the client does not show what it is."""
+        """Use the configured dialect of the user that logged in, unless there is stronger evidence."""
         self._evidence.note_setting(dialect)
 
     # --- requests -------------------------------------------------------------------------------------
 
     def frame_size(self, head: memoryview) -> int | None:
-        """See ``Codec``. A length below 4, impossible as it is, stands for a frame of 8 bytes."""
+        """See ``Codec``. A length below 4 is invalid and counts as a frame of 8 bytes."""
         if len(head) < HEADER_SIZE:
             return None
         length, code = _HEAD.unpack_from(head)
@@ -109,12 +109,12 @@ class ClassicCodec:
         else:
             size_max, refusal = self._limits.payload_size_max, ErrorCode.INVALID_COMMAND
         if payload_size > size_max:
-            reason = f"a request with the code {code} and {payload_size} bytes, where {size_max} are allowed"
+            reason = f"a request with code {code} has {payload_size} bytes, but at most {size_max} are allowed"
             raise FrameRefused(reason, _status(refusal))
         return HEADER_SIZE + payload_size
 
     def is_slow(self, frame: memoryview) -> bool:
-        """See ``Codec``. Only sends are: everything else is refused before it becomes long."""
+        """See ``Codec``. Only sends are slow: other large requests are refused."""
         if _HEAD.unpack_from(frame)[1] != _SEND_CODE:
             return False
         evidence = self._evidence
@@ -123,7 +123,7 @@ class ClassicCodec:
         return len(frame) > _QUICK_MESSAGES_SIZE_MAX or promised_count(frame) > _QUICK_COUNT_MAX
 
     def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
-        """See ``Codec``. Whether a login is missing is looked at later: a bad payload is refused first."""
+        """See ``Codec``. A missing login is checked later: an invalid payload is refused first."""
         try:
             return Incoming(self._command(frame))
         except Rejection as rejection:
@@ -134,7 +134,7 @@ class ClassicCodec:
     def _command(self, frame: memoryview) -> Command:
         length, code = _HEAD.unpack_from(frame)
         if length < _CODE_SIZE:
-            raise Malformed(f"its length is {length}, less than that of a code")
+            raise Malformed(f"its length of {length} bytes is too short for a command code")
         evidence = self._evidence
         if code == _SEND_CODE and evidence.is_header_proven:
             return decode_send(frame, evidence, self._ids, self._limits.messages)
@@ -142,7 +142,7 @@ class ClassicCodec:
             return decode_poll(frame, evidence)
         if code != _SEND_CODE and code != _POLL_CODE and code not in DIALECT_DECODERS:
             return decode_request(code, frame, evidence)
-        # What a request tells about the dialect counts only if all of it can be understood that way.
+        # Evidence from a request counts only if the whole request can be decoded that way.
         evidence = evidence.copy()
         command: Command
         if code == _SEND_CODE:
@@ -189,5 +189,5 @@ class ClassicCodec:
         return (_status(status_of(command, code, dialect)),)
 
     def farewell(self, error: CourserError) -> bytes:
-        """See ``Codec``. Clients take it for the answer to their next request, and connect again at 8 and 30."""
+        """See ``Codec``. Clients take it for the reply to their next request, and reconnect on 8 and 30."""
         return _status(error.code)

@@ -1,10 +1,10 @@
-"""Which release a classic client is of. Frames do not say it; this gathers what gives it away.
+"""Detect the release of a classic client. Frames do not contain it, so evidence is collected.
 
 Two things differ: how ids are *numbered* (SDK 0.5 counts from 1, and some of its requests have other layouts), and how
-long the *header* of a message is (56 bytes in 0.5 and 0.6, 64 since). About each there is a belief with a strength.
-Stronger evidence replaces weaker, the newer one of equal strength the older. What is proven stays: a frame that
-contradicts it is refused like any malformed frame. A wrong belief would do harm quietly, since an id that is off by one
-names another stream.
+long the *header* of a message is (56 bytes in 0.5 and 0.6, 64 since). For each there is an assumption with a strength.
+Stronger evidence replaces weaker evidence, and newer evidence replaces older evidence of the same strength. Proof is
+final: a frame that contradicts it is refused like any malformed frame. A wrong assumption would do harm unnoticed,
+since an id that is off by one names another stream.
 """
 
 from enum import IntEnum
@@ -13,20 +13,20 @@ from courser.records.classic import Dialect
 
 _LONG_HEADER_SIZE = Dialect.SDK_0_8.header_size
 _JAVA_BEFORE_0_7 = ("0.6.30", "java-sdk")
-"""Version and context that Java 0.5 and 0.6 give."""
+"""Version and context that Java 0.5 and 0.6 send."""
 
 
 class Strength(IntEnum):
-    """How sure a belief is."""
+    """The strength of evidence."""
 
     DEFAULT = 0
-    """Nothing is known: what is configured for the listener, or the newest release."""
+    """No evidence: the configured dialect of the listener, or the newest release."""
     GUESS = 1
-    """A version string that several SDKs send: the likeliest of them."""
+    """A version string that several SDKs send: the most likely of them."""
     SETTING = 2
-    """What somebody configured for the user."""
+    """The configured dialect of the user."""
     VERSION = 3
-    """A version string, or a command, that no other release sends."""
+    """A version string or command that no other release sends."""
     PROOF = 4
     """A request that fits one layout only."""
 
@@ -38,21 +38,21 @@ class DialectEvidence:
 
     def __init__(self, default: Dialect | None = None) -> None:
         self.dialect = Dialect.SDK_0_8
-        """The best belief."""
+        """The current assumption."""
         self.first_id = 0
-        """What this client calls the first stream, topic, partition, group or user."""
+        """The number of the first stream, topic, partition, group or user in this dialect."""
         self.reads_user_headers = True
-        """Whether it finds the message behind one that has user headers. Java 0.5 and 0.6 do not."""
+        """Whether the client can read past a message with user headers. Java 0.5 and 0.6 cannot."""
         self._numbering = Strength.DEFAULT
         self._header = Strength.DEFAULT
         self._is_long = True
         self._long_dialect = Dialect.SDK_0_8
-        """0.7 and 0.8 differ in nothing but their name."""
+        """0.7 and 0.8 differ only in their name."""
         if default is not None:
             self._take(default, Strength.DEFAULT, Strength.DEFAULT)
 
     def copy(self) -> "DialectEvidence":
-        """The same, to be tried on a request that may turn out to be malformed."""
+        """A copy to try on a request that may be malformed."""
         copy = DialectEvidence()
         copy.dialect, copy.first_id = self.dialect, self.first_id
         copy.reads_user_headers = self.reads_user_headers
@@ -62,22 +62,22 @@ class DialectEvidence:
 
     @property
     def is_numbering_proven(self) -> bool:
-        """Whether no request needs to be looked at for its layout any more."""
+        """Whether the numbering is proven, so that layouts of requests need no check."""
         return self._numbering is Strength.PROOF
 
     @property
     def is_header_proven(self) -> bool:
-        """Whether no message needs to be looked at for its header any more."""
+        """Whether the header is proven, so that messages need no check."""
         return self._header is Strength.PROOF or (self.is_numbering_proven and self.first_id == 1)
 
     # --- evidence -------------------------------------------------------------------------------------
 
     def note_setting(self, dialect: Dialect) -> None:
-        """Somebody configured what the clients of this user speak."""
+        """A dialect is configured for the clients of this user."""
         self._take(dialect, Strength.SETTING, Strength.SETTING)
 
     def note_version(self, version: str, context: str) -> None:
-        """What the client says about itself at login. SDKs of other languages reuse the numbers of the Rust one."""
+        """The version that the client sends at login. SDKs of other languages reuse the numbers of the Rust SDK."""
         self.reads_user_headers = (version, context) != _JAVA_BEFORE_0_7
         match version, context:
             case "0.10.0", _:
@@ -94,19 +94,19 @@ class DialectEvidence:
                 self._take(Dialect.SDK_0_6, Strength.GUESS, Strength.VERSION)
 
     def note_cluster_metadata(self) -> None:
-        """The client asked for the nodes of the cluster: SDK 0.5 does not know this command."""
+        """The client requested the nodes of the cluster: SDK 0.5 does not have this command."""
         self._number(0, Strength.VERSION)
 
     def note_create(self, *, fits_from_one: bool, fits_from_zero: bool) -> None:
-        """Which layouts a request fits that creates something: with an id in front, or without."""
+        """Which layouts fit a request that creates something: with a leading id, or without."""
         if fits_from_one != fits_from_zero:
             self._number(1 if fits_from_one else 0, Strength.PROOF)
 
     def note_tail(self, size: int, *, from_one: int) -> None:
-        """Bytes behind the identifiers of a poll or an offset command: ``from_one`` in SDK 0.5, one more in others.
+        """Bytes after the identifiers of a poll or an offset command: ``from_one`` in SDK 0.5, one more in others.
 
-        A request of another SDK that lost its last byte looks like one of 0.5. So this is not held against what only
-        another SDK would have sent before.
+        A request of another SDK that lost its last byte looks like one of 0.5. So this does not overrule a command or
+        version that only another SDK sends.
         """
         if size == from_one + 1:
             self._number(0, Strength.PROOF)
@@ -117,7 +117,7 @@ class DialectEvidence:
         """The size of the header of a message that the client sent.
 
         A message with the long header whose lengths are eight too large looks like one with the short header. So this
-        is not held against a version string that only SDKs with the long header send.
+        does not overrule a version string that only SDKs with the long header send.
         """
         if self.is_header_proven:
             return
@@ -127,12 +127,12 @@ class DialectEvidence:
         elif self.first_id == 1 or not (self._is_long and self._header is Strength.VERSION):
             self._measure(is_long=False, strength=Strength.PROOF)
 
-    # --- belief ---------------------------------------------------------------------------------------
+    # --- assumptions ----------------------------------------------------------------------------------
 
     def _take(self, dialect: Dialect, numbering: Strength, header: Strength) -> None:
-        """Somebody says what the dialect is; more or less surely."""
+        """Assume a dialect, with the strength of the evidence."""
         if dialect is Dialect.SDK_0_5:
-            # That its header is short goes without saying. If it proves to be another one, nothing is known of it.
+            # 0.5 implies the short header. If it turns out not to be 0.5, the header is unknown again.
             self._number(1, numbering)
             return
         self._number(0, numbering)

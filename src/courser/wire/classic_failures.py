@@ -1,4 +1,4 @@
-"""What a failed command is answered with on the classic wire, where that is not simply the number of the error."""
+"""Replies to failed commands on the classic wire, where they are not simply the number of the error."""
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
@@ -28,13 +28,13 @@ _MISSES: dict[type[c.Command], frozenset[ErrorCode]] = {
         }
     ),
 }
-"""Reads of what is not there: answered with nothing, and a client returns None."""
+"""Reads of something that does not exist: the reply is empty, and the client returns None."""
 
 _MISSES_SINCE_0_7: dict[type[c.Command], frozenset[ErrorCode]] = {
     c.GetTopics: frozenset({_NO_STREAM}),
     c.GetConsumerGroups: frozenset({_NO_STREAM, _NO_TOPIC}),
 }
-"""Lists below something that is not there: empty ones for 0.7 and later, errors before."""
+"""Lists of something that does not exist: empty for 0.7 and later, errors before."""
 
 _OTHER_STATUS: dict[tuple[type[c.Command], ErrorCode], ErrorCode] = {
     (c.StoreConsumerOffset, _NOT_OWNED): ErrorCode.CONSUMER_NOT_RESOLVED,
@@ -44,18 +44,18 @@ _OTHER_STATUS: dict[tuple[type[c.Command], ErrorCode], ErrorCode] = {
 }
 
 _ENDS = frozenset({ErrorCode.DISCONNECTED, ErrorCode.STALE_CLIENT, ErrorCode.CLIENT_NOT_FOUND})
-"""The session is over: the connection follows."""
+"""The session has ended: the connection is closed."""
 
 
 def is_miss(command: type[c.Command], code: ErrorCode, dialect: Dialect) -> bool:
-    """Whether this failure is answered with an empty OK."""
+    """Whether the reply to this failure is an empty OK."""
     if code in _MISSES.get(command, ()):
         return True
     return dialect.has_long_header and code in _MISSES_SINCE_0_7.get(command, ())
 
 
 def is_empty_poll(command: type[c.Command], code: ErrorCode) -> bool:
-    """Whether this failure is answered with a poll of nothing."""
+    """Whether the reply to this failure is an empty poll."""
     return command is c.PollMessages and code is _NOT_OWNED
 
 

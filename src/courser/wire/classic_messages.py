@@ -1,7 +1,7 @@
-"""Sends and polls of SDKs 0.5 to 0.8: the two requests that have to be quick, and the reply with messages.
+"""Sends and polls of SDKs 0.5 to 0.8, the two requests that must be fast, and the reply with messages.
 
 A send is ``metadata length | stream | topic | partitioning | count | index | messages``; the length counts what follows
-it, the count included. Batches are built and taken apart in ``records.classic``, as a whole.
+it, up to and including the count. ``records.classic`` converts whole batches.
 """
 
 import struct
@@ -13,7 +13,7 @@ from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled
 from courser.errors import ErrorCode, InvalidBatch
 from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
-from courser.records.classic_bare import drop_user_headers
+from courser.records.classic_encoding import drop_user_headers
 from courser.records.frames import layout_of
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.wire.classic_dialect import DialectEvidence
@@ -44,7 +44,7 @@ _POLL_REPLY = struct.Struct(
 _STATUS_SIZE = 8
 """Status and length are not part of the size."""
 NOTHING_POLLED = _POLL_REPLY.pack(0, _POLL_REPLY.size - _STATUS_SIZE, 0, 0, 0)
-"""What a member gets that has no partition to read."""
+"""The reply to a member without a partition."""
 
 _METADATA_POSITION = HEADER_SIZE + _U32.size
 _unpack_u32 = _U32.unpack_from
@@ -57,37 +57,37 @@ def decode_send(
     """The command of a SendMessages frame.
 
     Raises:
-        Malformed: the metadata make no sense.
-        InvalidBatch: the messages do.
+        Malformed: the metadata is invalid.
+        InvalidBatch: the messages are invalid.
         struct.error: the frame is too short.
     """
     first_id = evidence.first_id
     metadata_end = _METADATA_POSITION + _unpack_u32(frame, HEADER_SIZE)[0]
     if metadata_end > len(frame):
-        raise Malformed("its metadata end behind the frame")
+        raise Malformed("its metadata ends after the frame")
     try:
         stream, position = identifier_at(frame, _METADATA_POSITION, first_id)
         topic, position = identifier_at(frame, position, first_id)
     except Malformed as error:
         raise Malformed(error.reason, ErrorCode.INVALID_IDENTIFIER) from None
     if position > metadata_end:
-        raise Malformed("its metadata end inside an identifier", ErrorCode.INVALID_IDENTIFIER)
+        raise Malformed("its metadata ends inside an identifier", ErrorCode.INVALID_IDENTIFIER)
     partitioning, position = partitioning_at(frame, position, first_id)
     if position + _U32.size > metadata_end:
-        raise Malformed("its metadata end before the number of messages")
+        raise Malformed("its metadata ends before the number of messages")
     count = _unpack_u32(frame, position)[0]
     section = frame[metadata_end:]
     if not evidence.is_header_proven:
         _observe_header(section, count, evidence)
         if evidence.first_id != first_id:
-            # The messages told that the ids above were read in the wrong way.
+            # The messages showed that the ids above were decoded with the wrong dialect.
             return decode_send(frame, evidence, ids, limits)
     batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits)
     return SendMessages(stream, topic, partitioning, batches)
 
 
 def promised_count(frame: memoryview) -> int:
-    """How many messages a SendMessages frame says it has; 0 if it is malformed."""
+    """The number of messages that a SendMessages frame declares; 0 if it is malformed."""
     metadata_end: int = _METADATA_POSITION + _unpack_u32(frame, HEADER_SIZE)[0]
     if not _METADATA_POSITION + _U32.size <= metadata_end <= len(frame):
         return 0
@@ -100,7 +100,7 @@ def _observe_header(section: memoryview, count: int, evidence: DialectEvidence) 
     try:
         evidence.note_header(header_size_of(section, count))
     except InvalidBatch:
-        # It fits no header: ``decode_classic`` says what is wrong, in the order in which clients expect it.
+        # Neither header fits: ``decode_classic`` reports what is wrong, in the order in which clients expect it.
         return
 
 
@@ -108,7 +108,7 @@ def decode_poll(frame: memoryview, evidence: DialectEvidence) -> PollMessages:
     """The command of a PollMessages frame.
 
     Raises:
-        Malformed: it makes no sense.
+        Malformed: it is invalid.
         struct.error: it is too short.
     """
     if not evidence.is_numbering_proven:
@@ -125,7 +125,7 @@ def decode_poll(frame: memoryview, evidence: DialectEvidence) -> PollMessages:
         partition_id = number if is_named == 1 else None
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:
-        raise Malformed(f"a polling strategy has the unknown kind {kind_number}")
+        raise Malformed(f"unknown polling strategy {kind_number}")
     return PollMessages(consumer, stream, topic, partition_id, kind, value, count, auto_commit != 0)
 
 
@@ -136,9 +136,9 @@ def encode_polled(polled: Polled, evidence: DialectEvidence) -> memoryview | byt
     if not polled.pieces:
         size = _POLL_REPLY.size - _STATUS_SIZE
         return _POLL_REPLY.pack(0, size, partition_id, polled.current_offset, 0)
-    # More than enough: a batch header is not sent, and every message gets a longer one of its own.
+    # More than enough: a batch header is not sent, and every message gets a longer header of its own.
     room = _POLL_REPLY.size + polled.size + polled.message_count * (dialect.header_size - FRAME_HEADER_SIZE)
-    # Not zeroed: every byte of it is written below, or cut off.
+    # Not zeroed: every byte is overwritten below or cut off.
     reply = np.empty(room, np.uint8).data
     end = _POLL_REPLY.size
     for piece in polled.pieces:
@@ -151,7 +151,7 @@ def encode_polled(polled: Polled, evidence: DialectEvidence) -> memoryview | byt
 
 
 def _encode_batches(piece: memoryview, dialect: Dialect, reply: memoryview, position: int) -> int:
-    """Put the messages of all batches of a piece at ``position``; return the position behind them."""
+    """Write the messages of all batches of a piece at ``position``; return the position after them."""
     start = 0
     while start < len(piece):
         _, base_offset, base_timestamp, origin, batch_length, _, count = _unpack_batch_header(piece, start)

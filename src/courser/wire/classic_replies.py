@@ -1,7 +1,6 @@
-"""Replies to SDKs 0.5 to 0.8, all but polled messages: reply objects to payloads.
+"""Replies to SDKs 0.5 to 0.8, except polled messages: reply objects to payloads.
 
-Most follow from their fields (``layouts``). ``first_id`` is 1 for SDK 0.5, which counts ids from 1 and calls nobody
-user 0.
+Most are derived from their fields (``layouts``). ``first_id`` is 1 for SDK 0.5, which counts ids from 1.
 """
 
 from collections.abc import Callable
@@ -90,10 +89,10 @@ REPLY_WRITERS: dict[type[r.Reply], tuple[ReplyWriter, bool]] = {
     for row in COMMANDS
     if row.reply is not None and row.reply not in _MESSAGES
 }
-"""By the type of the reply: its payload, and whether its ids count from 0 whatever the dialect."""
+"""By the type of the reply: its payload, and whether its ids count from 0 in all dialects."""
 
 
 def encode_payload(reply: r.Reply, first_id: int) -> bytes:
-    """The payload of any reply but polled messages."""
+    """The payload of any reply except polled messages."""
     write, is_private = REPLY_WRITERS[type(reply)]
     return write(reply, 0 if is_private else first_id)

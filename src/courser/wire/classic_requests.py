@@ -1,6 +1,6 @@
-"""Requests of SDKs 0.5 to 0.8, all but sends and polls: payloads to commands.
+"""Requests of SDKs 0.5 to 0.8, except sends and polls: payloads to commands.
 
-A frame is ``length u32 | code u32 | payload``; the functions here get whole frames and begin behind the code.
+A frame is ``length u32 | code u32 | payload``; the functions here get whole frames and start after the code.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,26 @@ from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
 
 HEADER_SIZE = 8
-"""Length and code in front of a payload."""
+"""Length and code before a payload."""
 
 _COMPRESSIONS = frozenset((1, 2))
 _TOKEN_NAME_SIZE_MIN, _TOKEN_NAME_SIZE_MAX = 3, 30
-"""Bytes, up to 0.8; since 0.9 a token may have any name."""
+"""In bytes, for SDKs up to 0.8; since 0.9 a token may have any name."""
 
 _ID_SIZE = 4
-"""What SDK 0.5 puts in front when it creates something: the id it wants, 0 for any."""
+"""The leading id in requests of SDK 0.5 that create something: the requested id, or 0 for any."""
 _TOPIC_COMPRESSION_POSITION = 4
 _TOPIC_NAME_POSITION = 22
-"""Behind the stream of a request that creates a topic."""
+"""After the stream of a request that creates a topic."""
 _GET_OFFSET_TAIL_SIZE, _STORE_OFFSET_TAIL_SIZE = 4, 12
-"""Behind the identifiers, in SDK 0.5."""
+"""After the identifiers, in SDK 0.5."""
 
 
 # --- layouts that differ ------------------------------------------------------------------------------
 
 
 def behind_identifiers(frame: memoryview, position: int, count: int) -> int | None:
-    """The position behind so many identifiers, whatever they are; None if the frame ends before that."""
+    """The position after ``count`` identifiers of any kind; None if the frame ends before that."""
     for _ in range(count):
         if position + 2 > len(frame):
             return None
@@ -42,12 +42,12 @@ def behind_identifiers(frame: memoryview, position: int, count: int) -> int | No
 
 
 def _is_name(rest: memoryview, position: int) -> bool:
-    """Whether a name begins there and ends where everything ends."""
+    """Whether a name starts there and ends at the end of the frame."""
     return len(rest) > position + 1 and rest[position] == len(rest) - position - 1
 
 
 def _observe_named(frame: memoryview, position: int | None, evidence: DialectEvidence) -> None:
-    """Learn from a request that ends in a name, with or without an id in front of it."""
+    """Learn from a request that ends with a name, with or without an id before it."""
     if position is not None and not evidence.is_numbering_proven:
         rest = frame[position:]
         evidence.note_create(fits_from_one=_is_name(rest, _ID_SIZE), fits_from_zero=_is_name(rest, 0))
@@ -69,7 +69,7 @@ def _is_topic(rest: memoryview) -> bool:
 
 
 def observe_tail(frame: memoryview, evidence: DialectEvidence, *, from_one: int) -> None:
-    """Learn from a request that begins with a consumer, a stream and a topic: how much is behind them?"""
+    """Learn from the number of bytes after the consumer, stream and topic of a request."""
     position = behind_identifiers(frame, HEADER_SIZE + 1, 3)
     if position is not None:
         evidence.note_tail(len(frame) - position, from_one=from_one)
@@ -80,7 +80,7 @@ def _reader(frame: memoryview, evidence: DialectEvidence) -> Reader:
 
 
 def _wanted_id(reader: Reader, evidence: DialectEvidence) -> int | None:
-    """The id that a client chooses for what it creates."""
+    """The id that a client chooses for a new stream, topic or group."""
     wanted = reader.u32() if evidence.first_id else 0
     return wanted - evidence.first_id if wanted else None
 
@@ -148,14 +148,14 @@ def _get_cluster_metadata(_frame: memoryview, evidence: DialectEvidence) -> c.Co
     return c.GetClusterMetadata()
 
 
-# --- layouts that all share ---------------------------------------------------------------------------
+# --- shared layouts -----------------------------------------------------------------------------------
 
 
 def _topic_options(reader: Reader) -> TopicOptions:
     compression = reader.u8()
     if compression not in _COMPRESSIONS:
-        raise Malformed(f"the compression algorithm {compression} does not exist")
-    # In all three that follow 0 is "the server's default".
+        raise Malformed(f"unknown compression algorithm {compression}")
+    # In all three fields that follow, 0 is the server's default.
     return TopicOptions(
         compression=compression,
         message_expiry=reader.u64() or None,
@@ -173,7 +173,7 @@ def _create_token(reader: Reader) -> c.Command:
     name, expiry = reader.name(), reader.u64()
     if not _TOKEN_NAME_SIZE_MIN <= len(name.encode()) <= _TOKEN_NAME_SIZE_MAX:
         bounds = f"{_TOKEN_NAME_SIZE_MIN} to {_TOKEN_NAME_SIZE_MAX}"
-        raise Malformed(f"the name of a token has {bounds} bytes", ErrorCode.INVALID_TOKEN_NAME)
+        raise Malformed(f"the name of a token must have {bounds} bytes", ErrorCode.INVALID_TOKEN_NAME)
     return c.CreateToken(name, expiry)
 
 
@@ -188,7 +188,7 @@ _DIALECT_DECODERS: dict[type[c.Command], Callable[[memoryview, DialectEvidence],
     c.CreateConsumerGroup: _create_consumer_group,
 }
 DIALECT_DECODERS = {kind.row.code: decoder for kind, decoder in _DIALECT_DECODERS.items()}
-"""By code: requests whose layout tells the dialect or depends on it."""
+"""By code: requests whose layout reveals the dialect or depends on it."""
 
 _READ_BY_HAND: dict[type[c.Command], Callable[[Reader], c.Command]] = {
     c.UpdateTopic: _update_topic,
@@ -199,17 +199,17 @@ _DECODERS: dict[int, tuple[Callable[[Reader], c.Command], bool]] = {
     for row in c.COMMANDS
     if row.kind not in _DIALECT_DECODERS and row.kind not in (c.SendMessages, c.PollMessages)
 }
-"""By code: requests that look the same in all dialects, and whether their ids count from 0 whatever the dialect."""
+"""By code: requests with the same layout in all dialects, and whether their ids always count from 0."""
 
 
 def decode_request(code: int, frame: memoryview, evidence: DialectEvidence) -> c.Command:
-    """The command of a request that looks the same in all dialects.
+    """The command of a request with the same layout in all dialects.
 
     Raises:
-        Malformed: the payload makes no sense, or no command has this code.
+        Malformed: the payload is invalid, or no command has this code.
     """
     decoder = _DECODERS.get(code)
     if decoder is None:
-        raise Malformed(f"there is no command with the code {code}")
+        raise Malformed(f"unknown command code {code}")
     read, is_private = decoder
     return read(Reader(frame, HEADER_SIZE) if is_private else _reader(frame, evidence))

@@ -1,8 +1,8 @@
-"""The first bytes of a connection tell which protocol generation its client speaks.
+"""Detect the protocol generation of a client from the first bytes of its connection.
 
-A classic frame begins with its length, which is never 0: it counts the code behind it. A frame of SDK 0.9 begins with
-48 zeros. So four bytes decide nearly always. If they are zero, the next four are looked at too: they are the code of a
-classic frame that claims the impossible length 0, and it gets its answer.
+A classic frame starts with its length, which is never 0, because it includes the code. A frame of SDK 0.9 starts with
+48 zero bytes. So four bytes are nearly always enough. If they are zero, the next four are checked too: if they are not
+zero, they are the code of a classic frame with the invalid length 0, which gets an error reply.
 """
 
 from enum import Enum, auto
@@ -16,7 +16,7 @@ _HTTP_WORDS = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b
 
 
 class Generation(Enum):
-    """Which codec understands a client."""
+    """The protocol generations, one codec each."""
 
     CLASSIC = auto()
     """SDKs 0.5 to 0.8."""
@@ -25,10 +25,10 @@ class Generation(Enum):
 
 
 def generation_of(head: memoryview) -> Generation | None:
-    """The generation of a connection that begins like this; None if the bytes are too few to tell.
+    """The generation of a connection that starts like this; None if more bytes are needed to tell.
 
     Raises:
-        FrameRefused: it begins like no client of ours, but like one of a protocol that is spoken elsewhere.
+        FrameRefused: it starts like another known protocol.
     """
     if len(head) < _DECIDING_SIZE:
         return None
@@ -42,8 +42,8 @@ def generation_of(head: memoryview) -> Generation | None:
 
 
 def _refuse_strangers(first: bytes) -> None:
-    """Say what was meant, instead of taking a greeting for the length of a huge frame."""
+    """Report another protocol, instead of taking its first bytes for the length of a huge frame."""
     if first.startswith(_TLS_HELLO):
-        raise FrameRefused("the client speaks TLS, which is off here (tcp.tls.enabled)")
+        raise FrameRefused("the client uses TLS, but TLS is disabled (tcp.tls.enabled)")
     if first in _HTTP_WORDS:
-        raise FrameRefused("the client speaks HTTP, and this port is for the binary protocol")
+        raise FrameRefused("the client uses HTTP, but this port serves the binary protocol")

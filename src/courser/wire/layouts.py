@@ -1,7 +1,7 @@
 """Commands and replies to bytes and back, derived from their fields.
 
-A layout is compiled once per type, from the kinds that ``api`` names beside its fields. What no kind can express
-(sends, polls, logins, options, and what differs between releases) is written by hand in the codec of its generation.
+A layout is compiled once per type, from the kinds that ``api`` gives its fields. What no kind can express (sends,
+polls, logins, options, and differences between releases) is written by hand in the codec of its generation.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Structure = TypeVar("Structure", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[Value]):
-    """How one value travels. ``first_id`` is what the other side calls the first stream, topic, partition and so on."""
+    """How one value is encoded. ``first_id`` is the number of the first stream, topic, ... on the other side."""
 
     read: Callable[[Reader], Value]
     write: Callable[[Value, int], bytes]
@@ -36,16 +36,16 @@ class Field(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[Structure]):
-    """How a command or a reply travels."""
+    """How a command or a reply is encoded."""
 
     kind: type[Structure]
     names: tuple[str, ...]
     fields: tuple[Field[Any], ...]
     is_in_order: bool
-    """Whether the fields travel as they are declared: then they need no names to be put together."""
+    """Whether the order on the wire is the declared one: then the fields can be passed by position."""
 
     def read(self, reader: Reader) -> Structure:
-        """Take one from the payload.
+        """Decode a payload.
 
         Raises:
             Malformed: the payload ends too early, or a value does not exist.
@@ -56,19 +56,19 @@ class Layout(Generic[Structure]):
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
     def write(self, value: Structure, first_id: int = 0) -> bytes:
-        """The bytes of one."""
+        """Encode a command or a reply."""
         return b"".join(
             [field.write(getattr(value, name), first_id) for name, field in zip(self.names, self.fields, strict=True)]
         )
 
     def before(self, name: str) -> "Layout[Structure]":
-        """The part in front of one field, for writing: what follows it is sent from where it lies."""
+        """The layout of the fields before one field, for encoding: that field is sent without a copy."""
         end = self.names.index(name)
         return Layout(self.kind, self.names[:end], self.fields[:end], is_in_order=False)
 
 
 def layout_of(kind: type[Structure]) -> Layout[Structure]:
-    """The layout of a command or a reply, compiled from its fields: to be done once, not for every request."""
+    """Compile the layout of a command or a reply from its fields. Do it once, not for every request."""
     hints = get_type_hints(kind, include_extras=True)
     order: Sequence[str] = kind.row.order if issubclass(kind, Command) else kind.__struct_fields__
     names = tuple(name for name in order if Kind.ABSENT not in getattr(hints[name], "__metadata__", ()))
@@ -80,12 +80,12 @@ def layout_of(kind: type[Structure]) -> Layout[Structure]:
 
 
 def _plain(read: Callable[[Reader], Value], write: Callable[[Value], bytes]) -> Field[Value]:
-    """A field that looks the same for everybody."""
+    """A field with the same encoding in all dialects."""
     return Field(read, lambda value, _: write(value))
 
 
 def _optional(present: Field[Value]) -> Field[Value | None]:
-    """A field behind a byte that says whether it is there."""
+    """A field after a byte that says whether it is present."""
 
     def write(value: Value | None, first_id: int) -> bytes:
         return b"\x00" if value is None else b"\x01" + present.write(value, first_id)
@@ -145,7 +145,7 @@ _BY_TYPE: dict[Any, Field[Any]] = {
 
 
 def _field_of(hint: Any) -> Field[Any]:
-    """The field that a declaration stands for."""
+    """The field for a declaration."""
     if get_origin(hint) is Annotated:
         declared, *marks = get_args(hint)
         for mark in marks:

@@ -1,8 +1,8 @@
-"""Reading the parts that requests of both protocol generations are made of: a cursor over a payload.
+"""Decode the elements that both protocol generations share: a cursor over a payload.
 
-Ids travel as 32-bit numbers. SDK 0.5 numbers streams, topics, partitions, groups and users from 1: its reader has
-``first_id`` 1 and subtracts it, modulo 2^32. So its 0, which names nothing, becomes 4,294,967,295, which names nothing
-here, and the handlers answer as for any id that is not there.
+Ids are sent as 32-bit numbers. SDK 0.5 numbers streams, topics, partitions, groups and users from 1: its reader has
+``first_id`` 1 and subtracts it, modulo 2^32. So its 0, which is not a valid id, becomes 4,294,967,295, which does not
+exist here, and the handlers reply as for any id that does not exist.
 """
 
 from struct import Struct
@@ -22,7 +22,7 @@ ID_MASK = 2**32 - 1
 """Ids are shifted modulo 2^32."""
 
 PERMISSIONS_SIZE_MAX = 256 * 1024
-"""Bytes of permissions: twenty thousand streams and topics. Each is an object, here and in the metadata ever after."""
+"""Bytes of permissions: twenty thousand streams and topics. Each becomes an object here and in the metadata."""
 
 _SNAPSHOT_COMPRESSIONS = range(1, 7)
 _SNAPSHOT_KINDS = frozenset(range(1, 7))
@@ -31,11 +31,11 @@ _SNAPSHOT_ALL = 100
 BALANCED = Balanced()
 CONSUMER_KINDS = {kind.value: kind for kind in ConsumerKind}
 POLLING_KINDS = {kind.value: kind for kind in PollingKind}
-"""Looked up instead of called: a call of an enum costs five times as much."""
+"""A dict lookup, because calling an enum costs five times as much."""
 
 
 class Malformed(Rejection):
-    """A payload that cannot be understood."""
+    """A payload that cannot be decoded."""
 
     def __init__(self, reason: str, code: ErrorCode = ErrorCode.INVALID_COMMAND) -> None:
         super().__init__(reason, code)
@@ -47,7 +47,7 @@ class Malformed(Rejection):
 
 
 def identifier_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Identifier, int]:
-    """The identifier at ``position``, and the position behind it."""
+    """The identifier at ``position``, and the position after it."""
     try:
         kind, length = buffer[position], buffer[position + 1]
     except IndexError:
@@ -56,12 +56,12 @@ def identifier_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple
     end = position + length
     if kind == 2:
         if not length:
-            raise Malformed("an identifier is an empty name", ErrorCode.INVALID_FORMAT)
+            raise Malformed("an identifier has an empty name", ErrorCode.INVALID_FORMAT)
         return text_at(buffer, position, end), end
     if kind != 1:
-        raise Malformed(f"an identifier has the unknown kind {kind}")
+        raise Malformed(f"unknown identifier kind {kind}")
     if length != 4:
-        raise Malformed(f"a numeric identifier has {length} bytes instead of 4", ErrorCode.INVALID_FORMAT)
+        raise Malformed(f"a numeric identifier must have 4 bytes, not {length}", ErrorCode.INVALID_FORMAT)
     if end > len(buffer):
         raise Malformed("it ends inside an identifier")
     return (_unpack_u32(buffer, position)[0] - first_id) & ID_MASK, end
@@ -70,48 +70,48 @@ def identifier_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple
 def text_at(buffer: memoryview, position: int, end: int) -> str:
     """The text between two positions."""
     if end > len(buffer):
-        raise Malformed("it ends inside a text")
+        raise Malformed("it ends inside a string")
     try:
         return str(buffer[position:end], "utf-8")
     except UnicodeDecodeError:
-        raise Malformed("a text is not UTF-8") from None
+        raise Malformed("a string is not valid UTF-8") from None
 
 
 def consumer_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Consumer, int]:
-    """The consumer at ``position``, and the position behind it. Groups have ids, single consumers any number."""
+    """The consumer at ``position``, and the position after it. Groups have ids, single consumers any number."""
     try:
         kind = CONSUMER_KINDS[buffer[position]]
     except IndexError:
         raise Malformed("it ends before a consumer") from None
     except KeyError:
-        raise Malformed(f"a consumer has the unknown kind {buffer[position]}") from None
+        raise Malformed(f"unknown consumer kind {buffer[position]}") from None
     identifier, end = identifier_at(buffer, position + 1, first_id if kind is ConsumerKind.GROUP else 0)
     return Consumer(kind, identifier), end
 
 
 def partitioning_at(buffer: memoryview, position: int, first_id: int = 0) -> tuple[Partitioning, int]:
-    """The partitioning at ``position``, and the position behind it."""
+    """The partitioning at ``position``, and the position after it."""
     try:
         kind, length = buffer[position], buffer[position + 1]
     except IndexError:
-        raise Malformed("it ends inside a partitioning") from None
+        raise Malformed("it ends inside the partitioning") from None
     position += 2
     end = position + length
     if end > len(buffer):
-        raise Malformed("it ends inside a partitioning")
+        raise Malformed("it ends inside the partitioning")
     if kind == 1 and not length:
         return BALANCED, end
     if kind == 2 and length == 4:
         return ToPartition((_unpack_u32(buffer, position)[0] - first_id) & ID_MASK), end
     if kind == 3:
         return ByKey(bytes(buffer[position:end])), end
-    raise Malformed(f"a partitioning of kind {kind} with {length} bytes does not exist")
+    raise Malformed(f"unknown partitioning kind {kind} with {length} bytes")
 
 
 class Reader:
-    """A cursor over a payload. Every method reads what stands at the cursor and moves behind it.
+    """A cursor over a payload. Every method reads a value at the cursor and moves past it.
 
-    All of them raise ``Malformed``. Bytes behind the last field that is read are nobody's business.
+    All of them raise ``Malformed``. Bytes after the last field that is read are ignored.
     """
 
     __slots__ = ("_buffer", "_first_id", "position")
@@ -127,10 +127,10 @@ class Reader:
         return len(self._buffer) - self.position
 
     def _advance(self, size: int) -> int:
-        """Step over ``size`` bytes; return where they begin."""
+        """Skip ``size`` bytes; return where they start."""
         start = self.position
         if start + size > len(self._buffer):
-            raise Malformed(f"{size} bytes are expected at byte {start} of {len(self._buffer)}")
+            raise Malformed(f"expected {size} bytes at byte {start} of {len(self._buffer)}")
         self.position = start + size
         return start
 
@@ -160,41 +160,41 @@ class Reader:
         return self.u8() != 0
 
     def is_present(self) -> bool:
-        """A byte that says whether something follows: only 1 does."""
+        """A byte that says whether something follows: only 1 means yes."""
         return self.u8() == 1
 
     def take(self, size: int) -> memoryview:
-        """So many bytes, in place."""
+        """``size`` bytes, in place."""
         start = self._advance(size)
         return self._buffer[start : start + size]
 
     def peek(self, size: int) -> memoryview:
-        """So many bytes, in place, without a step."""
+        """``size`` bytes, in place, without moving the cursor."""
         ahead = self.take(size)
         self.position -= size
         return ahead
 
     def rest(self) -> memoryview:
-        """All bytes that are left, in place."""
+        """All remaining bytes, in place."""
         return self.take(self.remaining)
 
     # --- texts ----------------------------------------------------------------------------------------
 
     def text8(self) -> str:
-        """A text behind its length in one byte."""
+        """A text after its length in one byte."""
         length = self.u8()
         start = self._advance(length)
         return text_at(self._buffer, start, start + length)
 
     def name(self) -> str:
-        """A text behind its length in one byte; it must not be empty."""
+        """A text after its length in one byte; it must not be empty."""
         name = self.text8()
         if not name:
             raise Malformed("a name is empty", ErrorCode.INVALID_FORMAT)
         return name
 
     def text32(self) -> str:
-        """A text behind its length in four bytes."""
+        """A text after its length in four bytes."""
         length = self.u32()
         start = self._advance(length)
         return text_at(self._buffer, start, start + length)
@@ -227,47 +227,47 @@ class Reader:
         return partition_id if is_named else None
 
     def polling_kind(self) -> PollingKind:
-        """Where a poll begins; a value of eight bytes follows."""
+        """Where a poll starts; a value of eight bytes follows."""
         kind = POLLING_KINDS.get(number := self.u8())
         if kind is None:
-            raise Malformed(f"a polling strategy has the unknown kind {number}")
+            raise Malformed(f"unknown polling strategy {number}")
         return kind
 
     def is_active(self) -> bool:
         """The status of a user: 1 active, 2 inactive."""
         status = self.u8()
         if status not in (1, 2):
-            raise Malformed(f"a user has the unknown status {status}")
+            raise Malformed(f"unknown user status {status}")
         return status == 1
 
     def snapshot_compression(self) -> int:
-        """How a diagnosis archive is packed."""
+        """The compression of a diagnosis archive."""
         compression = self.u8()
         if compression not in _SNAPSHOT_COMPRESSIONS:
-            raise Malformed(f"there is no snapshot compression {compression}")
+            raise Malformed(f"unknown snapshot compression {compression}")
         return compression
 
     def snapshot_kinds(self) -> tuple[int, ...]:
-        """What a diagnosis archive holds: everything, or some kinds."""
+        """The contents of a diagnosis archive: everything, or some kinds."""
         kinds = tuple(self.take(self.u8()))
         if kinds != (_SNAPSHOT_ALL,) and not _SNAPSHOT_KINDS.issuperset(kinds):
-            raise Malformed(f"a snapshot cannot hold the kinds {kinds}")
+            raise Malformed(f"a snapshot cannot contain the kinds {kinds}")
         return kinds
 
     def optional_permissions(self) -> Permissions | None:
-        """A byte that says whether permissions follow; then their size in four bytes, and they."""
+        """A byte that says whether permissions follow, their size in four bytes, and the permissions."""
         if not self.is_present():
             return None
         size = self.u32()
         start = self.position
         permissions = self.permissions()
         if self.position - start != size:
-            reason = f"permissions have {self.position - start} bytes instead of {size}"
+            reason = f"the permissions have {self.position - start} bytes instead of {size}"
             raise Malformed(reason, ErrorCode.INVALID_FORMAT)
         return permissions
 
     def permissions(self) -> Permissions:
-        """Permissions for everything, for streams and their topics."""
+        """Global permissions, then those of streams and their topics."""
         end = self.position + PERMISSIONS_SIZE_MAX
         everywhere = GlobalPermissions(*self._flags(10))
         streams: dict[int, StreamPermissions] = {}
@@ -285,7 +285,7 @@ class Reader:
 
     def _permission_follows(self, end: int) -> bool:
         if self.position > end:
-            raise Malformed(f"permissions have more than {PERMISSIONS_SIZE_MAX} bytes", ErrorCode.INVALID_FORMAT)
+            raise Malformed(f"the permissions have more than {PERMISSIONS_SIZE_MAX} bytes", ErrorCode.INVALID_FORMAT)
         return self.is_present()
 
     def _flags(self, count: int) -> list[bool]:

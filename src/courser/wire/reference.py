@@ -1,7 +1,7 @@
 """The layouts in docs/formats/private-commands.md, from the rows and fields of the commands.
 
-``python -m courser.wire.reference docs/formats/private-commands.md`` writes them anew. The prose around them is
-hand-written; a command without a section gets one.
+``python -m courser.wire.reference docs/formats/private-commands.md`` regenerates them. The prose around them is written
+by hand; a command without a section gets one.
 """
 
 import ast
@@ -37,8 +37,8 @@ _KINDS: dict[Any, str] = {
     Kind.TEXT8: "`u8` length, text",
     Kind.TEXT32: "`u32` length, text",
     Kind.UUID: "16 bytes",
-    Kind.OPTIONAL_PARTITION: "`u8`, 1 if it is there; `u32`",
-    Kind.OPTIONAL_U64: "`u8`, 1 if it is there; `u64`",
+    Kind.OPTIONAL_PARTITION: "`u8`, 1 if present; `u32`",
+    Kind.OPTIONAL_U64: "`u8`, 1 if present; `u64`",
     Identifier: "identifier",
     Consumer: "consumer",
     Partitioning: "partitioning",
@@ -48,7 +48,7 @@ _KINDS: dict[Any, str] = {
 
 
 def with_layouts(text: str) -> str:
-    """The document with the layouts as they are now."""
+    """The document with the current layouts."""
     rows = {row.code: row for row in commands.COMMANDS if row.is_private}
     described = {int(code) for code in _HEADING.findall(text)}
     for code in sorted(rows.keys() - described):
@@ -74,7 +74,7 @@ def _layout(row: CommandRow) -> str:
 
 def _table(title: str, kind: type[msgspec.Struct], module: Any) -> str:
     if kind is replies.Polled:
-        # Written by hand, because it is not copied: the messages are sent from where they were read to.
+        # Its codec is written by hand, because the messages are sent without a copy.
         rows = [("`partition_id`", "`u32`", ""), ("`current_offset`", "`u64`", "Of the newest message.")]
         rows += [("`message_count`", "`u32`", ""), ("each", "batch record", "")]
     else:
@@ -104,7 +104,7 @@ def _count_of(mark: Counted | ToTheEnd) -> str:
 
 
 def _row_of(hint: Any, module: Any) -> Iterator[tuple[str, str, str]]:
-    """What each of several rows holds."""
+    """The fields of each row of a list."""
     if get_origin(hint) is tuple:
         yield "each", ", ".join(_form(part) for part in get_args(hint)), ""
     elif get_origin(hint) is Annotated:
@@ -120,7 +120,7 @@ def _form(hint: Any) -> str:
 
 
 def _field_docs(kind: type[msgspec.Struct], module: Any) -> dict[str, str]:
-    """What the source says below each field."""
+    """The docstrings of the fields."""
     tree = ast.parse(inspect.getsource(module))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
     docs: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _field_docs(kind: type[msgspec.Struct], module: Any) -> dict[str, str]:
 
 
 def main(path: Path) -> None:
-    """Write the layouts of one document anew."""
+    """Regenerate the layouts in one document."""
     path.write_text(with_layouts(path.read_text()))
 
 

@@ -1,6 +1,6 @@
-"""Replies that both protocol generations write alike, but that no field kind can express: each with its way back.
+"""Replies with the same encoding in both protocol generations that no field kind can express, with their decoders.
 
-``first_id`` is what the client calls the first stream, topic, partition, group or user: 1 for SDK 0.5, else 0.
+``first_id`` is the number of the first stream, topic, partition, group or user for the client: 1 for SDK 0.5, else 0.
 """
 
 from struct import Struct
@@ -39,7 +39,7 @@ assert _STATS_FIGURES.size == 108
 _STATS_TAIL = Struct(
     "<"
     "I"  # server_semver
-    "I"  # cache_count: there is no cache whose hits could be counted
+    "I"  # cache_count: 0, there is no cache
     "I"  # threads_count
     "Q"  # free_disk_space
     "Q"  # total_disk_space
@@ -57,7 +57,7 @@ _TRANSPORTS = {int(transport): transport for transport in Transport}
 
 _TEXT_KIND, _BOOL_KIND, _U32_KIND, _U64_KIND = 2, 3, 11, 12
 _U32_OPTIONS = frozenset({"messages_required_to_save"})
-"""Options whose number has four bytes; the others have eight."""
+"""Options with a value of four bytes; the others have eight."""
 
 
 # --- connections --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def write_client(row: r.ClientInfo, first_id: int = 0, nobody: int = NOBODY) -> 
 
 
 def read_client(reader: Reader) -> r.ClientInfo:
-    """The way back of ``write_client``, from SDK 0.6 on."""
+    """The decoder for ``write_client``, from SDK 0.6 on."""
     client_id, user_id, transport = _CLIENT.unpack(reader.take(_CLIENT.size))
     user = None if user_id == NOBODY else user_id
     return r.ClientInfo(client_id, user, _TRANSPORTS.get(transport, Transport.TCP), reader.text32(), reader.u32())
@@ -84,7 +84,7 @@ def write_client_details(reply: r.ClientDetails, first_id: int = 0, nobody: int 
 
 
 def read_client_details(reader: Reader) -> r.ClientDetails:
-    """The way back of ``write_client_details``."""
+    """The decoder for ``write_client_details``."""
     info = read_client(reader)
     return r.ClientDetails(info, [_client_group.read(reader) for _ in range(info.group_count)])
 
@@ -101,7 +101,7 @@ def read_clients(reader: Reader) -> r.ClientList:
 
 
 def write_stats(reply: r.Stats) -> bytes:
-    """Figures about the server."""
+    """Statistics of the server."""
     figures = _STATS_FIGURES.pack(*[getattr(reply, name) for name in _STATS_FIGURE_NAMES])
     texts = [text32(getattr(reply, name)) for name in _STATS_TEXT_NAMES]
     tail = _STATS_TAIL.pack(reply.server_semver, 0, reply.thread_count, reply.free_disk_space, reply.total_disk_space)
@@ -109,7 +109,7 @@ def write_stats(reply: r.Stats) -> bytes:
 
 
 def read_stats(reader: Reader) -> r.Stats:
-    """The way back of ``write_stats``."""
+    """The decoder for ``write_stats``."""
     figures = _STATS_FIGURES.unpack(reader.take(_STATS_FIGURES.size))
     texts = [reader.text32() for _ in _STATS_TEXT_NAMES]
     semver = reader.u32()
@@ -128,7 +128,7 @@ def write_cluster(reply: r.ClusterMetadata) -> bytes:
 
 
 def read_cluster(reader: Reader) -> r.ClusterMetadata:
-    """The way back of ``write_cluster``."""
+    """The decoder for ``write_cluster``."""
     name, nodes = reader.text32(), []
     for _ in range(reader.u32()):
         node_name, ip = reader.text32(), reader.text32()
@@ -158,7 +158,7 @@ def _option_value(key: str, value: str | int | bool) -> tuple[int, bytes]:
 
 
 def read_options(reader: Reader) -> r.OptionList:
-    """The way back of ``write_options``."""
+    """The decoder for ``write_options``."""
     rows = []
     for _ in range(reader.u32()):
         key, kind, data = reader.text8(), reader.u8(), bytes(reader.take(reader.u32()))

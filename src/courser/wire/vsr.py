@@ -1,7 +1,7 @@
-"""The protocol of SDK 0.9, as its server side sees it. One codec per connection.
+"""The server side of the protocol of SDK 0.9. One codec per connection.
 
-A request is a 256-byte header and a body; so is a reply. Changes have operations of their own and numbers that tell
-repeats from new requests; everything else is *non-replicated* and has its command code in the header.
+A request is a 256-byte header and a body; so is a reply. Changes have their own operations, and request numbers that
+distinguish repeats from new requests. Everything else is *non-replicated* and has its command code in the header.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ from courser.wire.vsr_requests import (
 )
 
 _UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES})
-"""Operations whose replies have no result in front of the payload."""
+"""Operations whose replies have no result before the payload."""
 _REPLICATED_MIN = 128
 """Operations from here on change something."""
 
@@ -53,36 +53,36 @@ _PING = c.Ping.row.code
 _POLL_MESSAGES = c.PollMessages.row.code
 _CLASSIC_LOGINS = frozenset({c.LoginUser.row.code, c.LoginWithToken.row.code})
 _SESSION_CODES = frozenset({c.LogoutUser.row.code, 40, 45})
-"""Logout, and logins under the numbers that they have as operations: accepted, without effect."""
+"""Logout, and logins with their operation numbers as codes: accepted, without effect."""
 _REPLICATED_CODES = frozenset(row.code for row in c.COMMANDS if row.operation >= _REPLICATED_MIN)
-"""Commands that have an operation, and are not carried out under their classic number."""
+"""Commands with an operation, which are not accepted with their classic code."""
 _FIND_NOTHING_IF_MALFORMED = frozenset(
     kind.row.code for kind in (c.GetClient, c.GetConsumerOffset, c.SyncConsumerGroup)
 )
-"""Reads that the original answers with "nothing there" if it cannot understand what is looked for."""
+"""Reads that the original server answers with "not found" if it cannot decode the identifier."""
 _CODES_OF_VALUES = frozenset(
     {ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE, ErrorCode.TOO_MANY_PARTITIONS}
 )
-"""What is wrong with a body that can be read; of all others the client learns only that they are malformed."""
+"""Errors in a body that can be decoded; for all others the client gets only "malformed"."""
 
 _NO_REJECTION = bytes(4)
-"""The result of what was carried out: no rejections."""
+"""The result of a successful command: no rejections."""
 _REJECTION = Struct("<III")
 """count: one; index: 0; code"""
 _NOT_OWNED_PARTITION = 2**32 - 1
-_REPEATED = "it was carried out before"
+_REPEATED = "the request was already carried out"
 
 
 class VsrIncoming(Incoming, eq=False):
-    """A request, and what its reply repeats of it."""
+    """A request, and the header fields that its reply repeats."""
 
     client: bytes = NO_CLIENT
     checksum: bytes = NO_CHECKSUM
     request: int = 0
-    """Its number."""
+    """The request number."""
     operation: int = NON_REPLICATED
     content: bytes = b""
-    """What tells a send or a stored offset from others."""
+    """What identifies a send or a stored offset among others."""
 
 
 class _Refusal(Exception):
@@ -94,7 +94,7 @@ class _Refusal(Exception):
 
 
 class VsrCodec:
-    """One connection of an SDK 0.9 client, or of our own, which is told more about failures."""
+    """One connection of an SDK 0.9 client, or of Courser's own client, which gets more details about failures."""
 
     __slots__ = ("_client", "_duplicates", "_is_first", "_is_own", "_verify_frames")
 
@@ -102,37 +102,37 @@ class VsrCodec:
         self._verify_frames = verify_frames
         self._duplicates = DuplicateTable()
         self._client = NO_CLIENT
-        """What the client last called itself."""
+        """The client id in the last request."""
         self._is_first = True
         self._is_own = False
-        """Whether it is a client of our own: failures keep their number, and their facts go along."""
+        """Whether it is Courser's own client: failures keep their number and have details."""
 
     # --- frames ---------------------------------------------------------------------------------------
 
     def frame_size(self, head: memoryview) -> int | None:
-        """See ``Codec``. What no client sends ends the connection: where the next frame begins cannot be told."""
+        """See ``Codec``. An invalid frame ends the connection: where the next frame starts is unknown."""
         length = len(head)
         if length > headers.COMMAND_POSITION and not self._is_first:
             size, command = headers.unpack_size_and_command(head)
             if HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX and command == headers.COMMAND_REQUEST:
                 return size
         if self._is_first and any(head[: headers.SIZE_POSITION]):
-            raise FrameRefused("the first frame does not begin with 48 zeros")
+            raise FrameRefused("the first frame does not start with 48 zero bytes")
         if length < headers.SIZE_POSITION + 4:
             return None
         size = headers.frame_size_of(head)
         if not HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX:
-            raise FrameRefused(f"a frame of {size} bytes; {HEADER_SIZE} to {headers.FRAME_SIZE_MAX} are allowed")
+            raise FrameRefused(f"a frame must have {HEADER_SIZE} to {headers.FRAME_SIZE_MAX} bytes, not {size}")
         if length <= headers.COMMAND_POSITION:
             return None
         if head[headers.COMMAND_POSITION] != headers.COMMAND_REQUEST:
-            raise FrameRefused(f"a frame of kind {head[headers.COMMAND_POSITION]}, which is no request")
+            raise FrameRefused(f"a frame of kind {head[headers.COMMAND_POSITION]} is not a request")
         return size
 
     # --- requests -------------------------------------------------------------------------------------
 
     def is_slow(self, frame: memoryview) -> bool:
-        """See ``Codec``. A batch is looked at as a whole, unless each of its messages is hashed or walked over here."""
+        """See ``Codec``. Decoding a batch is fast, unless each message is hashed or walked over."""
         del frame
         return self._verify_frames or not is_compiled
 
@@ -140,7 +140,7 @@ class VsrCodec:
         """See ``Codec``."""
         self._is_first = False
         if len(frame) < HEADER_SIZE:
-            return _hang_up(VsrIncoming(None), "a frame without a whole header")
+            return _hang_up(VsrIncoming(None), "a frame without a complete header")
         size, command, client, checksum, request, operation, session, code = headers.unpack_request(frame)
         incoming = VsrIncoming(None, None, "", False, False, client, checksum, request, operation)
         if command != headers.COMMAND_REQUEST or size != len(frame):
@@ -199,34 +199,37 @@ class VsrCodec:
             raise _Refusal((recalled,), _REPEATED)
         if recalled is Verdict.FORGOTTEN:
             answer = _result(incoming, ErrorCode.REQUEST_ALREADY_APPLIED)
-            raise _Refusal((answer,), "its number is below one that was carried out, and no answer is known")
+            raise _Refusal(
+                (answer,),
+                "a request with a higher number was already carried out, and the reply to this one is not known",
+            )
         if recalled is Verdict.CONFLICT:
             answer = _status(incoming, ErrorCode.INVALID_COMMAND)
-            raise _Refusal((answer,), "its number was used for another request")
+            raise _Refusal((answer,), "its request number was already used for another request")
         incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
 
     def _read_session_request(
         self, incoming: VsrIncoming, session: int, body: memoryview, *, is_logged_in: bool
     ) -> None:
-        """Login, logout, and operations that no client may ask for."""
+        """Login, logout, and operations that clients may not use."""
         operation = incoming.operation
         _check_client(incoming)
         if operation == REGISTER:
             if session or incoming.request:
-                raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a number")
+                raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a request number")
             _check_body(incoming, body)
             self._is_own = sdk_name_of(body) == OWN_SDK_NAME
             incoming.command = _read_login(incoming, body)
         elif operation == LOGOUT:
             _check_body(incoming, body)
             if not is_logged_in:
-                raise _Refusal((_reply(incoming, b""),), "nobody is logged in")
+                raise _Refusal((_reply(incoming, b""),), "not logged in")
             incoming.command = c.LogoutUser()
         elif operation in INTERNAL_OPERATIONS:
             reason = Reason.INTERNAL_OPERATION if is_logged_in else Reason.NO_SESSION
-            raise _Refusal((headers.eviction(incoming.client, reason),), f"operation {operation} is not for clients")
+            raise _Refusal((headers.eviction(incoming.client, reason),), f"clients cannot use operation {operation}")
         else:
-            raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"there is no operation {operation}")
+            raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown operation {operation}")
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class VsrCodec:
                 return (_empty_poll(incoming, _NOT_OWNED_PARTITION),)
 
     def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:
-        """Keep the answer to something that was carried out, for the case that it is asked for once more."""
+        """Keep the reply to a command that was carried out, in case the request is repeated."""
         operation = incoming.operation
         if operation in WRITES:
             self._duplicates.remember_write(incoming.request, operation, incoming.content, answer)
@@ -308,7 +311,7 @@ class VsrCodec:
             self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
 
     def farewell(self, error: CourserError) -> bytes:
-        """See ``Codec``. The SDK takes it as the answer to its next request, and logs in again."""
+        """See ``Codec``. The SDK takes it for the reply to its next request, and logs in again."""
         reason = FAREWELLS.get(error.code)
         return b"" if reason is None else headers.eviction(self._client, reason)
 
@@ -318,15 +321,15 @@ class VsrCodec:
 
 def _check_client(incoming: VsrIncoming) -> None:
     if incoming.client == NO_CLIENT:
-        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "the client calls itself 0")
+        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a client id cannot be 0")
 
 
 def _check_read_is_allowed(incoming: VsrIncoming, code: int, is_logged_in: bool) -> None:
     if code in _CLASSIC_LOGINS:
         answer = headers.eviction(incoming.client, Reason.MALFORMED_LOGIN)
-        raise _Refusal((answer,), f"command {code} is no login of this protocol")
+        raise _Refusal((answer,), f"command {code} is not a login of this protocol")
     if not is_logged_in and code != _PING:
-        raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} before a login")
+        raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} needs a login first")
 
 
 def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: bool) -> None:
@@ -334,9 +337,9 @@ def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: 
         _check_client(incoming)
     if not is_logged_in:
         answer = headers.eviction(incoming.client, Reason.NO_SESSION)
-        raise _Refusal((answer,), f"operation {incoming.operation} before a login")
+        raise _Refusal((answer,), f"operation {incoming.operation} needs a login first")
     if not session or not incoming.request:
-        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a number")
+        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a request number")
 
 
 def _check_body(incoming: VsrIncoming, body: memoryview) -> None:
@@ -369,7 +372,7 @@ def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> 
         poll = read_poll(body)
         if poll.partition_id is None:
             # Members of a group know their partitions and name one.
-            raise _Refusal((_empty_poll(incoming, 0),), "a group's poll names no partition")
+            raise _Refusal((_empty_poll(incoming, 0),), "a poll for a consumer group cannot name a partition")
         return poll
     reader = READERS_OF_CODES.get(code)
     if reader is not None:
@@ -385,7 +388,7 @@ def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> 
         raise _Refusal((_reply(incoming, b""),), f"command {code} has no effect")
     if code in _REPLICATED_CODES:
         raise _refused(incoming, ErrorCode.FEATURE_UNAVAILABLE, f"command {code} has an operation of its own")
-    raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"there is no command {code}")
+    raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown command {code}")
 
 
 def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
@@ -401,7 +404,7 @@ def _payload(command: c.Command, reply: Reply) -> bytes:
     return WRITERS[type(reply)](reply)
 
 
-# --- answers ------------------------------------------------------------------------------------------
+# --- reply frames -------------------------------------------------------------------------------------
 
 
 def _hang_up(incoming: VsrIncoming, reason: str) -> VsrIncoming:
@@ -416,7 +419,7 @@ def _refused(incoming: VsrIncoming, code: ErrorCode, reason: str) -> _Refusal:
 
 
 def _status(incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
-    # An operation that does not exist cannot be repeated to the client: it would not take the header.
+    # A reply cannot repeat an unknown operation: the client would not accept the header.
     operation = incoming.operation if incoming.operation in OPERATIONS else NON_REPLICATED
     header = headers.reply_header(
         incoming.client, incoming.checksum, incoming.request, operation, status=code, body_size=len(body)
@@ -425,12 +428,12 @@ def _status(incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
 
 
 def _result(incoming: VsrIncoming, code: int) -> bytes:
-    """The answer to a change that the state does not allow."""
+    """The reply to a change that the state does not allow."""
     return _body(incoming, _REJECTION.pack(1, 0, code))
 
 
 def _reply(incoming: VsrIncoming, payload: bytes, *, commit: int = 0) -> bytes:
-    """The answer to what was carried out."""
+    """The reply to a command that was carried out."""
     if incoming.operation not in _UNFRAMED:
         payload = _NO_REJECTION + payload
     return _body(incoming, payload, commit=commit)

@@ -1,6 +1,6 @@
-"""The protocol of SDK 0.9, as our own client speaks it: commands into request frames, reply frames into replies.
+"""The client side of the protocol of SDK 0.9: commands to request frames, reply frames to replies.
 
-One codec per connection; it numbers the requests. Replies come in the order of the requests.
+One codec per connection; it numbers the requests. Replies are received in the order of the requests.
 """
 
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ from courser.wire.vsr_replies import MAY_BE_EMPTY, READERS
 from courser.wire.vsr_requests import WRITERS, write_send_target
 
 _UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES, c.DeleteSegments.row.operation})
-"""Operations whose replies have no result in front of the payload."""
+"""Operations whose replies have no result before the payload."""
 _write_stage_head = layout_of(c.StageMessages).before("batch").write
 
 _REJECTION = Struct("<II")
 """index, code"""
 
 _REASONS = {
-    Reason.NO_SESSION: (ErrorCode.UNAUTHENTICATED, "the server knows no login of this connection"),
+    Reason.NO_SESSION: (ErrorCode.UNAUTHENTICATED, "this connection is not logged in"),
     Reason.INVALID_CREDENTIALS: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
     Reason.INVALID_TOKEN: (ErrorCode.INVALID_TOKEN, "unknown or expired token"),
     Reason.SESSION_ERROR: (ErrorCode.UNAUTHENTICATED, "the server ended this session"),
-    Reason.STALE_CLIENT: (ErrorCode.STALE_CLIENT, "the server heard nothing for too long and ended this session"),
+    Reason.STALE_CLIENT: (ErrorCode.STALE_CLIENT, "the server received nothing for too long and ended this session"),
     Reason.MALFORMED_LOGIN: (ErrorCode.INVALID_FORMAT, "the server did not understand the login"),
-    Reason.INTERNAL_OPERATION: (ErrorCode.INVALID_COMMAND, "the operation is not for clients"),
+    Reason.INTERNAL_OPERATION: (ErrorCode.INVALID_COMMAND, "clients cannot use this operation"),
 }
 
 
 class SessionEnded(Exception):
-    """The server ended the session: nothing more can be asked on this connection."""
+    """The server ended the session: this connection cannot be used any more."""
 
     def __init__(self, error: CourserError) -> None:
         super().__init__(error)
@@ -55,16 +55,16 @@ class VsrClientCodec:
     __slots__ = ("_client", "_request", "session")
 
     def __init__(self, client: bytes) -> None:
-        """``client`` is what the client calls itself: 16 random bytes, others for every connection."""
+        """``client`` is the client id: 16 random bytes, new for every connection."""
         self._client = client
         self._request = 0
         self.session = 0
-        """Given by the login."""
+        """From the reply to the login."""
 
     # --- requests -------------------------------------------------------------------------------------
 
     def encode(self, command: c.Command) -> Sequence[Buffer]:
-        """The request as pieces to be sent behind one another. They may refer to the memory of the command."""
+        """The request as pieces to send one after another. They may refer to the memory of the command."""
         if isinstance(command, c.SendMessages):
             return self._encode_send(command)
         if isinstance(command, c.StageMessages):
@@ -74,7 +74,7 @@ class VsrClientCodec:
         if not row.operation:
             return (self._header(NON_REPLICATED, len(body), code=row.code) + body,)
         if row.operation == REGISTER:
-            # A login begins anew: it has no number, and whatever was before it is over.
+            # A login has no number and starts a new session.
             self._request = self.session = 0
             header = headers.request_header(self._client, 0, REGISTER, 0, body_size=len(body), checksum=xxh3(body))
             return (header + body,)
@@ -106,10 +106,10 @@ class VsrClientCodec:
     # --- replies --------------------------------------------------------------------------------------
 
     def frame_size(self, head: memoryview) -> int | None:
-        """How many bytes the frame at the front has; None if that cannot be told from so few.
+        """The size of the first frame in bytes; None if more bytes are needed to tell.
 
         Raises:
-            Malformed: this is no server of this protocol.
+            Malformed: the server does not use this protocol.
         """
         if len(head) < HEADER_SIZE:
             return None
@@ -118,16 +118,16 @@ class VsrClientCodec:
             headers.COMMAND_REPLY,
             headers.COMMAND_EVICTION,
         ):
-            raise Malformed("the answer is not of this protocol: is this a Courser or Iggy 0.9 server?")
+            raise Malformed("the reply is not in this protocol; is this a Courser or Iggy 0.9 server?")
         return size
 
     def decode(self, command: c.Command, frame: memoryview) -> Reply | None:
-        """What the server says to a command. The reply may refer to the memory of the frame.
+        """Decode the reply to a command. It may refer to the memory of the frame.
 
         Raises:
             CourserError: the server refused it, or failed.
             SessionEnded: the server ended the session.
-            Malformed: the reply cannot be understood.
+            Malformed: the reply cannot be decoded.
         """
         kind, _, operation, status = headers.unpack_reply(frame)
         if kind == headers.COMMAND_EVICTION:
@@ -142,22 +142,22 @@ class VsrClientCodec:
         if expected is None:
             return None
         if not reader.remaining and expected not in MAY_BE_EMPTY:
-            raise NotFound(ErrorCode.RESOURCE_NOT_FOUND, "there is none")
+            raise NotFound(ErrorCode.RESOURCE_NOT_FOUND, "not found")
         reply: Reply = READERS[expected](reader)
         if isinstance(reply, LoggedIn):
             self.session = reply.session
         return reply
 
     def farewell(self, frame: memoryview) -> str:
-        """Why the server ends the session, from a frame that nobody asked for."""
+        """Why the server ends the session, from an unsolicited frame."""
         kind, _, _, _ = headers.unpack_reply(frame)
         if kind != headers.COMMAND_EVICTION:
-            return "the server sent an answer that nobody asked for"
+            return "the server sent a reply without a request"
         return str(_eviction(c.Ping(), frame))
 
 
 def _check_result(reader: Reader) -> None:
-    """The result in front of a payload. Raises if it is a rejection."""
+    """Read the result before a payload. Raises if it is a rejection."""
     if reader.u32():
         _, code = _REJECTION.unpack(reader.take(_REJECTION.size))
         raise read_failure(code, b"")
@@ -168,7 +168,7 @@ def _eviction(command: c.Command, frame: memoryview) -> Exception:
     if reason == Reason.INCOMPATIBLE_PROTOCOL:
         return InvalidRequest(
             ErrorCode.INVALID_FORMAT,
-            f"the server speaks protocol {_version(version_min)} to {_version(version_max)}, this client "
+            f"the server supports protocol {_version(version_min)} to {_version(version_max)}, this client uses "
             f"{_version(headers.PROTOCOL_VERSION)}",
         )
     code, sentence = _REASONS.get(reason, (ErrorCode.ERROR, f"the server ended this session (reason {reason})"))  # type: ignore[call-overload]  # Reason is an int

@@ -1,11 +1,11 @@
-"""Requests that were carried out before: a repeat is answered, not executed.
+"""Repeated requests: a repeat gets the earlier reply and is not executed again.
 
-A client numbers what it changes. After an answer that asks for patience, or in doubt, it sends the very same frame once
-more. Numbers count from one login to the next.
+A client numbers its changes. If the server is busy, or the client got no reply, it sends the same frame again. The
+numbers start anew with every login.
 
-Changes of metadata are held to their numbers: a lower number than the highest is a repeat or a mistake. Sends and
-stored offsets are not, because some builds of the SDK give them the number of the next change and do not use it up:
-only the very last one is recognised, and not by its number alone but by its content as well.
+For changes to metadata the number decides: a number below the highest is a repeat or an error. For sends and stored
+offsets it does not, because some builds of the SDK give them the number of the next change: only the last one is
+recognised, by its number and its content.
 """
 
 from collections import OrderedDict
@@ -16,23 +16,23 @@ from typing import TypeAlias
 from courser.wire.vsr_headers import NO_CHECKSUM
 
 REPLY_COUNT_MAX = 8
-"""Replies that are remembered."""
+"""How many replies are remembered."""
 REPLY_SIZE_MAX = 64 * 1024
-"""Bytes of all of them; the newest is remembered even if it alone has more."""
+"""Bytes of all remembered replies; the newest one is always remembered."""
 
 
 class Verdict(Enum):
-    """What a numbered request is, if it is not a repeat with a known answer."""
+    """The verdict on a numbered request that is not a repeat with a known reply."""
 
     NEW = auto()
     FORGOTTEN = auto()
-    """Its number is below the highest, and no answer is known."""
+    """Its number is below the highest, and its reply is not known."""
     CONFLICT = auto()
-    """Its number was used for something else."""
+    """Its number was used for another request."""
 
 
 Recalled: TypeAlias = Verdict | bytes
-"""A verdict, or the answer that was given."""
+"""A verdict, or the earlier reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Answered:
 
 
 class DuplicateTable:
-    """What one connection has asked for since its login."""
+    """The requests of one connection since its login."""
 
     __slots__ = ("_answers", "_highest", "_last_answer", "_last_write", "_size")
 
@@ -56,28 +56,28 @@ class DuplicateTable:
         self._last_answer = b""
 
     def reset(self) -> None:
-        """A new login: numbers begin anew."""
+        """A new login: numbers start anew."""
         self._answers.clear()
         self._size = self._highest = 0
         self._last_write = None
         self._last_answer = b""
 
-    # --- changes of metadata --------------------------------------------------------------------------
+    # --- changes to metadata --------------------------------------------------------------------------
 
     def recall_change(self, request: int, operation: int, checksum: bytes) -> Recalled:
-        """Look up a change of metadata by its number."""
+        """Look up a change to metadata by its number."""
         if request > self._highest:
             return Verdict.NEW
         known = self._answers.get(request)
         if known is None:
             return Verdict.FORGOTTEN
-        # A frame without a checksum is taken for the repeat that its number says it is.
+        # Without a checksum, the number alone decides.
         if known.operation != operation or checksum not in (known.checksum, NO_CHECKSUM):
             return Verdict.CONFLICT
         return known.answer
 
     def remember_change(self, request: int, operation: int, checksum: bytes, answer: bytes) -> None:
-        """A change was carried out, or refused for what the state is."""
+        """Remember a change that was carried out, or that the state did not allow."""
         self._highest = max(self._highest, request)
         self._answers[request] = _Answered(operation, checksum, answer)
         self._size += len(answer)
@@ -88,10 +88,10 @@ class DuplicateTable:
     # --- sends and stored offsets ---------------------------------------------------------------------
 
     def recall_write(self, request: int, operation: int, content: bytes) -> bytes | None:
-        """The answer to the last send or stored offset, if this is the same once more."""
+        """The reply to the last send or stored offset, if this one is the same."""
         return self._last_answer if (request, operation, content) == self._last_write else None
 
     def remember_write(self, request: int, operation: int, content: bytes, answer: bytes) -> None:
-        """Messages were appended, or an offset stored or deleted."""
+        """Remember a send, or a stored or deleted offset."""
         self._last_write = (request, operation, content)
         self._last_answer = answer

@@ -1,7 +1,7 @@
-"""Failures with their facts: what a client of Courser's own is told beside the number.
+"""Failures with details for Courser's own client.
 
-Other clients get an empty body. Ours calls itself ``OWN_SDK_NAME`` in its login, and gets a JSON object: the sentence,
-and the offsets if the failure is about some.
+Other clients get an empty body. Courser's client sends ``OWN_SDK_NAME`` in its login and gets a JSON object: the
+message, and the offsets if the failure is about messages.
 """
 
 import msgspec
@@ -89,27 +89,27 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     reason: str
     first_offset: int | None = None
-    """Of the messages that are gone or damaged."""
+    """Of the deleted or damaged messages."""
     end_offset: int | None = None
-    """Where reading can go on."""
+    """Where reading can continue."""
     detail: str | None = None
-    """What happened to those messages: a part of the sentence."""
+    """What happened to those messages: part of the message text."""
 
 
 def write_facts(error: CourserError) -> bytes:
-    """What a client of our own is told about a failure."""
+    """The details of a failure for Courser's own client."""
     if isinstance(error, OffsetsUnavailable):
         return msgspec.json.encode(Facts(str(error), error.first_offset, error.end_offset, error.reason))
     return write_reason(str(error))
 
 
 def write_reason(reason: str) -> bytes:
-    """The same for a failure that is only a sentence."""
+    """The same for a failure that has only a message text."""
     return msgspec.json.encode(Facts(reason))
 
 
 def read_failure(number: int, body: Buffer) -> CourserError:
-    """The exception for a failure: by its number, with the facts if the server told any."""
+    """The exception for a failure: by its number, with the details if the server sent any."""
     code = ErrorCode(number) if number in _NUMBERS else ErrorCode.ERROR
     facts = _read_facts(number, body)
     if facts.first_offset is not None and facts.end_offset is not None and code in _UNAVAILABLE:
@@ -128,7 +128,7 @@ def _read_facts(number: int, body: Buffer) -> Facts:
         try:
             return msgspec.json.decode(body, type=Facts)
         except msgspec.MsgspecError:
-            # A server that answers failures in a way of its own.
+            # The body has another format: not a Courser server.
             return Facts(bytes(body).decode(errors="replace"))
     name = ErrorCode(number).name.lower().replace("_", " ") if number in _NUMBERS else "unknown"
     return Facts(f"error {number}: {name}")

@@ -1,6 +1,6 @@
-"""How failures travel in SDK 0.9: by status, by result, as an eviction, or as an answer that says "nothing there".
+"""How failures are sent in SDK 0.9: as a status, as a result, as an eviction, or as a reply that says "not found".
 
-The dispatcher always raises the most specific number. These tables turn it into what the original server says.
+Handlers always raise the most specific number. These tables convert it to the reply of the original server.
 """
 
 from enum import Enum, auto
@@ -12,12 +12,12 @@ from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, Reason
 
 
 class Channel(Enum):
-    """Where a failure is written."""
+    """The place of a failure in a reply."""
 
     STATUS = auto()
     """In the header; there is no body."""
     RESULT = auto()
-    """At the front of the body, in place of the payload."""
+    """At the start of the body, instead of the payload."""
     EVICTION = auto()
     """A frame of its own; the number is a reason."""
     NOTHING = auto()
@@ -25,7 +25,7 @@ class Channel(Enum):
     EMPTY_LIST = auto()
     """No failure: a count of 0."""
     NOT_OWNED = auto()
-    """No failure: the poll that tells a member to ask again which partitions are its own."""
+    """No failure: the poll that makes a member request its partitions again."""
 
 
 _BY_STATUS = frozenset(
@@ -42,9 +42,9 @@ _BY_STATUS = frozenset(
         E.INVALID_OPTION_VALUE,
     }
 )
-"""What a change of metadata is refused with before it is carried out. All else that the state decides is a result."""
+"""Reasons to refuse a change to metadata before it is carried out. Other refusals are results."""
 _OWN_CODE_MIN = 20_000
-"""Courser's own numbers: the disk said no. Nothing was carried out, so nothing is remembered as done."""
+"""Courser's own numbers for a disk that refused. Nothing was carried out, so no reply is remembered."""
 
 _MISSES: dict[type[c.Command], frozenset[int]] = {
     c.GetStream: frozenset({E.STREAM_NOT_FOUND}),
@@ -64,7 +64,7 @@ _MISSES: dict[type[c.Command], frozenset[int]] = {
             E.PARTITION_NOT_OWNED,
         }
     ),
-    # Who may not even look is no member either.
+    # A user who may not read the topic is not a member either.
     c.SyncConsumerGroup: frozenset(
         {E.STREAM_NOT_FOUND, E.TOPIC_NOT_FOUND, E.GROUP_NOT_FOUND, E.GROUP_MEMBER_NOT_FOUND, E.UNAUTHORIZED}
     ),
@@ -72,7 +72,7 @@ _MISSES: dict[type[c.Command], frozenset[int]] = {
 """Reads that find nothing."""
 
 _NOT_OWNED = frozenset({E.GROUP_NOT_FOUND, E.GROUP_MEMBER_NOT_FOUND, E.PARTITION_NOT_OWNED, E.PARTITION_NOT_FOUND})
-"""Why a group's poll is answered with "ask again which partitions are yours"."""
+"""Failures of a group's poll that make the member request its partitions again."""
 
 _WRITE_CODES = {
     E.STREAM_NOT_FOUND: E.RESOURCE_NOT_FOUND,
@@ -83,7 +83,7 @@ _WRITE_CODES = {
     E.PARTITION_NOT_OWNED: E.CONSUMER_NOT_RESOLVED,
     E.GROUP_MEMBER_NOT_FOUND: E.CONSUMER_NOT_RESOLVED,
 }
-"""Sends and stored offsets: what is missing is not named, and only its owner may commit for a partition."""
+"""Sends and stored offsets: the reply does not say what is missing, and only its owner may commit for a partition."""
 
 WRITES = frozenset(kind.row.operation for kind in (c.SendMessages, c.StoreConsumerOffset, c.DeleteConsumerOffset))
 
@@ -100,11 +100,11 @@ FAREWELLS = {
     E.INVALID_TOKEN: Reason.SESSION_ERROR,
     E.CLIENT_NOT_FOUND: Reason.SESSION_ERROR,
 }
-"""What a client is told whose session the server ends. For all else the end of the connection says enough."""
+"""Reasons that a client gets when the server ends its session. In other cases the connection is just closed."""
 
 
 def judge(operation: int, command: c.Command, code: E) -> tuple[Channel, int]:
-    """How a failure of a command is answered: the channel, and the number that travels in it."""
+    """The reply to a failed command: the channel and the number in it."""
     if code is E.STALE_CLIENT:
         return Channel.EVICTION, Reason.STALE_CLIENT
     if operation == NON_REPLICATED:

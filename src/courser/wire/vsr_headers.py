@@ -1,7 +1,7 @@
-"""The 256-byte headers of SDK 0.9: requests, replies, evictions. The only place that knows where their fields lie.
+"""The 256-byte headers of SDK 0.9: requests, replies, evictions. The only place that knows the positions of the fields.
 
-All numbers are little-endian. Fields that nobody reads are zero and left out: checksums of the header and the body,
-cluster, view, release, replica, timestamp, context.
+All numbers are little-endian. Unused fields are zero and left out: checksums of the header and the body, cluster, view,
+release, replica, timestamp, context.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ FRAME_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of a request, header included."""
 
 SIZE_POSITION = 48
-"""Everything before it is zero in what SDKs send."""
+"""All bytes before it are zero in requests of SDKs."""
 COMMAND_POSITION = 60
 _SIZE = Struct("<I")
 
@@ -101,14 +101,14 @@ assert _EVICTION.size == HEADER_SIZE
 REGISTER = 1
 """The operation of logins."""
 NON_REPLICATED = 2
-"""The operation of commands that have none of their own: their code stands beside it."""
+"""The operation of commands that have none of their own: their code is in another field."""
 LOGOUT = 3
 SEND_MESSAGES = c.SendMessages.row.operation
 OPERATIONS = frozenset({NON_REPLICATED, *(row.operation for row in c.COMMANDS if row.operation)})
-"""All that a client may ask for; the rows of the commands say which is whose."""
+"""All operations of clients; the rows of the commands assign them."""
 
 INTERNAL_OPERATIONS = range(64, 69)
-"""What servers of a cluster say to each other. Never from a client, but three of them are in replies."""
+"""Operations between servers of a cluster. Clients never send them, but three of them are in replies."""
 
 OPERATION_OF_REPLY = {
     c.CreateTopic.row.operation: 64,
@@ -119,7 +119,7 @@ OPERATION_OF_REPLY = {
 
 
 class Reason(IntEnum):
-    """Why a client is turned away. Beside each: what the SDK makes of it."""
+    """Why a client is refused. The comments say what the SDK does."""
 
     NO_SESSION = 1  # unauthenticated: it logs in again and repeats the request once
     INTERNAL_OPERATION = 4  # invalid command
@@ -135,9 +135,9 @@ unpack_request: Callable[[memoryview], tuple[int, int, bytes, bytes, int, int, i
 """size, command, client, request_checksum, request, operation, session, code"""
 
 unpack_size_and_command: Callable[[memoryview], tuple[int, int]] = Struct("<48xI8xB").unpack_from
-"""The same of a head of at least 61 bytes, and no more of it."""
+"""Size and command, from a head of at least 61 bytes."""
 
-# Plain numbers: looking up members of an enum costs more than the rest of a reply's header.
+# Plain numbers, because looking up members of an enum costs more than the rest of a reply's header.
 
 _pack_request = _REQUEST.pack
 _pack_reply = _REPLY.pack
@@ -146,7 +146,7 @@ _pack_polled = _POLLED.pack
 
 
 def frame_size_of(head: memoryview) -> int:
-    """The size that a frame claims; the head has at least 52 bytes."""
+    """The size field of a frame; the head has at least 52 bytes."""
     size: int = _SIZE.unpack_from(head, SIZE_POSITION)[0]
     return size
 
@@ -170,7 +170,7 @@ def reply_header(
 def sent_reply(
     client: bytes, checksum: bytes, request: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int
 ) -> bytes:
-    """The whole reply to a send, in one piece because it is made so often."""
+    """The whole reply to a send, in one piece because it is so frequent."""
     return _pack_sent(
         HEADER_SIZE + 24,
         COMMAND_REPLY,
@@ -219,7 +219,7 @@ def polled_head(
 def eviction(client: bytes, reason: Reason, *, version_max: int = 0, version_min: int = 0) -> bytes:
     """A frame that ends the client's session."""
     if client == NO_CLIENT:
-        # A client that names itself 0 takes no frame that does.
+        # A client with the id 0 does not accept a frame with the id 0.
         client = b"\x01" + NO_CLIENT[1:]
     return _EVICTION.pack(HEADER_SIZE, COMMAND_EVICTION, client, version_max, version_min, reason)
 
@@ -247,7 +247,7 @@ def request_header(
 
 
 def unpack_reply(frame: memoryview) -> tuple[int, int, int, int]:
-    """Command, request, operation and status of what a server sent; only the command is good in an eviction."""
+    """Command, request, operation and status of a server's frame; in an eviction only the command is valid."""
     _, command, _, _, _, _, request, operation, status = _unpack_reply(frame)
     return command, request, operation, status
 

@@ -1,8 +1,8 @@
-"""The login of SDK 0.9: version of the protocol, name of the SDK, and either a password or a token.
+"""The login of SDK 0.9: protocol version, name of the SDK, and either a password or a token.
 
-Nothing in the bytes says which of the two it is. A token is followed by the length of its context, nearly always four
-zeros, so that it reads as a user name with an empty password: that is taken as the token. If both readings are
-possible, the password is tried first, and the token goes along.
+The bytes do not say which of the two it is. A token is followed by the length of its context, nearly always four zero
+bytes, so that it looks like a user name with an empty password: this counts as a token. If both are possible, the
+password is tried first, then the token.
 """
 
 from courser.api.commands import LoginUser, LoginWithToken
@@ -11,7 +11,7 @@ from courser.wire.vsr_headers import PROTOCOL_VERSION
 
 PROTOCOL_VERSION_MAX = PROTOCOL_VERSION
 PROTOCOL_VERSION_MIN = PROTOCOL_VERSION
-"""What a client that is turned away is told; the patch number plays no part."""
+"""The versions that a refused client gets; the patch number does not count."""
 
 
 class VersionRefused(Exception):
@@ -23,11 +23,11 @@ class VersionRefused(Exception):
 
     def __str__(self) -> str:
         version = self.version
-        return f"protocol {version >> 20}.{version >> 10 & 1023}.{version & 1023} is not spoken here"
+        return f"protocol {version >> 20}.{version >> 10 & 1023}.{version & 1023} is not supported"
 
 
 def sdk_name_of(body: memoryview) -> str:
-    """What the client's library calls itself; empty if the body does not say."""
+    """The name of the client's library; empty if the body does not contain it."""
     reader = Reader(body)
     try:
         reader.u32()
@@ -37,11 +37,11 @@ def sdk_name_of(body: memoryview) -> str:
 
 
 def read_login(body: memoryview) -> LoginUser | LoginWithToken:
-    """Understand the body of a Register.
+    """Decode the body of a Register.
 
     Raises:
-        Malformed: neither form fits.
-        VersionRefused: a form fits, but the client is of another version.
+        Malformed: neither form matches.
+        VersionRefused: a form matches, but the client has another version.
     """
     reader = Reader(body)
     version = reader.u32()
@@ -57,9 +57,9 @@ def _read_credentials(body: memoryview, position: int, sdk_version: str) -> Logi
     by_password = _read_password_form(body, position)
     by_token = _read_token_form(body, position)
     if by_password is None and by_token is None:
-        raise Malformed("the login is cut, or has an empty name")
+        raise Malformed("the login is truncated or has an empty name")
     if by_password is None or (by_token is not None and by_token[1] == 0 and by_password[3] != 0):
-        # Only the token's reading ends where the body ends.
+        # Only the token form ends at the end of the body.
         assert by_token is not None
         return LoginWithToken(by_token[0], sdk_version)
     name, password, context, rest = by_password
@@ -68,7 +68,7 @@ def _read_credentials(body: memoryview, position: int, sdk_version: str) -> Logi
 
 
 def _read_password_form(body: memoryview, position: int) -> tuple[str, str, str, int] | None:
-    """Name, password, context, and how many bytes are behind them."""
+    """Name, password, context, and how many bytes follow them."""
     reader = Reader(body, position)
     try:
         name, password = reader.name(), reader.name()
@@ -79,7 +79,7 @@ def _read_password_form(body: memoryview, position: int) -> tuple[str, str, str,
 
 
 def _read_token_form(body: memoryview, position: int) -> tuple[str, int] | None:
-    """Token, and how many bytes are behind it and its context."""
+    """Token, and how many bytes follow it and its context."""
     reader = Reader(body, position)
     try:
         token = reader.text8()

@@ -1,8 +1,8 @@
-"""Options as SDK 0.9 sends and gets them: named values with a kind. Only topics have any.
+"""Options in the protocol of SDK 0.9: named values with a kind. Only topics have options.
 
-A block is entries behind one another, each a key and a value, each of these ``kind u8 | length u32 | bytes``. In a
-request the block ends with the body; in a reply its size stands before it. Values may come in the kind of the key, or
-as a text that says the same ("7 days"); they go out in the kind of the key, sorted by key.
+A block is a sequence of entries, each a key and a value, each of these ``kind u8 | length u32 | bytes``. In a request
+the block ends with the body; in a reply its size comes first. A client may send values in the kind of the key, or as an
+equivalent text ("7 days"); the server sends them in the kind of the key, sorted by key.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,12 +36,12 @@ OptionValue = str | int | bool
 
 
 class _WrongValue(Exception):
-    """A value that its key does not take."""
+    """A value that its key does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A value as it came."""
+    """A value as it was received."""
 
     kind: int
     data: bytes
@@ -62,7 +62,7 @@ class _Field:
         return int.from_bytes(self.data, "little")
 
 
-# --- what each key takes ------------------------------------------------------------------------------
+# --- values of each key -------------------------------------------------------------------------------
 # None is "the server's default".
 
 
@@ -179,24 +179,24 @@ _SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
 
 
 def read_options(reader: Reader) -> dict[str, _Field]:
-    """The entries up to the end of the body, whatever their keys.
+    """The entries up to the end of the body, with any keys.
 
     Raises:
-        Malformed: the bytes are no block of options.
+        Malformed: the bytes are not a block of options.
     """
     if reader.remaining > BLOCK_SIZE_MAX:
-        raise Malformed(f"{reader.remaining} bytes of options are more than {BLOCK_SIZE_MAX}")
+        raise Malformed(f"{reader.remaining} bytes of options are more than the limit of {BLOCK_SIZE_MAX}")
     entries: dict[str, _Field] = {}
     while reader.remaining:
         key = _read_field(reader)
         if key.kind != HeaderKind.STRING:
-            raise Malformed("the key of an option is not text")
+            raise Malformed("the key of an option is not a string")
         try:
             name = key.data.decode()
         except UnicodeDecodeError:
-            raise Malformed("the key of an option is not UTF-8") from None
+            raise Malformed("the key of an option is not valid UTF-8") from None
         if name in entries or len(entries) == ENTRY_COUNT_MAX:
-            raise Malformed(f'option "{name}" is there twice, or one too many')
+            raise Malformed(f'option "{name}" is repeated, or there are too many options')
         entries[name] = _read_field(reader)
     return entries
 
@@ -205,28 +205,28 @@ def _read_field(reader: Reader) -> _Field:
     kind = reader.u8()
     length = reader.u32()
     if not kind or not 1 <= length <= _FIELD_SIZE_MAX:
-        raise Malformed(f"a part of an option has kind {kind} and {length} bytes")
+        raise Malformed(f"an option has a field of kind {kind} with {length} bytes")
     return _Field(kind, bytes(reader.take(length)))
 
 
 def read_no_options(reader: Reader) -> None:
-    """The options of streams and users: there are none to set.
+    """The options of streams and users, which have none.
 
     Raises:
-        Malformed: there is one.
+        Malformed: there is an option.
     """
     for name in read_options(reader):
-        raise Malformed(f'there is no option "{name}" here', ErrorCode.UNSUPPORTED_OPTION_KEY)
+        raise Malformed(f'unknown option "{name}"', ErrorCode.UNSUPPORTED_OPTION_KEY)
 
 
 def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptions:
-    """What is to be set for a topic.
+    """The options to set for a topic.
 
     Raises:
-        Malformed: an unknown key, or one that cannot be changed, or a value that the key does not take.
+        Malformed: an unknown key, a key that cannot be changed, or a value that the key does not accept.
     """
     entries = read_options(reader)
-    # All keys come before any value: as the original does it.
+    # All keys are checked before any value, like in the original server.
     for name in entries:
         key = _KEYS.get(name)
         if key is None or (is_update and not key.is_updatable):
@@ -237,7 +237,7 @@ def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptio
         try:
             values[key.field] = key.read(field)
         except _WrongValue:
-            reason = f'option "{name}" does not take {field.data!r} of kind {field.kind}'
+            reason = f'option "{name}" does not accept {field.data!r} of kind {field.kind}'
             raise Malformed(reason, ErrorCode.INVALID_OPTION_VALUE) from None
     return TopicOptions(**values)  # type: ignore[arg-type]  # each key's reader gives what its field takes
 
@@ -281,12 +281,12 @@ def _set_entries(options: TopicOptions) -> list[tuple[_Key, OptionValue]]:
 
 
 def write_wanted_options(options: TopicOptions) -> bytes:
-    """What a client wants to be set: the end of a request. Replication has no key: there is nothing to ask for."""
+    """The options that a client sets: the end of a request. Replication has no key, so it cannot be set."""
     return _encode_entries(_set_entries(options))
 
 
 def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
-    """Two blocks: what somebody set, and what holds for the other keys."""
+    """Two blocks: the options that were set, and the defaults of the other keys."""
     explicit = _set_entries(options)
     set_keys = {key.name for key, _ in explicit}
     derived = [
@@ -301,7 +301,7 @@ def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes
 
 
 def read_reported_options(reader: Reader) -> tuple[TopicOptions, TopicOptions]:
-    """What a server says of a topic: what somebody set, and what holds for the other keys."""
+    """The options of a topic in a reply: those that were set, and the defaults of the other keys."""
     return _read_block(reader), _read_block(reader)
 
 

@@ -1,6 +1,6 @@
-"""Bodies of SDK 0.9 replies, written by the server and read by our own client.
+"""Bodies of SDK 0.9 replies, encoded by the server and decoded by Courser's own client.
 
-Most follow from their fields (``layouts``). By hand: what carries options, sends and polls, and the login.
+Most are derived from their fields (``layouts``). By hand: replies with options, sends and polls, and the login.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from courser.wire.vsr_options import read_reported_options, write_topic_options
 from courser.wire.writing import optional_permissions_of_reply, text8, u32
 
 SERVER_VERSION = "0.9.0"
-"""The release whose protocol this is: what the login reply says."""
+"""The release with this protocol version, for the reply to a login."""
 
 ReplyWriter: TypeAlias = Callable[[Any], bytes]
 ReplyReader: TypeAlias = Callable[[Reader], Any]
@@ -115,7 +115,7 @@ def _read_topic_details(reader: Reader) -> r.TopicDetails:
 
 
 def write_new_topic(reply: r.TopicDetails) -> bytes:
-    """A new topic. As the original does, it tells clients that its partitions have no segments yet."""
+    """A new topic. Like the original server, it reports that the partitions have no segments yet."""
     partitions = [_NEW_PARTITION.pack(row.partition_id, row.created_at, 0) for row in reply.partitions]
     return write_topic(reply.topic) + b"".join(partitions)
 
@@ -221,10 +221,10 @@ _REPLIES = {row.reply for row in COMMANDS if row.reply is not None}
 WRITERS: dict[type[r.Reply], ReplyWriter] = {
     reply: _WRITTEN_BY_HAND.get(reply) or layout_of(reply).write for reply in _REPLIES - {r.Sent, r.Polled}
 }
-"""For the server: all but sends and polls, which have a way of their own."""
+"""For the server: all except sends and polls, which have their own functions."""
 READERS: dict[type[r.Reply], ReplyReader] = {
     reply: _READ_BY_HAND.get(reply) or layout_of(reply).read for reply in _REPLIES
 }
-"""For our own client."""
+"""For Courser's own client."""
 MAY_BE_EMPTY = frozenset({r.StreamList, r.UserList, r.TokenList, r.ClientList, r.GroupList})
-"""Lists that are written without their count. Any other reply without a body says that there is none."""
+"""Lists without a count. For any other reply, an empty body means "not found"."""

@@ -1,7 +1,7 @@
-"""Bodies of SDK 0.9 requests, read by the server and written by our own client.
+"""Bodies of SDK 0.9 requests, decoded by the server and encoded by Courser's own client.
 
-Most follow from the fields of their command (``layouts``). By hand: sends and polls, which are frequent, logins,
-options, and requests in which this generation expects more than the fields, or checks more.
+Most are derived from the fields of their command (``layouts``). By hand: sends and polls, which are frequent, logins,
+options, and requests with additional fields or checks in this generation.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,14 @@ _unpack_poll_tail = _POLL_TAIL.unpack_from
 
 _IDENTIFIER_SIZE_MAX = 2 + 255
 _ROUTE_COUNT_MAX = 1024
-"""Places that are remembered: clients name the same few over and over, and reading names is half of reading a poll."""
+"""Cached stream and topic names: clients use the same few again and again, and decoding names is half of decoding a
+poll."""
 _POLL_HEAD_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX
-"""Bytes before what a poll asks for: consumer, stream, topic."""
+"""Maximum bytes of consumer, stream and topic in a poll."""
 _SEND_HEAD_SIZE_MAX = 4 + 3 * _IDENTIFIER_SIZE_MAX + 4
-"""Bytes before a batch: length, stream, topic, partitioning, number of messages."""
+"""Maximum bytes before a batch: length, stream, topic, partitioning, number of messages."""
 _OFFSET_BODY_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX + 5 + 8 + 1
-"""Bytes of a stored offset: consumer, stream, topic, partition, offset, level of acknowledgement."""
+"""Maximum bytes of a stored offset: consumer, stream, topic, partition, offset, acknowledgement level."""
 
 _PARTITION_COUNT_MAX = 1000
 """Partitions that one request may delete."""
@@ -55,7 +56,7 @@ _NO_CONTEXT = bytes(4)
 
 
 class NothingThere(Exception):
-    """A request that the original answers without a look at its state: there is nothing."""
+    """A request that the original server answers with "not found" without checking its state."""
 
 
 # --- messages -----------------------------------------------------------------------------------------
@@ -86,15 +87,15 @@ def _route_of_poll(head: bytes) -> tuple[Consumer, Identifier, Identifier, int]:
 
 
 def read_send_head(body: memoryview) -> bytes:
-    """What stands before the messages of a send: where it goes, and the batch's lengths and checksum.
+    """The bytes before the messages of a send: its destination, and the batch's lengths and checksum.
 
-    It tells a send from another with the same number.
+    They distinguish a send from another one with the same number.
 
     Raises:
-        Malformed: it is not all there.
+        Malformed: the send is truncated.
     """
     if len(body) < _U32_SIZE:
-        raise Malformed("a send is cut before its metadata")
+        raise Malformed("a send is truncated before its metadata")
     size: int = _U32_SIZE + _unpack_u32(body)[0]
     if size > len(body) or size > _SEND_HEAD_SIZE_MAX:
         raise Malformed(f"a send of {len(body)} bytes has {size} bytes of metadata")
@@ -102,37 +103,37 @@ def read_send_head(body: memoryview) -> bytes:
 
 
 def read_send(head: bytes, body: memoryview, verify_frames: bool) -> c.SendMessages:
-    """A send. The batch stays where it is.
+    """Decode a send. The batch is not copied.
 
     Raises:
-        Malformed: where it goes cannot be understood.
-        InvalidBatch: the messages are not as they should be.
+        Malformed: the destination cannot be decoded.
+        InvalidBatch: the messages are invalid.
     """
     batch_start = _U32_SIZE + _unpack_u32(head)[0]
     stream, topic, partitioning, count = _route_of_send(head[_U32_SIZE:batch_start])
     batch = parse_batch(body[batch_start:], verify_frames)
     if count != batch.count:
         raise InvalidBatch(
-            ErrorCode.INVALID_MESSAGES_COUNT, f"{count} messages are announced, but the batch has {batch.count}"
+            ErrorCode.INVALID_MESSAGES_COUNT, f"the request says {count} messages, but the batch has {batch.count}"
         )
     return c.SendMessages(stream, topic, partitioning, [batch])
 
 
 def read_offset_content(body: memoryview) -> bytes:
-    """What tells a stored or deleted offset from another: all of it, without what somebody may have put behind."""
+    """What identifies a stored or deleted offset: the whole request, without trailing bytes."""
     return bytes(body[:_OFFSET_BODY_SIZE_MAX])
 
 
 def read_poll(body: memoryview) -> c.PollMessages:
-    """A poll. A single consumer that names no partition means the first."""
+    """Decode a poll. A single consumer that names no partition reads the first one."""
     head_size = min(len(body) - _POLL_TAIL.size, _POLL_HEAD_SIZE_MAX)
     if head_size < 0:
-        raise Malformed("a poll is cut")
+        raise Malformed("a poll is truncated")
     consumer, stream, topic, position = _route_of_poll(bytes(body[:head_size]))
     has_partition, partition_id, kind_number, value, count, auto_commit = _unpack_poll_tail(body, position)
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:
-        raise Malformed(f"a polling strategy has the unknown kind {kind_number}")
+        raise Malformed(f"unknown polling strategy {kind_number}")
     partition = partition_id if has_partition == 1 else _unnamed_partition(consumer)
     return c.PollMessages(consumer, stream, topic, partition, kind, value, count, auto_commit != 0)
 
@@ -147,21 +148,21 @@ def _get_consumer_offset(reader: Reader) -> c.Command:
     if partition_id is None:
         partition_id = _unnamed_partition(consumer)
         if partition_id is None:
-            raise NothingThere("the offset of a group is asked for without a partition")
+            raise NothingThere("a request for the offset of a group must name a partition")
     return c.GetConsumerOffset(consumer, stream, topic, partition_id)
 
 
 def _named_partition(reader: Reader) -> int:
     partition_id = reader.optional_partition()
     if partition_id is None:
-        raise Malformed("an offset is stored or deleted without a partition")
+        raise Malformed("a request to store or delete an offset must name a partition")
     return partition_id
 
 
 def _check_acknowledgement(reader: Reader) -> None:
     level = reader.u8()
     if level not in _ACKNOWLEDGEMENTS:
-        raise Malformed(f"there is no acknowledgement level {level}")
+        raise Malformed(f"unknown acknowledgement level {level}")
 
 
 def _store_consumer_offset(reader: Reader) -> c.Command:
@@ -180,13 +181,13 @@ def _delete_consumer_offset(reader: Reader) -> c.Command:
     return command
 
 
-# --- everything else that is read by hand -------------------------------------------------------------
+# --- other requests decoded by hand -------------------------------------------------------------------
 
 
 def _describe_options(reader: Reader) -> c.Command:
     scope = reader.u8()
     if scope not in _SCOPES:
-        raise Malformed(f"options have no scope {scope}")
+        raise Malformed(f"unknown option scope {scope}")
     return c.DescribeOptions(scope)
 
 
@@ -207,14 +208,14 @@ _delete_partitions_layout = layout_of(c.DeletePartitions)
 def _delete_partitions(reader: Reader) -> c.Command:
     command = _delete_partitions_layout.read(reader)
     if command.count > _PARTITION_COUNT_MAX:
-        # The classic server looks at how many there are first; this one does not.
-        reason = f"{command.count} partitions are more than can be deleted at a time"
+        # The classic server checks the count first; this one does not.
+        reason = f"{command.count} partitions are too many to delete at a time"
         raise Malformed(reason, ErrorCode.TOO_MANY_PARTITIONS)
     return command
 
 
 def _without_options(kind: type[c.Command]) -> RequestReader:
-    """The fields, and behind them options, of which streams and users have none."""
+    """The fields, followed by options, of which streams and users have none."""
     read = layout_of(kind).read
 
     def read_all(reader: Reader) -> c.Command:
@@ -225,7 +226,7 @@ def _without_options(kind: type[c.Command]) -> RequestReader:
     return read_all
 
 
-# --- written by hand, for our own client --------------------------------------------------------------
+# --- encoded by hand, for Courser's own client --------------------------------------------------------
 
 
 def _client_version(version: str) -> bytes:
@@ -242,7 +243,7 @@ def _write_login_with_token(command: c.LoginWithToken) -> bytes:
 
 
 def write_send_target(command: c.SendMessages, count: int) -> bytes:
-    """Where a send goes, with its length in front: what stands before the batch."""
+    """The bytes before the batch of a send: the length and the destination."""
     target = b"".join(
         (
             writing.identifier(command.stream),
@@ -288,7 +289,7 @@ _READ_BY_HAND: dict[type[c.Command], RequestReader] = {
     **{kind: _without_options(kind) for kind in (c.CreateStream, c.UpdateStream, c.CreateUser, c.UpdateUser)},
 }
 _READ_ELSEWHERE = frozenset({c.SendMessages, c.PollMessages, c.LoginUser, c.LoginWithToken, c.LogoutUser})
-"""Sends and polls have functions of their own; logins are an operation that no command has for itself."""
+"""Sends and polls have their own functions; logins share one operation."""
 
 _READERS: dict[type[c.Command], RequestReader] = {
     row.kind: _READ_BY_HAND.get(row.kind) or layout_of(row.kind).read
@@ -301,7 +302,7 @@ READERS_OF_OPERATIONS: dict[int, RequestReader] = {
 READERS_OF_CODES: dict[int, RequestReader] = {
     kind.row.code: read for kind, read in _READERS.items() if not kind.row.operation
 }
-"""Of NON_REPLICATED requests; polls have a way of their own."""
+"""Of NON_REPLICATED requests; polls have their own function."""
 
 _WRITTEN_BY_HAND: dict[type[c.Command], RequestWriter] = {
     c.LoginUser: _write_login,
@@ -318,4 +319,4 @@ WRITERS: dict[type[c.Command], RequestWriter] = {
     for row in c.COMMANDS
     if row.kind is not c.SendMessages
 }
-"""For the client: the bodies of all requests but sends."""
+"""For the client: the bodies of all requests except sends."""

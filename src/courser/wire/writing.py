@@ -1,6 +1,6 @@
-"""Writing the parts that both protocol generations are made of: the counterpart of ``reading``.
+"""Encode the elements that both protocol generations share: the counterpart of ``reading``.
 
-``first_id`` is what the other side calls the first stream, topic, partition, group or user.
+``first_id`` is the number of the first stream, topic, partition, group or user on the other side.
 """
 
 from struct import Struct
@@ -19,7 +19,7 @@ u8 = Struct("<B").pack
 u16 = Struct("<H").pack
 u32 = _U32.pack
 u64 = Struct("<Q").pack
-"""A number in so many bits."""
+"""Encoders of numbers, by size in bits."""
 
 _PARTITION = Struct("<BI")
 _POLL_END = Struct("<BQI?")
@@ -29,7 +29,7 @@ _NO_PERMISSIONS = bytes(4)
 
 
 def text8(text: str) -> bytes:
-    """A text behind its length in one byte.
+    """A text after its length in one byte.
 
     Raises:
         ValueError: it has more than 255 bytes.
@@ -39,13 +39,13 @@ def text8(text: str) -> bytes:
 
 
 def text32(text: str) -> bytes:
-    """A text behind its length in four bytes."""
+    """A text after its length in four bytes."""
     data = text.encode()
     return _U32.pack(len(data)) + data
 
 
 def shifted(identity: int, first_id: int) -> int:
-    """What the other side calls an id."""
+    """An id as the other side numbers it."""
     return (identity + first_id) & ID_MASK
 
 
@@ -90,7 +90,7 @@ def poll(command: PollMessages) -> bytes:
 
 
 def permissions(value: Permissions, first_id: int = 0) -> bytes:
-    """Permissions for everything, for streams and their topics: the bytes that ``Reader.permissions`` reads."""
+    """Global permissions, then those of streams and their topics: the bytes that ``Reader.permissions`` reads."""
     everywhere = value.everywhere
     parts = [bytes(getattr(everywhere, field) for field in everywhere.__struct_fields__)]
     for stream_id, stream in sorted(value.streams.items()):
@@ -100,13 +100,13 @@ def permissions(value: Permissions, first_id: int = 0) -> bytes:
             flags = [getattr(topic, field) for field in topic.__struct_fields__]
             parts.append(b"\x01" + _U32.pack(shifted(topic_id, first_id)) + bytes(flags))
         parts.append(b"\x00")
-    # The byte in front of every stream and topic says that it follows; the one behind the last that nothing does.
+    # A byte before every stream and topic says that it follows; the byte after the last one says that none follows.
     parts.append(b"\x00")
     return b"".join(parts)
 
 
 def optional_permissions_of_request(value: Permissions | None, first_id: int = 0) -> bytes:
-    """As a request has them."""
+    """Permissions in a request."""
     if value is None:
         return b"\x00"
     data = permissions(value, first_id)
@@ -114,5 +114,5 @@ def optional_permissions_of_request(value: Permissions | None, first_id: int = 0
 
 
 def optional_permissions_of_reply(value: Permissions | None, first_id: int = 0) -> bytes:
-    """As a reply has them: four bytes say that there are none."""
+    """Permissions in a reply: four bytes if there are none."""
     return _NO_PERMISSIONS if value is None else optional_permissions_of_request(value, first_id)
