@@ -71,9 +71,9 @@ class Segment:
         self.damages: tuple[DamagedRange, ...] = ()
 
     @classmethod
-    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, interval: int) -> "Segment":
+    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, interval: int, block_size: int) -> "Segment":
         """A segment that the ledger knows. Its index is looked at when somebody reads it."""
-        segment = cls(facts.base_offset, SegmentIndex(identity, facts.base_offset, interval))
+        segment = cls(facts.base_offset, SegmentIndex(identity, facts.base_offset, interval, block_size))
         segment.is_index_ready = False
         segment.end_offset = facts.end_offset
         segment.size = segment.synced_size = segment.writeback_size = segment.allocated_size = facts.size

@@ -29,7 +29,7 @@ from courser.testing.simulation_model import BrokenPromise, Loss, promise
 from courser.testing.simulation_outcome import SimulationFailure, Statistics, Trouble
 from courser.testing.simulation_partition import UNKNOWN_TIME, SimulatedPartition
 from courser.testing.simulation_reads import Reader, read_everything
-from courser.testing.simulation_setup import random_settings, small_numbers
+from courser.testing.simulation_setup import random_settings
 
 __all__ = ["Simulation", "SimulationFailure", "Statistics", "Trouble", "simulate"]
 
@@ -55,14 +55,13 @@ def simulate(seed: int, trouble: Trouble | None = None) -> Statistics:
     Raises:
         SimulationFailure: with the seed, the reason and everything that happened before.
     """
-    with small_numbers():
-        simulation = Simulation(seed, trouble or Trouble())
-        try:
-            simulation.run()
-        except BrokenPromise as broken:
-            raise SimulationFailure(seed, str(broken), simulation.trace) from broken
-        except Exception as error:
-            raise SimulationFailure(seed, f"unexpected: {error!r}", simulation.trace) from error
+    simulation = Simulation(seed, trouble or Trouble())
+    try:
+        simulation.run()
+    except BrokenPromise as broken:
+        raise SimulationFailure(seed, str(broken), simulation.trace) from broken
+    except Exception as error:
+        raise SimulationFailure(seed, f"unexpected: {error!r}", simulation.trace) from error
     return simulation.statistics
 
 

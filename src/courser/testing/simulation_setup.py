@@ -1,62 +1,26 @@
-"""What a simulated server is made of: random settings, and constants made so small that every path is taken."""
+"""What a simulated server is made of: random settings, and limits so small that every path is taken."""
 
-import contextlib
 import random
-from collections.abc import Iterator
-from types import ModuleType
-from unittest import mock
 
 from courser.model.durability import Durability, DurabilityPolicy
-from courser.storage import (
-    durable_files,
-    index_file,
-    ledger,
-    offset_table,
-    quarantine,
-    read_result,
-    reading,
-    scan,
-    sealed_files,
-    segment_index,
-    upkeep,
-)
-from courser.storage.index_entries import ROW
+from courser.storage.limits import EngineLimits
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 
-_BLOCK_SIZE = 256
-_ENTRIES_PER_BLOCK = (_BLOCK_SIZE - index_file.BLOCK_HEADER.size) // ROW.itemsize
-
-_SMALL: tuple[tuple[ModuleType, str, int], ...] = (
-    (index_file, "BLOCK_SIZE", _BLOCK_SIZE),
-    (segment_index, "BLOCK_SIZE", _BLOCK_SIZE),
-    (sealed_files, "BLOCK_SIZE", _BLOCK_SIZE),
-    (upkeep, "BLOCK_SIZE", _BLOCK_SIZE),
-    (index_file, "ENTRIES_PER_BLOCK", _ENTRIES_PER_BLOCK),
-    (segment_index, "ENTRIES_PER_BLOCK", _ENTRIES_PER_BLOCK),
-    (upkeep, "_INDEX_FLUSH_BLOCK_COUNT", 1),
-    (offset_table, "_REWRITE_SIZE", 64),
-    (upkeep, "_OFFSETS_MARK_SIZE", 64),
-    (ledger, "_GARBAGE_COUNT_MAX", 8),
-    (reading, "_LARGE_BATCH_SIZE", 700),
-    (reading, "_VERIFIED_COUNT_MAX", 4),
-    (reading, "_CURSOR_COUNT_MAX", 4),
-    (scan, "_WINDOW_SIZE", 1024),
-    (quarantine, "_STEP_SIZE", 512),
-    (durable_files, "_COPY_SIZE", 512),
-    (read_result, "_FIRST_SIZE", 512),
+SMALL_LIMITS = EngineLimits(
+    index_block_size=256,
+    index_flush_block_count=1,
+    offsets_rewrite_size=64,
+    offsets_mark_size=64,
+    ledger_garbage_count_max=8,
+    large_batch_size=700,
+    verified_count_max=4,
+    cursor_count_max=4,
+    scan_window_size=1024,
+    copy_size=512,
+    read_buffer_size=512,
 )
-"""Module, constant, and the value at which a few dozen operations reach what takes gigabytes in life."""
-
-
-@contextlib.contextmanager
-def small_numbers() -> Iterator[None]:
-    """Run the engine with tiny blocks, windows and thresholds."""
-    with contextlib.ExitStack() as stack:
-        for module, name, value in _SMALL:
-            assert isinstance(getattr(module, name), int), name
-            stack.enter_context(mock.patch.object(module, name, value))
-        yield
+"""With these a few dozen operations reach code that takes gigabytes in production."""
 
 
 def random_policy(source: random.Random) -> DurabilityPolicy:
@@ -84,4 +48,5 @@ def random_settings(source: random.Random) -> LogSettings:
         reservation_min=source.choice((4, 16, 64)),
         reservation_max=source.choice((64, 256)),
         open_file_count_max=source.choice((1, 2, 8)),
+        limits=SMALL_LIMITS,
     )
