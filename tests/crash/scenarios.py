@@ -20,8 +20,8 @@ from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
-from courser.testing.simulation_reads import read_everything
-from courser.testing.simulation_setup import SMALL_LIMITS
+from tests.simulator.checked_reads import read_everything
+from tests.simulator.small_settings import SMALL_LIMITS
 
 DATA = Path("/data")
 DIRECTORY = DATA / "partition"

@@ -121,8 +121,7 @@ class PartitionLog:
         self.files = SealedFiles(file_system, directory, identity, settings)
         self._reader = SegmentReader(
             identity,
-            interval=settings.index_interval,
-            limits=settings.limits,
+            settings=settings,
             file_of=self.files.file_of,
             prepare_index=self.files.prepare_index,
             rebuild_index=self.files.rebuild_index,

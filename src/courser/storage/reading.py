@@ -31,10 +31,10 @@ from courser.storage.files import File, read_into
 from courser.storage.index_entries import IndexEntry
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange
-from courser.storage.limits import EngineLimits
 from courser.storage.read_result import Collector, ReadBuffer, SkipReason
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
+from courser.storage.settings import LogSettings
 
 _NO_ENTRY = (-1, -1, None)
 _NO_CURSOR = (-1, 0, 0, 0)
@@ -58,15 +58,14 @@ class SegmentReader:
         self,
         identity: PartitionIdentity,
         *,
-        interval: int,
-        limits: EngineLimits,
+        settings: LogSettings,
         file_of: Callable[[Segment], File],
         prepare_index: Callable[[Segment], None],
         rebuild_index: Callable[[Segment], None],
     ) -> None:
         self._identity = identity
-        self._interval = interval
-        self._limits = limits
+        self._interval = settings.index_interval
+        self._limits = settings.limits
         self._file_of = file_of
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index

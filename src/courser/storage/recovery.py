@@ -129,12 +129,11 @@ class _Recovery:
     def run(self) -> RecoveredPartition:
         listing = list_partition(self._file_system, self._directory)
         self._settle()
-        reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
+        path = self._directory / LEDGER
+        reading = read_ledger(self._file_system, path, self._identity)
         self._part_with_strangers(listing, reading)
         # Nothing was changed so far: from here on the directory is known to be ours.
-        self._ledger = ledger = Ledger(
-            self._file_system, self._directory / LEDGER, self._identity, reading, self._settings.limits
-        )
+        self._ledger = ledger = Ledger(self._file_system, path, self._identity, reading, self._settings.limits)
         self._tidy(listing)
         self._report_ledger(reading)
         if reading.state.sync_failed:
@@ -260,9 +259,7 @@ class _Recovery:
             if size is None:
                 self._lose(Oddity.SEALED_MISSING, path, "the sealed segment is gone", base, facts.end_offset, reading)
                 continue
-            segment = Segment.from_facts(
-                facts, self._identity, self._settings.index_interval, self._settings.limits.index_block_size
-            )
+            segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
             if size < facts.size:
                 self._note(
@@ -377,8 +374,7 @@ class _Recovery:
             self._identity,
             base_offset=base,
             facts=facts,
-            interval=self._settings.index_interval,
-            limits=self._settings.limits,
+            settings=self._settings,
             stop_at_first_bad=stop is StopKind.CRASHED,
             from_disk=self._stop is not StopKind.CLEAN,
             look_first=self._stop is StopKind.KILLED,

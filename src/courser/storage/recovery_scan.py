@@ -8,12 +8,13 @@ from courser.records.stored_header import BadBatch, PartitionIdentity, read_head
 from courser.storage.durable_files import sync_file
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.ledger import DamagedRange, SegmentFacts
-from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
+from courser.storage.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,7 @@ def scan_open_segment(
     *,
     base_offset: int,
     facts: SegmentFacts | None,
-    interval: int,
-    limits: EngineLimits,
+    settings: LogSettings,
     stop_at_first_bad: bool,
     from_disk: bool,
     look_first: bool,
@@ -57,6 +57,7 @@ def scan_open_segment(
     """
     file = file_system.open(path, writable=True)
     shown_end_offset = base_offset
+    limits = settings.limits
     window_size = limits.scan_window_size
     if look_first:
         start, offset = (0, base_offset) if facts is None else (facts.size, facts.end_offset)
@@ -68,9 +69,10 @@ def scan_open_segment(
         file.discard_cache()
     file_size = file.size()
     if facts is None:
-        segment = Segment(base_offset, SegmentIndex(identity, base_offset, interval, limits.index_block_size))
+        index = SegmentIndex(identity, base_offset, settings.index_interval, limits.index_block_size)
+        segment = Segment(base_offset, index)
     else:
-        segment = Segment.from_facts(facts, identity, interval, limits.index_block_size)
+        segment = Segment.from_facts(facts, identity, settings)
         segment.is_index_ready = True
         _restore_index(file_system, file, segment, identity, window_size)
     segment.file = file
