@@ -7,8 +7,8 @@ from courser.errors import CommandRejected
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
-from courser.testing.catalog_simulation import DATA, CatalogWorld
 from courser.testing.files import FakeFileSystem
+from tests.simulator.catalog_simulation import DATA, CatalogWorld
 
 JOURNAL_PATH = DATA / METADATA / JOURNAL
 SNAPSHOT_PATH = DATA / METADATA / METADATA_SNAPSHOT

@@ -29,8 +29,9 @@ from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.journal import Entry, Journal, SnapshotMark, scan_journal
 from courser.storage.paths import METADATA_SNAPSHOT
 from courser.storage.snapshot import Snapshot, write_snapshot
-from courser.testing.catalog_simulation import (
-    BrokenPromise,
+from courser.testing.files import FaultPlan
+from tests.catalog.scenes import LIFE, living, uuid
+from tests.simulator.catalog_simulation import (
     CatalogWorld,
     Coverage,
     CrashDepth,
@@ -38,9 +39,8 @@ from courser.testing.catalog_simulation import (
     crash_everywhere,
     live_randomly,
 )
-from courser.testing.files import FaultPlan
-from courser.testing.simulation_disk import RecordingPlan
-from tests.catalog.scenes import LIFE, living, uuid
+from tests.simulator.disk_trouble import RecordingPlan
+from tests.simulator.partition_model import BrokenPromise
 
 ONE_SECOND_CRASH = CrashDepth(second_crashes=1)
 ALL_SECOND_CRASHES = CrashDepth(second_crashes=None)

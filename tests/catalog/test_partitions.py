@@ -20,10 +20,10 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_reservation
-from courser.testing.catalog_simulation import DATA
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.catalog.scenes import OPTIONS, uuid
+from tests.simulator.catalog_simulation import DATA
 
 ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")
 

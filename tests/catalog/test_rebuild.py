@@ -19,15 +19,6 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.journal import make_entry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.catalog_simulation import (
-    DATA,
-    CatalogWorld,
-    Coverage,
-    CrashDepth,
-    CrashKind,
-    crash_everywhere,
-    visible,
-)
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.catalog.ruins import (
     COMMANDS,
@@ -44,6 +35,15 @@ from tests.catalog.ruins import (
     start,
 )
 from tests.catalog.scenes import HASH, JOURNAL_PATH, OPTIONS, SNAPSHOT_PATH, image, living, uuid
+from tests.simulator.catalog_simulation import (
+    DATA,
+    CatalogWorld,
+    Coverage,
+    CrashDepth,
+    CrashKind,
+    crash_everywhere,
+    visible,
+)
 
 # --- metadata gone ---
 

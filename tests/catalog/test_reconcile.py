@@ -13,11 +13,6 @@ from courser.errors import DamagedData
 from courser.model.topic_options import TopicOptions
 from courser.storage.paths import DESCRIPTOR, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.catalog_simulation import (
-    DATA,
-    CatalogWorld,
-    visible,
-)
 from courser.testing.files import FaultPlan
 from tests.catalog.ruins import (
     COMMANDS,
@@ -31,6 +26,11 @@ from tests.catalog.ruins import (
     start,
 )
 from tests.catalog.scenes import living
+from tests.simulator.catalog_simulation import (
+    DATA,
+    CatalogWorld,
+    visible,
+)
 
 # --- directories that the state does not know ---
 

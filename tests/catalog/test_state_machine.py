@@ -21,10 +21,10 @@ from courser.model.clock import CLOCK_LEAD_MAX
 from courser.model.permissions import Permissions, StreamPermissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.recovery_cases import StopKind
-from courser.testing.catalog_simulation import DATA, random_command
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import HASH, LIFE, uuid
+from tests.simulator.catalog_simulation import DATA, random_command
 
 IDS = st.one_of(st.integers(0, 4), st.sampled_from([-(2**63), -1, ID_MAX, ID_MAX + 1, 2**64 - 1]))
 MAYBE_IDS = st.none() | IDS

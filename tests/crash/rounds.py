@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from courser.testing.simulation import SimulationFailure, Statistics, simulate
+from tests.simulator.partition_simulation import SimulationFailure, Statistics, simulate
 
 _REPORT_INTERVAL = 20.0
 """Seconds between two lines of progress."""

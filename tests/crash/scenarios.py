@@ -20,7 +20,8 @@ from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
-from courser.testing.simulation_reads import read_everything
+from tests.simulator.checked_reads import read_everything
+from tests.simulator.small_settings import SMALL_LIMITS
 
 DATA = Path("/data")
 DIRECTORY = DATA / "partition"
@@ -33,6 +34,7 @@ SETTINGS = LogSettings(
     allocation_min=256,
     allocation_max=512,
     recovery_point_size=300,
+    limits=SMALL_LIMITS,
 )
 
 

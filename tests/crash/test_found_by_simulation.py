@@ -18,8 +18,8 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan_upkeep
 from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
-from courser.testing.simulation_setup import small_numbers
 from tests.crash.outcomes import after_power_cuts
+from tests.simulator.small_settings import SMALL_LIMITS
 from tests.storage.engine import SMALL, Engine, batch_of, durability, messages_of, numbered
 
 KEY = ConsumerKey(ConsumerKind.CONSUMER, b"1")
@@ -182,21 +182,20 @@ def test_a_directory_that_the_first_store_failed_to_sync_is_not_believed_by_the_
 
 
 def test_a_store_that_was_synced_while_the_file_was_written_anew_is_durable_in_the_new_file() -> None:
-    with small_numbers():
-        engine = Engine(WRITTEN)
-        engine.fill(4)
-        engine.upkeep()
-        for offset in range(6):
-            engine.log.store_offset(KEY, offset)
-        engine.sync()
-        rewrite = plan_upkeep(engine.log)
-        assert rewrite is not None
-        assert rewrite.name == "offsets rewrite"
-        engine.log.store_offset(KEY, 9)
-        rewrite.run()
-        engine.sync()
-        rewrite.complete()
-        assert all(log.offsets.get(KEY) == 9 for log in after_power_cuts(engine))
+    engine = Engine(replace(WRITTEN, limits=SMALL_LIMITS))
+    engine.fill(4)
+    engine.upkeep()
+    for offset in range(6):
+        engine.log.store_offset(KEY, offset)
+    engine.sync()
+    rewrite = plan_upkeep(engine.log)
+    assert rewrite is not None
+    assert rewrite.name == "offsets rewrite"
+    engine.log.store_offset(KEY, 9)
+    rewrite.run()
+    engine.sync()
+    rewrite.complete()
+    assert all(log.offsets.get(KEY) == 9 for log in after_power_cuts(engine))
 
 
 def test_a_cut_after_a_full_disk_takes_no_later_segment_with_it() -> None:

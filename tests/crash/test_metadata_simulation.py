@@ -6,8 +6,8 @@ import pytest
 
 from courser.catalog import partitions
 from courser.storage.upkeep import plan_purge
-from courser.testing.catalog_simulation import BrokenPromise
-from courser.testing.metadata_simulation import MetadataWorld, Tally
+from tests.simulator.metadata_simulation import MetadataWorld, Tally
+from tests.simulator.partition_model import BrokenPromise
 
 LIFE_COUNT, STEP_COUNT = 6, 40
 SEED_COUNT_MAX = 200

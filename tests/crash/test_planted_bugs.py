@@ -18,9 +18,9 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Case, StopKind, Tail, case_for
 from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
-from courser.testing import simulation
 from courser.testing.files import FakeFile, FakeFileSystem
-from courser.testing.simulation import SimulationFailure, Trouble, simulate
+from tests.simulator import partition_simulation
+from tests.simulator.partition_simulation import SimulationFailure, Trouble, simulate
 
 SEED_COUNT_MAX = 2_000
 """Seeds until a mistake counts as not noticed: the rarest one takes a hundred on average, and now and then 500."""
@@ -168,7 +168,7 @@ def a_torn_record_that_is_believed() -> Iterator[None]:
 
 
 def a_power_cut_taken_for_a_kill() -> AbstractContextManager[object]:
-    return mock.patch.object(simulation, "how_it_stopped", return_value=StopKind.KILLED)
+    return mock.patch.object(partition_simulation, "how_it_stopped", return_value=StopKind.KILLED)
 
 
 def a_time_that_never_goes_back() -> AbstractContextManager[object]:

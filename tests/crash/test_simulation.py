@@ -2,8 +2,8 @@
 
 import pytest
 
-from courser.testing.simulation import Statistics, simulate
 from tests.crash.rounds import run_rounds
+from tests.simulator.partition_simulation import Statistics, simulate
 
 ROUNDS = 1_000
 """In each of the parts: they share nothing, so that workers can share them out."""

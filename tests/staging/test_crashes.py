@@ -11,6 +11,7 @@ import errno
 import random
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +26,7 @@ from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.storage import staged_file
+from courser.storage.limits import EngineLimits
 from courser.storage.staged_file import StagedFileWriter
 from courser.testing.faults import CrashMoment
 from courser.testing.files import FaultPlan, SimulatedCrash
@@ -41,8 +42,8 @@ ONE_THREAD = BrokerSettings(disk_thread_count=1)
 class Life:
     """A server on a disk that exists only here, and what a driver does with it."""
 
-    def __init__(self, seed: int, *, level: str) -> None:
-        self.server = FakeServer(seed, ONE_THREAD)
+    def __init__(self, seed: int, *, level: str, settings: BrokerSettings = ONE_THREAD) -> None:
+        self.server = FakeServer(seed, settings)
         self.level = level
         self.attempt = 0
         self.is_answered = False
@@ -472,9 +473,9 @@ async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(
     assert await life.seen() == Counter({(0, "a"): 1})
 
 
-async def test_the_kernel_is_asked_early_to_write_what_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged_file, "_WRITEBACK_SIZE", 100)
-    life = Life(1, level="replicated")
+async def test_the_kernel_is_asked_early_to_write_what_is_staged() -> None:
+    settings = replace(ONE_THREAD, limits=EngineLimits(staged_writeback_size=100))
+    life = Life(1, level="replicated", settings=settings)
     await life.begin()
     before = life.server.disk.calls["start_writeback"]
     await life.stage()

@@ -9,6 +9,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
 from courser.storage.index_entries import IndexEntries, IndexEntry
 from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, BadIndex, IndexFile, segment_seed
+from courser.storage.limits import EngineLimits
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
@@ -19,16 +20,14 @@ from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped
 every_cache = pytest.mark.parametrize("cache", list(IndexCache), ids=lambda cache: cache.value)
 INTERVAL = 64
 """Bytes: several entries in a batch of a few messages, several blocks in a small segment."""
-
-
-@pytest.fixture(autouse=True)
-def frequent_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block or two of entries are written at a time, not a third of a mebibyte."""
-    monkeypatch.setattr(upkeep, "_INDEX_FLUSH_BLOCK_COUNT", 16)
+LIMITS = EngineLimits(index_flush_block_count=16)
+"""A segment of a megabyte reaches the first flush."""
 
 
 def settings_of(cache: IndexCache = IndexCache.OPEN_SEGMENT, segment_size: int = 10**6) -> LogSettings:
-    return LogSettings(segment_size=segment_size, index_interval=INTERVAL, index_cache=cache, reservation_min=10_000)
+    return LogSettings(
+        segment_size=segment_size, index_interval=INTERVAL, index_cache=cache, reservation_min=10_000, limits=LIMITS
+    )
 
 
 def implied_entries(engine: Engine, base_offset: int = 0, interval: int = INTERVAL) -> list[IndexEntry]:
@@ -117,7 +116,7 @@ def test_an_entry_leads_to_within_the_interval_of_any_message(sizes: list[list[i
 
 
 def test_inside_one_large_batch_an_entry_is_near_too() -> None:
-    engine = Engine(LogSettings(index_interval=4096, reservation_min=10_000))
+    engine = Engine(LogSettings(index_interval=4096, reservation_min=10_000, limits=LIMITS))
     engine.append(numbered(0, 5000, size=100))
     index = engine.log.segments[0].index
     for offset in range(0, 5000, 13):
@@ -358,7 +357,7 @@ def test_an_index_that_is_given_up_before_its_blocks_are_written_counts_none_of_
 def test_a_wide_interval_may_be_read_with_a_narrow_one() -> None:
     engine = sealed_engine()
     engine.stop()
-    engine.settings = LogSettings(segment_size=10**6, index_interval=5000)
+    engine.settings = LogSettings(segment_size=10**6, index_interval=5000, limits=LIMITS)
     engine.open(StopKind.CLEAN)
     assert_right_answers(engine)
 
@@ -370,7 +369,7 @@ def test_a_wide_interval_may_be_read_with_a_narrow_one() -> None:
 @pytest.mark.parametrize("stop", [StopKind.CLEAN, StopKind.KILLED], ids=lambda stop: stop.value)
 @pytest.mark.parametrize("interval", [INTERVAL, 1000])
 def test_ten_restarts_leave_the_index_that_the_log_implies(cache: IndexCache, stop: StopKind, interval: int) -> None:
-    engine = Engine(LogSettings(segment_size=10**6, index_interval=interval, index_cache=cache))
+    engine = Engine(LogSettings(segment_size=10**6, index_interval=interval, index_cache=cache, limits=LIMITS))
     for life in range(10):
         for number in range(30 + 40 * (life % 3)):
             engine.append_numbered(1 + number % 5, mixed=True)
@@ -405,7 +404,7 @@ def nearest(engine: Engine, interval: int = INTERVAL) -> list[IndexEntry]:
 def test_an_index_of_lost_batches_is_not_believed_after_a_power_cut() -> None:
     """The disk kept blocks of the index and lost the batches they speak of; other batches took their place."""
     engine = Engine(
-        LogSettings(segment_size=10**7, index_interval=16, durability=durability(Durability.SYNCED)),
+        LogSettings(segment_size=10**7, index_interval=16, durability=durability(Durability.SYNCED), limits=LIMITS),
     )
     engine.fill(10, 2, size=100)
     engine.sync()

@@ -2,6 +2,7 @@
 
 import errno
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from courser.errors import (
     TooManyConsumerOffsets,
 )
 from courser.model.consumers import ConsumerKind
-from courser.storage import offset_table
 from courser.storage.files import File
 from courser.storage.jobs import perform
+from courser.storage.limits import EngineLimits
 from courser.storage.offset_table import (
     GRANULE,
     HEADER_SIZE,
@@ -33,7 +34,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_purge, plan_upkeep
 from courser.testing.faults import FaultPlan
 from courser.testing.files import FakeFileSystem
-from tests.storage.engine import IDENTITY, Engine
+from tests.storage.engine import IDENTITY, SMALL, Engine
 
 PATH = Path("/data/offsets")
 ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")
@@ -201,9 +202,8 @@ def test_a_deleted_consumer_is_gone_for_good(disk: FakeFileSystem) -> None:
     assert table_on(disk, stop=StopKind.KILLED).get(ONE) is None
 
 
-def test_the_number_of_consumers_is_bounded(disk: FakeFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_table, "CONSUMER_COUNT_MAX", 5)
-    table = table_on(disk)
+def test_the_number_of_consumers_is_bounded(disk: FakeFileSystem) -> None:
+    table = OffsetTable(disk, PATH, IDENTITY, 0, EngineLimits(consumer_count_max=5))
     members = [ConsumerKey(ConsumerKind.CONSUMER, bytes([number])) for number in range(1, 8)]
     for key in members[:5]:
         table.store(key, 1)
@@ -413,9 +413,8 @@ def test_random_bytes_are_no_offsets(data: bytes) -> None:
     assert reading.problems
 
 
-def test_a_clean_stop_does_not_try_for_ever_on_a_disk_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_table, "_REWRITE_SIZE", 64)
-    engine = Engine()
+def test_a_clean_stop_does_not_try_for_ever_on_a_disk_that_refuses() -> None:
+    engine = Engine(replace(SMALL, limits=EngineLimits(offsets_rewrite_size=64)))
     engine.fill(4)
     for offset in range(10):
         engine.log.store_offset(ONE, offset)

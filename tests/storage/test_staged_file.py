@@ -8,7 +8,7 @@ import pytest
 
 from courser.errors import DamagedData, StorageFailure
 from courser.records.batch import NewMessage, build_batch, parse_batch
-from courser.storage import staged_file
+from courser.storage.limits import EngineLimits
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.staged_file import (
     DamagedPart,
@@ -29,11 +29,7 @@ TARGET = Target(1, 1, bytes(16), 0, 1)
 COUNT = 6
 
 
-@pytest.fixture(autouse=True)
-def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged_file, "_ALLOCATION_MIN", 200)
-    monkeypatch.setattr(staged_file, "_ALLOCATION_MAX", 1500)
-    monkeypatch.setattr(staged_file, "_WRITEBACK_SIZE", 500)
+LIMITS = EngineLimits(staged_allocation_min=200, staged_allocation_max=1500, staged_writeback_size=500)
 
 
 def fresh_disk(seed: int) -> FakeFileSystem:
@@ -43,7 +39,7 @@ def fresh_disk(seed: int) -> FakeFileSystem:
 
 
 def write_part(disk: FakeFileSystem) -> StagedFileWriter:
-    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1, LIMITS)
     for number in range(COUNT):
         writer.append(TARGET, build_batch([NewMessage(b"%d" % number * 100)]))
         if (work := writer.take_upkeep()) is not None:
@@ -83,7 +79,7 @@ def test_space_is_allocated_ahead_and_given_back_at_the_end() -> None:
 
 def test_a_small_part_allocates_nothing() -> None:
     disk = fresh_disk(1)
-    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1, LIMITS)
     assert writer.take_upkeep() is None
 
 
@@ -93,7 +89,7 @@ def test_a_part_of_an_earlier_session_goes_on_over_what_was_allocated() -> None:
     found = read_staged_file(disk, PATH)
     assert isinstance(found, StagedFile)
     assert (found.contents.chunk_count, found.contents.is_finished) == (COUNT, False)
-    writer = StagedFileWriter.reopen(disk, PATH, found.contents)
+    writer = StagedFileWriter.reopen(disk, PATH, found.contents, LIMITS)
     writer.append(TARGET, build_batch([NewMessage(b"more")]))
     writer.finish()
     contents = writer.contents
@@ -181,7 +177,7 @@ def test_an_end_that_reached_the_disk_before_a_message_is_no_end() -> None:
 
 def test_a_failed_write_beside_an_allocation_leaves_no_space_behind() -> None:
     disk = fresh_disk(1)
-    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1)
+    writer = StagedFileWriter.create(disk, PATH, IDENTITY, 1, LIMITS)
     writer.append(TARGET, build_batch([NewMessage(bytes(300))]))
     work = writer.take_upkeep()
     assert work is not None
@@ -237,7 +233,7 @@ def test_a_crash_at_every_call_leaves_whole_records_only(seed: int) -> None:
         assert contents.chunk_count == COUNT or not contents.is_finished
         finished_count += contents.is_finished
         if not contents.is_finished:
-            writer = StagedFileWriter.reopen(disk, PATH, contents)
+            writer = StagedFileWriter.reopen(disk, PATH, contents, LIMITS)
             writer.finish()
         assert payloads(disk, contents.file_size, contents.digest) == EXPECTED[: contents.chunk_count]
     assert finished_count > 5
@@ -245,7 +241,7 @@ def test_a_crash_at_every_call_leaves_whole_records_only(seed: int) -> None:
 
 def test_on_a_real_disk(tmp_path: Path) -> None:
     system, path = LocalFileSystem(), tmp_path / "a.part"
-    writer = StagedFileWriter.create(system, path, IDENTITY, 1)
+    writer = StagedFileWriter.create(system, path, IDENTITY, 1, LIMITS)
     for number in range(COUNT):
         writer.append(TARGET, build_batch([NewMessage(b"%d" % number * 100)]))
         if (work := writer.take_upkeep()) is not None:

@@ -110,6 +110,7 @@ class Broker:
             state=self.catalog.state,
             size_max=settings.staging_size_max,
             expiry=settings.staging_expiry,
+            limits=settings.limits,
         )
         self.publishing = Publishing(
             data.file_system,

@@ -69,7 +69,14 @@ class SegmentVerification:
         file, damages = self._log.files.file_of(segment), []
         offset, bad = segment.base_offset, None
         try:
-            for found in scan(file, self._log.identity, start=0, end=segment.size, offset=segment.base_offset):
+            for found in scan(
+                file,
+                self._log.identity,
+                start=0,
+                end=segment.size,
+                offset=segment.base_offset,
+                window_size=self._log.settings.limits.scan_window_size,
+            ):
                 if not isinstance(found, GoodBatch):
                     bad = found
                     continue

@@ -30,6 +30,7 @@ from courser.storage.durable_files import (
     unlink_if_there,
 )
 from courser.storage.files import DirectoryEntry, EntryKind, FileSystem
+from courser.storage.limits import EngineLimits
 from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
 from courser.storage.quarantine import Quarantine
 from courser.storage.staged_file import (
@@ -88,6 +89,7 @@ class Staging:
         state: CatalogState,
         size_max: int,
         expiry: int,
+        limits: EngineLimits,
     ) -> None:
         self._file_system = file_system
         self._data_directory = data_directory
@@ -97,6 +99,7 @@ class Staging:
         self._state = state
         self._size_max = size_max
         self._expiry = expiry
+        self._limits = limits
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
         """Size of all files in bytes."""
@@ -265,7 +268,7 @@ class Staging:
             raise _incomplete(part, chunk)
         self._check_room(batch.size)
         if part.writer is None:
-            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents)
+            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._limits)
         before = contents.file_size
         part.writer.append(target, batch)
         self.size += contents.file_size - before
@@ -309,7 +312,7 @@ class Staging:
 
     def _create(self, path: Path, identity: PartIdentity, created_at: int) -> StagedFileWriter:
         try:
-            return StagedFileWriter.create(self._file_system, path, identity, created_at)
+            return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
         except StorageFailure as failure:
             if not isinstance(failure.cause, FileNotFoundError):
                 raise
@@ -318,7 +321,7 @@ class Staging:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
             raise storage_failure("creation", self.directory, error) from error
-        return StagedFileWriter.create(self._file_system, path, identity, created_at)
+        return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
 
     async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> StagedPartReply:
         """Make a part durable. May be repeated.
@@ -346,7 +349,7 @@ class Staging:
             return StagedPartReply(contents.message_count, contents.size)
 
     async def _finish(self, part: StagedPart) -> None:
-        writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents)
+        writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents, self._limits)
         before = part.contents.file_size
         await _rest(part)
         try:

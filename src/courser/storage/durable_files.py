@@ -11,12 +11,11 @@ from pathlib import Path
 from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
 from courser.storage.files import EntryKind, File, FileSystem, read_into, write_all
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import TEMPORARY_SUFFIX
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-_COPY_SIZE = 1024 * 1024
-"""Bytes that a copy moves at a time."""
 
 
 def storage_failure(operation: str, path: Path, error: OSError) -> StorageFailure:
@@ -122,10 +121,20 @@ def remove_tree(file_system: FileSystem, path: Path) -> None:
     sync_directory(file_system, path.parent)
 
 
-def copy_range(file_system: FileSystem, source: File, start: int, end: int, target: Path) -> None:
-    """Copy bytes to a new file, durably: it is there, whole, before the caller cuts the original."""
+def copy_range(
+    file_system: FileSystem,
+    source: File,
+    start: int,
+    end: int,
+    target: Path,
+    copy_size: int = DEFAULT_LIMITS.copy_size,
+) -> None:
+    """Copy bytes to a new file, durably: it is there, whole, before the caller cuts the original.
+
+    Moves ``copy_size`` bytes at a time.
+    """
     copy = file_system.open(target, writable=True, create=True)
-    buffer = memoryview(bytearray(min(_COPY_SIZE, max(end - start, 1))))
+    buffer = memoryview(bytearray(min(copy_size, max(end - start, 1))))
     position = start
     while position < end:
         piece = buffer[: min(len(buffer), end - position)]

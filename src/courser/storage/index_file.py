@@ -22,6 +22,7 @@ from courser.storage.files import File, read_exactly
 from courser.storage.index_entries import ROW, IndexEntries, IndexEntry
 
 BLOCK_SIZE = 4096
+"""Bytes. Tests pass a smaller ``block_size``, to fill many blocks with few messages."""
 BLOCK_HEADER = struct.Struct(
     "<"
     "Q"  # checksum: XXH3-64 of the rest of the block, seeded with the segment's identity
@@ -35,7 +36,6 @@ BLOCK_HEADER = struct.Struct(
 )
 BLOCK_MAGIC = b"CRSI"
 BLOCK_VERSION = 1
-ENTRIES_PER_BLOCK = (BLOCK_SIZE - BLOCK_HEADER.size) // ROW.itemsize
 _CHECKSUM_SIZE = 8
 _ROW = struct.Struct("<IIIIQ")
 assert _ROW.size == ROW.itemsize
@@ -44,6 +44,14 @@ _IDENTITY = struct.Struct("<16sQQQ")
 
 class BadIndex(Exception):
     """The index file is absent, short, damaged or another segment's."""
+
+
+def entries_per_block(block_size: int = BLOCK_SIZE) -> int:
+    """How many entries a full block holds."""
+    return (block_size - BLOCK_HEADER.size) // ROW.itemsize
+
+
+ENTRIES_PER_BLOCK = entries_per_block()
 
 
 def segment_seed(identity: PartitionIdentity, base_offset: int) -> int:
@@ -79,23 +87,25 @@ def encode_blocks(
     first_entry: int = 0,
     end_entry: int | None = None,
     covered_size: int | None = None,
+    block_size: int = BLOCK_SIZE,
 ) -> bytearray:
     """The entries from ``first_entry`` on as blocks: only full ones or, with ``covered_size``, all, closing the index.
 
     Others may be added meanwhile, behind ``end_entry``. All blocks are filled with one array operation per column.
     """
     is_last = covered_size is not None
+    per_block = entries_per_block(block_size)
     count = (len(entries) if end_entry is None else end_entry) - first_entry
-    full_count = count // ENTRIES_PER_BLOCK
-    data = bytearray((full_count + is_last) * BLOCK_SIZE)
-    blocks = np.frombuffer(data, _block_type(ENTRIES_PER_BLOCK))
+    full_count = count // per_block
+    data = bytearray((full_count + is_last) * block_size)
+    blocks = np.frombuffer(data, _block_type(per_block))
     blocks["magic"] = BLOCK_MAGIC
     blocks["format_version"] = BLOCK_VERSION
-    blocks["entry_count"] = ENTRIES_PER_BLOCK
+    blocks["entry_count"] = per_block
     blocks["block_number"] = np.arange(first_block, first_block + len(blocks))
     blocks["interval"] = interval
     blocks["base_offset"] = base_offset
-    end = first_entry + full_count * ENTRIES_PER_BLOCK
+    end = first_entry + full_count * per_block
     entries.copy_rows(blocks["entries"][:full_count], first_entry, end)
     if is_last:
         rest = first_entry + count - end
@@ -104,8 +114,8 @@ def encode_blocks(
         entries.copy_rows(blocks["entries"][-1, :rest], end, end + rest)
     view = memoryview(data)
     blocks["checksum"] = [
-        xxhash.xxh3_64_intdigest(view[position + _CHECKSUM_SIZE : position + BLOCK_SIZE], seed)
-        for position in range(0, len(data), BLOCK_SIZE)
+        xxhash.xxh3_64_intdigest(view[position + _CHECKSUM_SIZE : position + block_size], seed)
+        for position in range(0, len(data), block_size)
     ]
     return data
 
@@ -117,7 +127,8 @@ def _check_block(data: memoryview, *, number: int, seed: int, base_offset: int) 
         raise BadIndex(f"block {number} is no index block")
     if xxhash.xxh3_64_intdigest(data[_CHECKSUM_SIZE:], seed) != checksum:
         raise BadIndex(f"the checksum of block {number} does not match")
-    if stored_number != number or stored_base != base_offset or count > ENTRIES_PER_BLOCK or interval < 1:
+    fits = BLOCK_HEADER.size + count * _ROW.size <= len(data)
+    if stored_number != number or stored_base != base_offset or not fits or interval < 1:
         raise BadIndex(f"block {number} says that it is block {stored_number} of segment {stored_base}")
     return count, interval, covered
 
@@ -141,8 +152,11 @@ class IndexFile:
     _REMEMBERED_COUNT_MAX = 8
     """Decoded blocks kept: a few readers, each in its own part of the segment."""
 
-    def __init__(self, file: File, *, seed: int, base_offset: int, block_count: int) -> None:
+    def __init__(
+        self, file: File, *, seed: int, base_offset: int, block_count: int, block_size: int = BLOCK_SIZE
+    ) -> None:
         self._file = file
+        self._block_size = block_size
         self._seed = seed
         self._base_offset = base_offset
         self._block_count = block_count
@@ -168,7 +182,7 @@ class IndexFile:
         """Read and check one block."""
         block = self._remembered.get(number)
         if block is None:
-            data = read_exactly(self._file, number * BLOCK_SIZE, BLOCK_SIZE)
+            data = read_exactly(self._file, number * self._block_size, self._block_size)
             if data is None:
                 raise BadIndex(f"the file ends before block {number}")
             block = Block(data, number=number, seed=self._seed, base_offset=self._base_offset)
@@ -199,12 +213,12 @@ class IndexFile:
     def _begin(self) -> tuple["array[int]", "array[int]"]:
         """Relative offset and time of the first entry of each block. The first look at them checks all blocks."""
         if self._beginnings is None:
-            data = read_exactly(self._file, 0, self._block_count * BLOCK_SIZE)
+            data = read_exactly(self._file, 0, self._block_count * self._block_size)
             if data is None:
                 raise BadIndex(f"the file ends before block {self._block_count - 1}")
             offsets, times = array("I"), array("Q")
             for number in range(self._block_count):
-                block = memoryview(data)[number * BLOCK_SIZE : (number + 1) * BLOCK_SIZE]
+                block = memoryview(data)[number * self._block_size : (number + 1) * self._block_size]
                 count, _, _ = _check_block(block, number=number, seed=self._seed, base_offset=self._base_offset)
                 # Only the block that closes an index may be empty.
                 if count:
@@ -218,7 +232,7 @@ class IndexFile:
         """All entries, every block checked."""
         entries = IndexEntries(self._base_offset)
         for number in range(self._block_count):
-            data = read_exactly(self._file, number * BLOCK_SIZE, BLOCK_SIZE)
+            data = read_exactly(self._file, number * self._block_size, self._block_size)
             if data is None:
                 raise BadIndex(f"the file ends before block {number}")
             block = Block(data, number=number, seed=self._seed, base_offset=self._base_offset)

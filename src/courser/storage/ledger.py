@@ -18,6 +18,7 @@ from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file
 from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 
 RECORD_SIZE = 256
 _RECORD = struct.Struct(
@@ -44,9 +45,6 @@ _CHECKSUM_SIZE = 8
 _NO_EVENT = (0, 0, 0, 0, 0, 0, 0)
 _SIGNED = 1 << 64
 """A number that may be negative is stored as its two's complement."""
-
-_GARBAGE_COUNT_MAX = 4096
-"""Records (1 MiB) that no longer matter before the file is written anew."""
 
 
 class RecordKind(IntEnum):
@@ -356,11 +354,17 @@ class Ledger:
     """The open ledger. Used by one job at a time; holds no descriptor between records, there are few."""
 
     def __init__(
-        self, file_system: FileSystem, path: Path, identity: PartitionIdentity, reading: LedgerReading
+        self,
+        file_system: FileSystem,
+        path: Path,
+        identity: PartitionIdentity,
+        reading: LedgerReading,
+        limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         self._file_system = file_system
         self._path = path
         self._identity = identity
+        self._garbage_count_max = limits.ledger_garbage_count_max
         self._sequence = reading.sequence
         self._record_count = reading.record_count
         self._is_unsynced = False
@@ -454,7 +458,7 @@ class Ledger:
         """Whether most of the file is history."""
         state = self.state
         live_count = len(state.sealed) + len(state.gaps) + len(state.damages) + len(state.corrections) + 1
-        return self._record_count > 2 * live_count + _GARBAGE_COUNT_MAX
+        return self._record_count > 2 * live_count + self._garbage_count_max
 
     def snapshot(self) -> bytes:
         """Records that say all that the state says."""

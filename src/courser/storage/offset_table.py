@@ -23,6 +23,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.ledger import OffsetsMark
+from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 
@@ -62,10 +63,6 @@ _KEY_SIZE_MAX = 256
 
 TORN_END = "the file ends with a record that was not finished"
 """The problem that a kill leaves, and no other."""
-CONSUMER_COUNT_MAX = 10_000
-"""Consumers and groups that one partition remembers: a bound on memory (about 2 MiB) and on the file."""
-_REWRITE_SIZE = 256 * 1024
-"""Bytes of history before the file is written anew: 8,000 stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +249,19 @@ class OffsetTable:
     After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
     """
 
-    def __init__(self, file_system: FileSystem, path: Path, identity: PartitionIdentity, epoch: int) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: Path,
+        identity: PartitionIdentity,
+        epoch: int,
+        limits: EngineLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._file_system = file_system
         self._path = path
         self._identity = identity
         self._epoch = epoch
+        self._limits = limits
         self._generation = 0
         self._file: File | None = None
         self._size = 0
@@ -284,6 +289,7 @@ class OffsetTable:
         stop: StopKind,
         *,
         mark: OffsetsMark | None,
+        limits: EngineLimits = DEFAULT_LIMITS,
         keep_aside: Callable[[File, int, int], None],
         set_aside: Callable[[Path], None],
     ) -> "tuple[OffsetTable, tuple[OffsetsProblem, ...]]":
@@ -292,7 +298,7 @@ class OffsetTable:
         ``mark`` is what the ledger knows of it. A file that is replaced because of damage goes to ``keep_aside`` first:
         the file, from and to which byte. One of another partition is given to ``set_aside``, and stays as it is.
         """
-        table = cls(file_system, path, identity, epoch)
+        table = cls(file_system, path, identity, epoch, limits)
         if mark is not None and mark.epoch != epoch:
             mark = None
         table._generation = mark.generation if mark is not None else 0
@@ -374,8 +380,8 @@ class OffsetTable:
         It must if it moves back, or follows a move back that is not synced: a power cut could move it forward.
         """
         before = self._offsets.get(key)
-        if before is None and len(self._offsets) >= CONSUMER_COUNT_MAX:
-            raise TooManyConsumerOffsets(count_max=CONSUMER_COUNT_MAX)
+        if before is None and len(self._offsets) >= self._limits.consumer_count_max:
+            raise TooManyConsumerOffsets(count_max=self._limits.consumer_count_max)
         record = encode_store(key, offset)
         is_unsafe = key in self._moved_back or key in self._moving_back
         must_sync = is_unsafe or (before is not None and offset < before)
@@ -457,7 +463,7 @@ class OffsetTable:
     @property
     def is_wasteful(self) -> bool:
         """Whether the file is mostly history."""
-        is_due = self._size > max(self._live_size, self._size_kept) + _REWRITE_SIZE
+        is_due = self._size > max(self._live_size, self._size_kept) + self._limits.offsets_rewrite_size
         return is_due and self._since_rewrite is None
 
     def begin_rewrite(self) -> bytes:

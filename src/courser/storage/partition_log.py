@@ -121,7 +121,7 @@ class PartitionLog:
         self.files = SealedFiles(file_system, directory, identity, settings)
         self._reader = SegmentReader(
             identity,
-            interval=settings.index_interval,
+            settings=settings,
             file_of=self.files.file_of,
             prepare_index=self.files.prepare_index,
             rebuild_index=self.files.rebuild_index,
@@ -391,7 +391,9 @@ class PartitionLog:
         except OSError as error:
             raise storage_failure("creation", path, error) from error
         self.roll()
-        segment = Segment(base_offset, SegmentIndex(self.identity, base_offset, self.settings.index_interval))
+        block_size = self.settings.limits.index_block_size
+        index = SegmentIndex(self.identity, base_offset, self.settings.index_interval, block_size)
+        segment = Segment(base_offset, index)
         segment.file = file
         self.segments = (*self.segments, segment)
         self.is_directory_unsynced = True
@@ -467,7 +469,7 @@ class PartitionLog:
         """
         collector = Collector(count, size_max)
         if buffer is None:
-            buffer = ReadBuffer()
+            buffer = ReadBuffer(self.settings.limits.read_buffer_size)
         segments, marks = self.segments, self.marks
         # As ``visible_end``.
         end_offset = (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]

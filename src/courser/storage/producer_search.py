@@ -45,4 +45,11 @@ def _header_at(log: PartitionLog, segment: Segment, file: File, position: int) -
     try:
         return position, read_header(memoryview(data), 0, log.identity)
     except BadBatch:
-        return find_batch(file, log.identity, start=position, end=segment.size, offset=segment.base_offset)
+        return find_batch(
+            file,
+            log.identity,
+            start=position,
+            end=segment.size,
+            offset=segment.base_offset,
+            window_size=log.settings.limits.scan_window_size,
+        )

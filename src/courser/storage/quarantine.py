@@ -7,26 +7,25 @@ import numpy as np
 
 from courser.storage.durable_files import copy_range, free_name, sync_directory
 from courser.storage.files import File, FileSystem, read_into
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import QUARANTINE
-
-_STEP_SIZE = 1024 * 1024
-"""Bytes looked at a time when zeros at the end are left out."""
 
 
 class Quarantine:
     """The directory ``quarantine`` of one partition; made when it is needed."""
 
-    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+    def __init__(self, file_system: FileSystem, directory: Path, copy_size: int = DEFAULT_LIMITS.copy_size) -> None:
         self._file_system = file_system
         self._directory = directory
         self._path = directory / QUARANTINE
+        self._copy_size = copy_size
 
     def copy(self, file: File, start: int, end: int) -> None:
         """Keep the bytes ``start`` to ``end``, without the zeros behind them. Durable on return."""
-        end = end_of_data(file, start, end)
+        end = end_of_data(file, start, end, self._copy_size)
         if end > start:
             target = self._free_name(f"{file.path.name}.{start}-{end}")
-            copy_range(self._file_system, file, start, end, target)
+            copy_range(self._file_system, file, start, end, target, self._copy_size)
 
     def move(self, path: Path) -> None:
         """Take a whole file out of the partition. Durable on return."""
@@ -43,9 +42,12 @@ class Quarantine:
         return free_name(self._file_system, self._path, wanted)
 
 
-def end_of_data(file: File, start: int, end: int) -> int:
-    """Where the zeros begin that reach to ``end``; ``start`` if there is nothing else."""
-    buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - start, 1))))
+def end_of_data(file: File, start: int, end: int, step_size: int) -> int:
+    """Where the zeros begin that reach to ``end``; ``start`` if there is nothing else.
+
+    Reads ``step_size`` bytes at a time.
+    """
+    buffer = memoryview(bytearray(min(step_size, max(end - start, 1))))
     while end > start:
         size = min(len(buffer), end - start)
         filled = read_into(file, end - size, buffer[:size])

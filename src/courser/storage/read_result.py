@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_FIRST_SIZE = 64 * 1024
-"""Bytes of a buffer that nobody has used yet."""
+from courser.storage.limits import DEFAULT_LIMITS
 
 
 class SkipReason(Enum):
@@ -56,8 +55,8 @@ class ReadBuffer:
 
     __slots__ = ("_block", "_used")
 
-    def __init__(self) -> None:
-        self._block = np.empty(_FIRST_SIZE, np.uint8).data
+    def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
+        self._block = np.empty(size, np.uint8).data
         self._used = 0
 
     def reset(self) -> None:

@@ -34,15 +34,7 @@ from courser.storage.ledger import DamagedRange
 from courser.storage.read_result import Collector, ReadBuffer, SkipReason
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
-
-_VERIFIED_COUNT_MAX = 256
-"""Large batches that a partition remembers as checked."""
-_CURSOR_COUNT_MAX = 64
-"""Ends of recent reads that a partition remembers: a sequential reader needs no index."""
-_LARGE_BATCH_SIZE = 64 * 1024
-"""Bytes from which on a batch is worth remembering: below, hashing it again costs less than a look at the index.
-
-Also those from which on it is worth keeping whole."""
+from courser.storage.settings import LogSettings
 
 _NO_ENTRY = (-1, -1, None)
 _NO_CURSOR = (-1, 0, 0, 0)
@@ -66,13 +58,14 @@ class SegmentReader:
         self,
         identity: PartitionIdentity,
         *,
-        interval: int,
+        settings: LogSettings,
         file_of: Callable[[Segment], File],
         prepare_index: Callable[[Segment], None],
         rebuild_index: Callable[[Segment], None],
     ) -> None:
         self._identity = identity
-        self._interval = interval
+        self._interval = settings.index_interval
+        self._limits = settings.limits
         self._file_of = file_of
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
@@ -127,7 +120,7 @@ class SegmentReader:
             collector.skip(offset, end_offset, SkipReason.LOST)
             offset = max(offset, end_offset)
         self.counters.size += loader.size_read
-        if len(self._cursors) >= _CURSOR_COUNT_MAX:
+        if len(self._cursors) >= self._limits.cursor_count_max:
             self._cursors = {}
         self._cursors[offset] = segment.base_offset, position, *loader.claims_at(position)
         return offset
@@ -178,7 +171,7 @@ class SegmentReader:
                 header = read_header(block, at, identity)
                 count, end = header.message_count, at + header.stored_length
                 if end - start > size_left and (at > start or collector.message_count):
-                    is_enough = _LARGE_BATCH_SIZE <= end - at <= collector.size + size_left
+                    is_enough = self._limits.large_batch_size <= end - at <= collector.size + size_left
                     break
                 if (
                     header.base_offset != offset
@@ -229,7 +222,7 @@ class SegmentReader:
             blank_extension(block, at)
             collector.add(block, at, at + size, offset, header.message_count)
             return position + size, batch_end_offset, batch_end_offset
-        if size >= _LARGE_BATCH_SIZE:
+        if size >= self._limits.large_batch_size:
             # The rest of it will be asked for next, perhaps many times.
             self._remember_verified(segment.base_offset, position, header)
         offset = _add_frames(header, block, at + BATCH_HEADER_SIZE, at + size, 0, offset, end_offset, collector)
@@ -298,7 +291,8 @@ class SegmentReader:
             self.counters.checksum_failure_count += 1
             file = self._file_of(segment)
             # Not from the wanted offset on: the bad batch may lie before the one that holds it.
-            found = find_batch(file, self._identity, start=position, end=limit, offset=anchor)
+            window_size = self._limits.scan_window_size
+            found = find_batch(file, self._identity, start=position, end=limit, offset=anchor, window_size=window_size)
             next_position, next_offset = (
                 (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
             )
@@ -322,7 +316,14 @@ class SegmentReader:
                     break
                 header = read_header(head, 0, self._identity)
             except BadBatch:
-                found = find_batch(file, self._identity, start=position, end=end, offset=segment.base_offset)
+                found = find_batch(
+                    file,
+                    self._identity,
+                    start=position,
+                    end=end,
+                    offset=segment.base_offset,
+                    window_size=self._limits.scan_window_size,
+                )
                 if found is None:
                     break
                 position, header = found
@@ -362,7 +363,7 @@ class SegmentReader:
     # --- hints ---
 
     def _remember_verified(self, base_offset: int, position: int, header: StoredHeader) -> None:
-        if len(self._verified) >= _VERIFIED_COUNT_MAX:
+        if len(self._verified) >= self._limits.verified_count_max:
             self._verified = {}
         self._verified[base_offset, position] = header
 

@@ -110,7 +110,7 @@ class _Recovery:
         self._identity = identity
         self._settings = settings
         self._stop = stop
-        self._quarantine = Quarantine(file_system, directory)
+        self._quarantine = Quarantine(file_system, directory, settings.limits.copy_size)
         self._findings: list[Finding] = []
         self._events: list[Event] = []
         self._segments: list[Segment] = []
@@ -129,10 +129,11 @@ class _Recovery:
     def run(self) -> RecoveredPartition:
         listing = list_partition(self._file_system, self._directory)
         self._settle()
-        reading = read_ledger(self._file_system, self._directory / LEDGER, self._identity)
+        path = self._directory / LEDGER
+        reading = read_ledger(self._file_system, path, self._identity)
         self._part_with_strangers(listing, reading)
         # Nothing was changed so far: from here on the directory is known to be ours.
-        self._ledger = ledger = Ledger(self._file_system, self._directory / LEDGER, self._identity, reading)
+        self._ledger = ledger = Ledger(self._file_system, path, self._identity, reading, self._settings.limits)
         self._tidy(listing)
         self._report_ledger(reading)
         if reading.state.sync_failed:
@@ -258,7 +259,7 @@ class _Recovery:
             if size is None:
                 self._lose(Oddity.SEALED_MISSING, path, "the sealed segment is gone", base, facts.end_offset, reading)
                 continue
-            segment = Segment.from_facts(facts, self._identity, self._settings.index_interval)
+            segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
             if size < facts.size:
                 self._note(
@@ -373,7 +374,7 @@ class _Recovery:
             self._identity,
             base_offset=base,
             facts=facts,
-            interval=self._settings.index_interval,
+            settings=self._settings,
             stop_at_first_bad=stop is StopKind.CRASHED,
             from_disk=self._stop is not StopKind.CLEAN,
             look_first=self._stop is StopKind.KILLED,
@@ -533,6 +534,7 @@ class _Recovery:
             reading.state.numbers.epoch,
             self._stop,
             mark=reading.state.offsets_mark,
+            limits=self._settings.limits,
             keep_aside=self._quarantine.copy,
             set_aside=self._quarantine.move,
         )

@@ -8,11 +8,13 @@ from courser.records.stored_header import BadBatch, PartitionIdentity, read_head
 from courser.storage.durable_files import sync_file
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
+from courser.storage.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def scan_open_segment(
     *,
     base_offset: int,
     facts: SegmentFacts | None,
-    interval: int,
+    settings: LogSettings,
     stop_at_first_bad: bool,
     from_disk: bool,
     look_first: bool,
@@ -55,9 +57,11 @@ def scan_open_segment(
     """
     file = file_system.open(path, writable=True)
     shown_end_offset = base_offset
+    limits = settings.limits
+    window_size = limits.scan_window_size
     if look_first:
         start, offset = (0, base_offset) if facts is None else (facts.size, facts.end_offset)
-        for found in scan(file, identity, start=start, end=file.size(), offset=offset):
+        for found in scan(file, identity, start=start, end=file.size(), offset=offset, window_size=window_size):
             if isinstance(found, GoodBatch):
                 shown_end_offset = found.header.end_offset
     if from_disk:
@@ -65,15 +69,18 @@ def scan_open_segment(
         file.discard_cache()
     file_size = file.size()
     if facts is None:
-        segment = Segment(base_offset, SegmentIndex(identity, base_offset, interval))
+        index = SegmentIndex(identity, base_offset, settings.index_interval, limits.index_block_size)
+        segment = Segment(base_offset, index)
     else:
-        segment = Segment.from_facts(facts, identity, interval)
+        segment = Segment.from_facts(facts, identity, settings)
         segment.is_index_ready = True
-        _restore_index(file_system, file, segment, identity)
+        _restore_index(file_system, file, segment, identity, window_size)
     segment.file = file
     bad_end: BadRange | None = None
     has_zeros = False
-    for found in scan(file, identity, start=segment.size, end=file_size, offset=segment.end_offset):
+    for found in scan(
+        file, identity, start=segment.size, end=file_size, offset=segment.end_offset, window_size=window_size
+    ):
         match found:
             case GoodBatch():
                 _close_damage(segment, found)
@@ -89,7 +96,7 @@ def scan_open_segment(
     segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
     is_torn, doubtful_end = False, segment.end_offset
     if bad_end is not None:
-        is_torn, doubtful_end = judge_end(file, identity, segment.size, file_size, segment.end_offset)
+        is_torn, doubtful_end = judge_end(file, identity, segment.size, file_size, segment.end_offset, limits.copy_size)
     return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset, is_torn, doubtful_end)
 
 
@@ -98,13 +105,20 @@ def offset_bound(size: int, offset: int) -> int:
     return offset - -size // FRAME_HEADER_SIZE
 
 
-def judge_end(file: File, identity: PartitionIdentity, start: int, end: int, offset: int) -> tuple[bool, int]:
+def judge_end(
+    file: File,
+    identity: PartitionIdentity,
+    start: int,
+    end: int,
+    offset: int,
+    step_size: int = DEFAULT_LIMITS.copy_size,
+) -> tuple[bool, int]:
     """Whether the bytes are the beginning of one batch and no more, and where the offsets in them end at most.
 
     A kill in the middle of a write leaves a beginning of the batch; behind it the file ends, or has the zeros that were
     allocated ahead. If all bytes of the batch are there, the write was finished and the batch may be confirmed.
     """
-    size = end_of_data(file, start, end) - start
+    size = end_of_data(file, start, end, step_size) - start
     head = read_exactly(file, start, BATCH_HEADER_SIZE) if start + BATCH_HEADER_SIZE <= end else None
     if head is None:
         return True, offset_bound(size, offset)
@@ -142,7 +156,9 @@ def _close_damage(segment: Segment, batch: GoodBatch) -> None:
     segment.damages = (*earlier, closed)
 
 
-def _restore_index(file_system: FileSystem, file: File, segment: Segment, identity: PartitionIdentity) -> None:
+def _restore_index(
+    file_system: FileSystem, file: File, segment: Segment, identity: PartitionIdentity, window_size: int
+) -> None:
     """Load the index of the part below the recovery point, and add what is missing in it from the log."""
     resume = 0
     try:
@@ -163,8 +179,9 @@ def _restore_index(file_system: FileSystem, file: File, segment: Segment, identi
         offset = read_header(memoryview(head), 0, identity).base_offset
     except BadBatch:
         resume, offset = 0, segment.base_offset
-        segment.index = SegmentIndex(identity, segment.base_offset, segment.index.interval)
-    for found in scan(file, identity, start=resume, end=segment.size, offset=offset):
+        old = segment.index
+        segment.index = SegmentIndex(identity, segment.base_offset, old.interval, old.block_size)
+    for found in scan(file, identity, start=resume, end=segment.size, offset=offset, window_size=window_size):
         if isinstance(found, GoodBatch):
             header = found.header
             segment.index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)

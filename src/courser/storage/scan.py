@@ -20,9 +20,7 @@ from courser.records.stored_header import (
     read_header,
 )
 from courser.storage.files import File, read_into
-
-_WINDOW_SIZE = 4 * 1024 * 1024
-"""Bytes read at a time: enough to make the calls cheap, small enough to stay in a processor's cache."""
+from courser.storage.limits import DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,10 @@ class ZeroTail:
 class _Window:
     """A stretch of the file in memory."""
 
-    def __init__(self, file: File, end: int) -> None:
+    def __init__(self, file: File, end: int, size: int) -> None:
         self._file = file
         self._end = end
-        self._buffer = memoryview(bytearray(min(_WINDOW_SIZE, max(end, 1))))
+        self._buffer = memoryview(bytearray(min(size, max(end, 1))))
         self._position = 0
         self._filled = 0
 
@@ -91,14 +89,20 @@ class _Window:
 
 
 def scan(
-    file: File, identity: PartitionIdentity, *, start: int, end: int, offset: int
+    file: File,
+    identity: PartitionIdentity,
+    *,
+    start: int,
+    end: int,
+    offset: int,
+    window_size: int = DEFAULT_LIMITS.scan_window_size,
 ) -> Iterator[GoodBatch | BadRange | ZeroTail]:
     """Walk from ``start``, where the batch with base ``offset`` is expected, to ``end``.
 
     Offsets go on without a gap, except behind a bad range. At the end comes at most one ``BadRange`` with
-    ``is_last`` or one ``ZeroTail``.
+    ``is_last`` or one ``ZeroTail``. Reads ``window_size`` bytes at a time.
     """
-    window = _Window(file, end)
+    window = _Window(file, end, window_size)
     position = start
     while position < end:
         try:
@@ -121,10 +125,16 @@ def scan(
 
 
 def find_batch(
-    file: File, identity: PartitionIdentity, *, start: int, end: int, offset: int
+    file: File,
+    identity: PartitionIdentity,
+    *,
+    start: int,
+    end: int,
+    offset: int,
+    window_size: int = DEFAULT_LIMITS.scan_window_size,
 ) -> tuple[int, StoredHeader] | None:
     """The first good batch behind a bad one at ``start`` whose offsets are not below ``offset``."""
-    found = _find_batch(_Window(file, end), identity, start, end, offset)
+    found = _find_batch(_Window(file, end, window_size), identity, start, end, offset)
     return None if found is None else (found.position, found.header)
 
 

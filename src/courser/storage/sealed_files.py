@@ -8,7 +8,7 @@ from courser.model.buffers import Buffer
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, FileSystem, write_all
-from courser.storage.index_file import BLOCK_SIZE, BadIndex
+from courser.storage.index_file import BadIndex
 from courser.storage.paths import index_path, log_path
 from courser.storage.scan import GoodBatch, scan
 from courser.storage.segment import Segment, SegmentState
@@ -54,7 +54,7 @@ class SealedFiles:
     def prepare_index(self, segment: Segment) -> None:
         """Look at the index file of a sealed segment for the first time; make it anew if it is not right."""
         path = index_path(self._directory, segment.base_offset)
-        index = SegmentIndex(self._identity, segment.base_offset, self._settings.index_interval)
+        index = self._empty_index(segment)
         try:
             file = self._file_system.open(path)
             index.use_file(file, segment.size, into_memory=self._settings.index_cache is IndexCache.ALL)
@@ -70,9 +70,16 @@ class SealedFiles:
             # Its owner may be adding to it right now.
             segment.index.drop_file()
             return
-        index = SegmentIndex(self._identity, segment.base_offset, self._settings.index_interval)
+        index = self._empty_index(segment)
         log = self.file_of(segment)
-        for found in scan(log, self._identity, start=0, end=segment.size, offset=segment.base_offset):
+        for found in scan(
+            log,
+            self._identity,
+            start=0,
+            end=segment.size,
+            offset=segment.base_offset,
+            window_size=self._settings.limits.scan_window_size,
+        ):
             if isinstance(found, GoodBatch):
                 header = found.header
                 index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
@@ -83,6 +90,12 @@ class SealedFiles:
                 index.use_file(file, segment.size, into_memory=False)
         segment.index = index
         segment.is_index_ready = True
+
+    def _empty_index(self, segment: Segment) -> SegmentIndex:
+        settings = self._settings
+        return SegmentIndex(
+            self._identity, segment.base_offset, settings.index_interval, settings.limits.index_block_size
+        )
 
     def _write_index(self, segment: Segment, index: SegmentIndex) -> File | None:
         _, data = index.unflushed(covered_size=segment.size)
@@ -108,5 +121,4 @@ def write_index_file(file_system: FileSystem, path: Path, position: int, data: B
         file.truncate(position + len(data))
     except OSError as error:
         raise storage_failure("write", path, error) from error
-    assert (position + len(data)) % BLOCK_SIZE == 0
     return file

@@ -12,6 +12,7 @@ from courser.storage.files import File
 from courser.storage.index_entries import BatchEntries
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment_index import SegmentIndex
+from courser.storage.settings import LogSettings
 
 
 class SegmentState(Enum):
@@ -71,9 +72,10 @@ class Segment:
         self.damages: tuple[DamagedRange, ...] = ()
 
     @classmethod
-    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, interval: int) -> "Segment":
+    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, settings: LogSettings) -> "Segment":
         """A segment that the ledger knows. Its index is looked at when somebody reads it."""
-        segment = cls(facts.base_offset, SegmentIndex(identity, facts.base_offset, interval))
+        index = SegmentIndex(identity, facts.base_offset, settings.index_interval, settings.limits.index_block_size)
+        segment = cls(facts.base_offset, index)
         segment.is_index_ready = False
         segment.end_offset = facts.end_offset
         segment.size = segment.synced_size = segment.writeback_size = segment.allocated_size = facts.size

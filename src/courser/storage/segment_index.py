@@ -13,10 +13,10 @@ from courser.storage.files import File
 from courser.storage.index_entries import BatchEntries, IndexEntries, IndexEntry
 from courser.storage.index_file import (
     BLOCK_SIZE,
-    ENTRIES_PER_BLOCK,
     BadIndex,
     IndexFile,
     encode_blocks,
+    entries_per_block,
     segment_seed,
 )
 
@@ -36,10 +36,25 @@ class SegmentIndex:
     assignment, never changed in place.
     """
 
-    __slots__ = ("_base_offset", "_entries", "_file", "_flushed_block_count", "_interval", "_seed", "is_partial")
+    __slots__ = (
+        "_base_offset",
+        "_entries",
+        "_entries_per_block",
+        "_file",
+        "_flushed_block_count",
+        "_interval",
+        "_seed",
+        "block_size",
+        "is_partial",
+    )
 
-    def __init__(self, identity: PartitionIdentity, base_offset: int, interval: int) -> None:
+    def __init__(
+        self, identity: PartitionIdentity, base_offset: int, interval: int, block_size: int = BLOCK_SIZE
+    ) -> None:
         self._base_offset = base_offset
+        self.block_size = block_size
+        """Bytes of a block in the file."""
+        self._entries_per_block = entries_per_block(block_size)
         self._interval = interval
         self._seed = segment_seed(identity, base_offset)
         self._entries = IndexEntries(base_offset)
@@ -96,26 +111,27 @@ class SegmentIndex:
         has_file = self._file is not None
         if self.is_partial:
             return 0, b""
-        first_entry = 0 if has_file else self._flushed_block_count * ENTRIES_PER_BLOCK
+        first_entry = 0 if has_file else self._flushed_block_count * self._entries_per_block
         data = encode_blocks(
             self._entries,
             first_entry=first_entry,
-            end_entry=None if block_count is None else first_entry + block_count * ENTRIES_PER_BLOCK,
+            end_entry=None if block_count is None else first_entry + block_count * self._entries_per_block,
             first_block=self._flushed_block_count,
             seed=self._seed,
             base_offset=self._base_offset,
             interval=self._interval,
             covered_size=covered_size,
+            block_size=self.block_size,
         )
-        return self._flushed_block_count * BLOCK_SIZE, data
+        return self._flushed_block_count * self.block_size, data
 
     @property
     def full_block_count(self) -> int:
         """Blocks that could be flushed before the segment is sealed."""
         if self.is_partial:
             return 0
-        flushed_in_memory = 0 if self._file is not None else self._flushed_block_count * ENTRIES_PER_BLOCK
-        return (len(self._entries) - flushed_in_memory) // ENTRIES_PER_BLOCK
+        flushed_in_memory = 0 if self._file is not None else self._flushed_block_count * self._entries_per_block
+        return (len(self._entries) - flushed_in_memory) // self._entries_per_block
 
     def note_flushed(self, block_count: int, file: File | None) -> None:
         """``block_count`` more blocks are on file. With ``file`` their entries leave the memory."""
@@ -123,12 +139,19 @@ class SegmentIndex:
         if file is None:
             return
         in_memory = block_count if self._file is not None else self._flushed_block_count
-        count = min(in_memory * ENTRIES_PER_BLOCK, len(self._entries))
+        count = min(in_memory * self._entries_per_block, len(self._entries))
         # First the file, then the shorter memory: a lookup in between finds an entry twice, never not at all.
-        self._file = IndexFile(
-            file, seed=self._seed, base_offset=self._base_offset, block_count=self._flushed_block_count
-        )
+        self._file = self._index_file(file, self._flushed_block_count)
         self._entries = self._entries.without(count)
+
+    def _index_file(self, file: File, block_count: int) -> IndexFile:
+        return IndexFile(
+            file,
+            seed=self._seed,
+            base_offset=self._base_offset,
+            block_count=block_count,
+            block_size=self.block_size,
+        )
 
     # --- at start ---
 
@@ -138,9 +161,7 @@ class SegmentIndex:
         Return the position of the batch from which on the log has to be read again.
         """
         entries = IndexEntries(self._base_offset)
-        index_file = IndexFile(
-            file, seed=self._seed, base_offset=self._base_offset, block_count=file.size() // BLOCK_SIZE
-        )
+        index_file = self._index_file(file, file.size() // self.block_size)
         is_complete = False
         for number in range(index_file.block_count):
             try:
@@ -151,7 +172,7 @@ class SegmentIndex:
                 break
             entries.add_rows(block.entries.rows(0, block.entry_count))
             is_complete = block.covered_size == log_size
-            if block.entry_count < ENTRIES_PER_BLOCK:
+            if block.entry_count < self._entries_per_block:
                 # The last one of an earlier session; what follows it was meant to follow its successor.
                 break
         if not is_complete:
@@ -161,7 +182,7 @@ class SegmentIndex:
             entries = entries.below(log_size)
         entries.continue_at(self._interval)
         self._entries = entries
-        self._flushed_block_count = len(entries) // ENTRIES_PER_BLOCK
+        self._flushed_block_count = len(entries) // self._entries_per_block
         return log_size
 
     def drop_file(self) -> None:
@@ -172,14 +193,11 @@ class SegmentIndex:
     @property
     def flushed_size(self) -> int:
         """Bytes of the file that hold blocks which need not be written again."""
-        return self._flushed_block_count * BLOCK_SIZE
+        return self._flushed_block_count * self.block_size
 
     def use_file(self, file: File, covered_size: int, *, into_memory: bool) -> None:
         """Take the index of a sealed segment from its file. Raises ``BadIndex`` if it is not exactly that."""
-        size = file.size()
-        index_file = IndexFile(
-            file, seed=self._seed, base_offset=self._base_offset, block_count=(size + BLOCK_SIZE - 1) // BLOCK_SIZE
-        )
+        index_file = self._index_file(file, (file.size() + self.block_size - 1) // self.block_size)
         index_file.check_complete(covered_size)
         self._flushed_block_count = index_file.block_count
         if into_memory:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from courser.model.durability import DurabilityPolicy
 from courser.records.layout import BATCH_SIZE_MAX
+from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.segment_index import IndexCache
 
 _KIB = 1024
@@ -39,6 +40,9 @@ class LogSettings:
     """Offsets reserved at a time by a busy partition: one sync of the ledger a second at a million messages."""
     open_file_count_max: int = 8
     """Sealed segments that a partition keeps open for reading."""
+
+    limits: EngineLimits = DEFAULT_LIMITS
+    """Limits of the engine that no operator sets."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_size <= SEGMENT_SIZE_LIMIT:

@@ -20,6 +20,7 @@ from courser.records.checksum import xxh3
 from courser.records.layout import BATCH_SIZE_MAX
 from courser.storage.durable_files import storage_failure, sync_file
 from courser.storage.files import File, FileSystem, read_exactly, read_into, write_all
+from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 
 _HEADER_MAGIC = b"CRSS"
 _RECORD_MAGIC = b"CRSR"
@@ -43,12 +44,6 @@ _DAMAGED_BYTES_MAX = 8
 from it in twice as many."""
 _STEP_SIZE = 1024 * 1024
 """Bytes looked at a time when the zeros at the end of a file are passed over."""
-_WRITEBACK_SIZE = 8 * 1024 * 1024
-"""Bytes after which the kernel is asked to begin writing: the sync at the end then has little left to do."""
-_ALLOCATION_MIN = 1024 * 1024
-"""Bytes of a part before space is allocated ahead: for small ones it costs more than it saves."""
-_ALLOCATION_MAX = 64 * 1024 * 1024
-"""Bytes of one step: as much again as there is, up to this, so that many parts at a time do not fill the disk."""
 
 
 class Target(NamedTuple):
@@ -126,8 +121,9 @@ class PartContents:
 class StagedFileWriter:
     """The file of a part that is being written."""
 
-    def __init__(self, file: File, contents: PartContents) -> None:
+    def __init__(self, file: File, contents: PartContents, limits: EngineLimits = DEFAULT_LIMITS) -> None:
         self._file = file
+        self._limits = limits
         self.contents = contents
         self._writeback_size = contents.file_size
         self._allocated_size = contents.file_size
@@ -135,7 +131,14 @@ class StagedFileWriter:
         """Whether there may be more in the file than what was written, whatever became of it."""
 
     @classmethod
-    def create(cls, file_system: FileSystem, path: Path, identity: PartIdentity, created_at: int) -> "StagedFileWriter":
+    def create(
+        cls,
+        file_system: FileSystem,
+        path: Path,
+        identity: PartIdentity,
+        created_at: int,
+        limits: EngineLimits = DEFAULT_LIMITS,
+    ) -> "StagedFileWriter":
         """Begin a part. Its name is durable once its directory is synced.
 
         Raises:
@@ -146,7 +149,7 @@ class StagedFileWriter:
             file = file_system.open(path, writable=True, create=True)
         except OSError as error:
             raise storage_failure("creation", path, error) from error
-        writer = cls(file, PartContents(0))
+        writer = cls(file, PartContents(0), limits)
         try:
             writer._write([header])
         except StorageFailure:
@@ -159,14 +162,16 @@ class StagedFileWriter:
         return writer
 
     @classmethod
-    def reopen(cls, file_system: FileSystem, path: Path, contents: PartContents) -> "StagedFileWriter":
+    def reopen(
+        cls, file_system: FileSystem, path: Path, contents: PartContents, limits: EngineLimits = DEFAULT_LIMITS
+    ) -> "StagedFileWriter":
         """Go on with a part that an earlier session began. What is torn behind its last record is overwritten."""
         try:
             file = file_system.open(path, writable=True)
             file.truncate(contents.file_size)
         except OSError as error:
             raise storage_failure("opening", path, error) from error
-        return cls(file, contents)
+        return cls(file, contents, limits)
 
     def append(self, target: Target, batch: Batch) -> None:
         """Put a batch aside. On return a kill cannot take it.
@@ -203,12 +208,12 @@ class StagedFileWriter:
 
         A write into space that was allocated before costs a third less.
         """
-        size = self.contents.file_size
-        allocation = min(size, _ALLOCATION_MAX)
+        size, limits = self.contents.file_size, self._limits
+        allocation = min(size, limits.staged_allocation_max)
         allocated_from = max(self._allocated_size, size)
-        is_short = size >= _ALLOCATION_MIN and allocated_from - size <= allocation // 2
+        is_short = size >= limits.staged_allocation_min and allocated_from - size <= allocation // 2
         written_from, written_size = self._writeback_size, size - self._writeback_size
-        if not is_short and written_size < _WRITEBACK_SIZE:
+        if not is_short and written_size < limits.staged_writeback_size:
             return None
         self._writeback_size = size
         if is_short:

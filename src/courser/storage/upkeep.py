@@ -13,7 +13,6 @@ from courser.model.durability import Durability
 from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.identity_search import log_owner
-from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.jobs import Job, perform
 from courser.storage.ledger import Progress, Sealed, SyncFailure, TimeCorrection
 from courser.storage.offset_table import OffsetTable
@@ -26,12 +25,8 @@ from courser.storage.syncing import plan_sync
 
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
-_OFFSETS_MARK_SIZE = 16 * 1024
-"""Bytes of stored offsets that are synced before the ledger takes note again: 512 stores."""
 _BATCHES_AHEAD = 32
 """Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
-_INDEX_FLUSH_BLOCK_COUNT = 96
-"""Index blocks (384 KiB, 63 MiB of log at the default interval) that are written at a time."""
 
 
 def plan_upkeep(log: PartitionLog) -> Job | None:
@@ -127,7 +122,7 @@ def plan_seal(log: PartitionLog) -> Job | None:
         # The names of both must be safe before the ledger says that nobody needs to look at them again.
         log.sync_names()
         log.ledger.append(log.ledger.note(Sealed(segment.facts())), sync=True)
-        written.append((file, index_file, len(blocks) // BLOCK_SIZE))
+        written.append((file, index_file, len(blocks) // segment.index.block_size))
 
     def complete() -> None:
         segment.synced_size = size
@@ -187,7 +182,7 @@ def _plan_offsets_mark(log: PartitionLog) -> Job | None:
     if mark is None or (known is not None and mark <= known):
         return None
     is_same_file = known is not None and (mark.epoch, mark.generation) == (known.epoch, known.generation)
-    if is_same_file and known is not None and mark.size - known.size < _OFFSETS_MARK_SIZE:
+    if is_same_file and known is not None and mark.size - known.size < log.settings.limits.offsets_mark_size:
         return None
 
     def run() -> None:
@@ -255,7 +250,10 @@ def plan_writeback(log: PartitionLog) -> Job | None:
 
 def _plan_index_flush(log: PartitionLog) -> Job | None:
     segment = log.open_segment
-    if segment is None or (block_count := segment.index.full_block_count) < _INDEX_FLUSH_BLOCK_COUNT:
+    if segment is None:
+        return None
+    block_count = segment.index.full_block_count
+    if block_count < log.settings.limits.index_flush_block_count:
         return None
     index, path = segment.index, index_path(log.directory, segment.base_offset)
     written: list[File] = []
@@ -342,7 +340,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     mark = log.marks.written
     # Nobody can have stored an offset from the end on before the purge was decided: those stay.
     kept_offsets = {key: offset for key, offset in log.offsets.items() if offset >= end}
-    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch)
+    new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch, log.settings.limits)
     is_replaced = False
 
     def run() -> None:

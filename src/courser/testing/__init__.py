@@ -1,1 +1,1 @@
-"""Stand-ins for the disk and the clock, for tests: no real file, no real time, and faults on demand."""
+"""Test doubles that users build tests on: a fake disk, a manual clock, a broker in the test's own process."""

@@ -19,7 +19,7 @@ from courser.storage.offset_table import ConsumerKey
 
 
 class BrokenPromise(AssertionError):
-    """The log did something that it promised not to do."""
+    """A log, a catalog or a start did something that it promised not to do."""
 
 
 def promise(holds: bool, text: str) -> None:

@@ -28,16 +28,13 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
 from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
-from courser.testing.simulation_disk import RecordingPlan
+from tests.simulator.disk_trouble import RecordingPlan
+from tests.simulator.partition_model import BrokenPromise
 
 DATA = Path("/data")
 FEW_SLOTS = CatalogSettings(slot_count=8, slot_margin=2)
 """A snapshot after every sixth command."""
 _SECOND = 1_000_000
-
-
-class BrokenPromise(AssertionError):
-    """A start, or a running catalog, shows what it must not."""
 
 
 class CrashKind(Enum):

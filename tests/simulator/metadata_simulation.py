@@ -25,9 +25,9 @@ from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.session import how_it_stopped
-from courser.testing.catalog_simulation import BrokenPromise
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
+from tests.simulator.partition_model import BrokenPromise
 
 _DATA = Path("/data")
 _ROOT = RootUser("root", "$argon2id$made up")

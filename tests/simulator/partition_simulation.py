@@ -1,11 +1,13 @@
 """A server's life on a disk that fails, from one seed: sends, syncs, upkeep, reads, and crashes without end.
 
 The code under test is the real one; the disk and the clock are fake. A *round* is a stop, of whatever kind, and the
-start after it. After each start every promise of ``simulation_model`` is checked. The same seed gives the same run.
+start after it. After each start every promise of ``partition_model`` is checked. The same seed gives the same run.
 """
 
 import errno
 import random
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -17,23 +19,74 @@ from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, last_known_time
 from courser.testing.files import FakeFileSystem, SimulatedCrash
-from courser.testing.simulation_clock import SimulatedClock
-from courser.testing.simulation_disk import (
+from tests.simulator.checked_reads import Reader, read_everything
+from tests.simulator.disk_trouble import (
     RecordingPlan,
     check_nothing_vanished,
     hurt_an_index,
     let_a_batch_rot,
     logs_below,
 )
-from courser.testing.simulation_model import BrokenPromise, Loss, promise
-from courser.testing.simulation_outcome import SimulationFailure, Statistics, Trouble
-from courser.testing.simulation_partition import UNKNOWN_TIME, SimulatedPartition
-from courser.testing.simulation_reads import Reader, read_everything
-from courser.testing.simulation_setup import random_settings, small_numbers
-
-__all__ = ["Simulation", "SimulationFailure", "Statistics", "Trouble", "simulate"]
+from tests.simulator.partition_model import BrokenPromise, Loss, promise
+from tests.simulator.simulated_clock import SimulatedClock
+from tests.simulator.simulated_partition import UNKNOWN_TIME, SimulatedPartition
+from tests.simulator.small_settings import random_settings
 
 _ROUNDS_PER_SEED = 8
+REPEAT_COMMAND = "python -m tests.crash.rounds --rounds 1 --seed {seed}"
+_TRACE_LENGTH_MAX = 400
+_FAILING = ("sync",) * 4 + (
+    "write_at",
+    "write_at",
+    "sync_directory",
+    "truncate",
+    "rename",
+    "unlink",
+    "allocate",
+    "open",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What goes wrong, and how often: odds per life of a server, or per stop."""
+
+    failing: tuple[str, ...] = _FAILING
+    failure_odds: float = 0.2
+    misplacement_odds: float = 0.05
+    """That a partition's directory is opened in the place of another one."""
+    rot_odds: float = 0.08
+    index_odds: float = 0.1
+
+
+class SimulationFailure(AssertionError):
+    """A promise was broken, or the code under test raised something it should not."""
+
+    def __init__(self, seed: int, reason: str, trace: list[str]) -> None:
+        super().__init__(seed, reason)
+        self.seed = seed
+        self.reason = reason
+        self.trace = trace
+
+    def __str__(self) -> str:
+        steps = "\n".join(f"  {line}" for line in self.trace[-_TRACE_LENGTH_MAX:])
+        command = REPEAT_COMMAND.format(seed=self.seed)
+        return f"seed {self.seed}: {self.reason}\nrun again with: {command}\nwhat happened:\n{steps}\n  {self.reason}"
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was covered."""
+
+    rounds: int = 0
+    acknowledged_count: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Statistics") -> None:
+        """Take the numbers of another run in."""
+        self.rounds += other.rounds
+        self.acknowledged_count += other.acknowledged_count
+        self.operations.update(other.operations)
 
 
 class Stop(Enum):
@@ -55,14 +108,13 @@ def simulate(seed: int, trouble: Trouble | None = None) -> Statistics:
     Raises:
         SimulationFailure: with the seed, the reason and everything that happened before.
     """
-    with small_numbers():
-        simulation = Simulation(seed, trouble or Trouble())
-        try:
-            simulation.run()
-        except BrokenPromise as broken:
-            raise SimulationFailure(seed, str(broken), simulation.trace) from broken
-        except Exception as error:
-            raise SimulationFailure(seed, f"unexpected: {error!r}", simulation.trace) from error
+    simulation = Simulation(seed, trouble or Trouble())
+    try:
+        simulation.run()
+    except BrokenPromise as broken:
+        raise SimulationFailure(seed, str(broken), simulation.trace) from broken
+    except Exception as error:
+        raise SimulationFailure(seed, f"unexpected: {error!r}", simulation.trace) from error
     return simulation.statistics
 
 

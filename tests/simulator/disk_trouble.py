@@ -8,7 +8,7 @@ from courser.records.stored_header import StoredHeader
 from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, QUARANTINE, base_offset_of
 from courser.testing.faults import FaultPlan
 from courser.testing.files import FakeFileSystem
-from courser.testing.simulation_model import PartitionModel, SentBatch, promise
+from tests.simulator.partition_model import PartitionModel, SentBatch, promise
 
 _SYNCS = ("sync", "sync_directory")
 

@@ -8,7 +8,7 @@ from courser.model.clock import CLOCK_LEAD_MAX
 from courser.storage.partition_log import PartitionLog
 from courser.storage.watched_clock import WatchedClock
 from courser.testing.clocks import ManualClock
-from courser.testing.simulation_model import PartitionModel, SentBatch, promise
+from tests.simulator.partition_model import PartitionModel, SentBatch, promise
 
 _SECOND = 1_000_000
 _HOUR = 3600 * _SECOND

@@ -7,8 +7,8 @@ from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadResult
-from courser.testing.simulation_clock import stored_times
-from courser.testing.simulation_model import PartitionModel, SeenMessage, SentBatch, promise
+from tests.simulator.partition_model import PartitionModel, SeenMessage, SentBatch, promise
+from tests.simulator.simulated_clock import stored_times
 
 _EVERYTHING = 1 << 40
 

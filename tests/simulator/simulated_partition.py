@@ -18,7 +18,7 @@ from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.testing.clocks import ManualClock
-from courser.testing.simulation_model import (
+from tests.simulator.partition_model import (
     ConsumerHistory,
     PartitionModel,
     SentBatch,
