@@ -248,7 +248,7 @@ async def test_a_command_can_be_sent_as_it_is(client: Any) -> None:
 
 
 async def test_failures_have_a_kind_a_number_and_a_sentence(client: Any) -> None:
-    with pytest.raises(NotFound, match="there is no stream 'nope'") as missing:
+    with pytest.raises(NotFound, match="stream 'nope' does not exist") as missing:
         await client.get_stream("nope")
     assert missing.value.code is ErrorCode.STREAM_NOT_FOUND
     with pytest.raises(NotFound) as missing:
