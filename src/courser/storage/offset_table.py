@@ -452,6 +452,10 @@ class OffsetTable:
         """The sync that ``begin_sync`` began is done."""
         self._moving_back = set()
 
+    def fail_sync(self) -> None:
+        """The sync that ``begin_sync`` began was not done, and may be tried again: all of it is due."""
+        self.has_unsynced = True
+
     # --- getting rid of history ---
 
     @property

@@ -119,6 +119,20 @@ class Segment:
         self.size = position + size
         self.end_offset = base_offset + count
 
+    def note_synced(self, size: int) -> None:
+        """The first ``size`` bytes survive a power cut."""
+        self.synced_size = max(self.synced_size, size)
+
+    def note_allocated(self, size: int) -> None:
+        """The file has room for ``size`` bytes."""
+        self.allocated_size = max(self.allocated_size, size)
+
+    def seal(self) -> None:
+        """Nothing is written to it any more. A reader opens the file again, or finds it in ``SealedFiles``."""
+        self.synced_size = self.size
+        self.state = SegmentState.SEALED
+        self.file = None
+
     @property
     def average_message_size(self) -> int:
         """Bytes per message, headers of the batches included: to guess how much a read of so many needs."""
