@@ -1,6 +1,6 @@
 """Stored bytes become messages here, and nowhere else: load batches, check them, and take what a read wants of them.
 
-A codec or a cipher of stored batches belongs into this module. ``reading`` only decides where to look.
+A codec or a cipher of stored batches belongs in this module. ``reading`` only decides where to look.
 """
 
 import struct
@@ -115,7 +115,7 @@ class BatchLoader:
                 offset += count
                 count_left -= count
         except BadBatch:
-            # Whoever comes here next finds it at the beginning of a read, and passes over it.
+            # The next read meets it at its beginning, and passes over it.
             if at == start:
                 raise
         if at > start:

@@ -126,11 +126,11 @@ class TimeCorrection:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetsMark:
-    """Of the file of stored consumer offsets so much was synced. A later mark is larger, field by field."""
+    """How much of the file of stored consumer offsets was synced. A later mark is larger, field by field."""
 
     epoch: int
     generation: int
-    """How often the file was written anew in this epoch."""
+    """How often the file was rewritten in this epoch."""
     size: int
 
 
@@ -142,7 +142,7 @@ class LedgerNumbers:
     """The numbers that every record carries."""
 
     start_offset: int = 0
-    """Messages below it are gone for good."""
+    """Messages below it were deleted."""
     reserved_end: int = 0
     """No offset at or above it was ever confirmed before it was synced."""
     last_timestamp: int = 0
@@ -482,7 +482,7 @@ class Ledger:
         return self._draft(tuple(events), state.numbers)
 
     def _draft(self, events: tuple[Event | None, ...], numbers: LedgerNumbers) -> LedgerDraft:
-        # A draft that is never written leaves a hole in the sequence, which nobody minds.
+        # A draft that is never written leaves a harmless hole in the sequence.
         first_sequence = self._sequence + 1
         self._sequence += len(events)
         return LedgerDraft(self._identity, first_sequence, numbers, events)

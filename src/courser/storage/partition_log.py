@@ -86,21 +86,21 @@ class PartitionLog(PartitionState):
     def create(
         file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path, epoch: int = 0
     ) -> None:
-        """Make an empty partition, durable on return. ``below`` is a directory above it that exists.
+        """Create an empty partition, durable on return. ``below`` is a directory above it that exists.
 
-        ``epoch`` is how often its topic was purged before it was made.
+        ``epoch`` is how often its topic was purged before.
 
         Raises:
-            StorageFailure: there is a partition already.
+            StorageFailure: the partition already exists.
         """
         make_directories(file_system, directory, below=below)
         PartitionLog.begin(file_system, directory, identity, epoch=epoch)
 
     @staticmethod
     def begin(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, epoch: int = 0) -> None:
-        """The same for a directory that was made, and whose name is synced."""
+        """The same for a directory that exists and whose name is synced."""
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
-            error = FileExistsError(errno.EEXIST, "there is a partition already", str(directory))
+            error = FileExistsError(errno.EEXIST, "the partition already exists", str(directory))
             raise storage_failure("creation", directory, error)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
@@ -156,16 +156,16 @@ class PartitionLog(PartitionState):
     def append(self, batch: Batch, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
 
-        Without a ``timestamp`` it gets the time of now.
+        Without a ``timestamp`` it gets the current time.
 
         Raises:
             DiskFull: nothing was kept, later appends may work.
             PartitionReadOnly: a sync or a repair failed before.
-            StorageFailure: the disk refused; nothing more is taken until a restart.
+            StorageFailure: the disk refused; the partition is read-only until a restart.
         """
         if self.failure is not None:
             raise PartitionReadOnly(self.directory, self.failure)
-        # Little is called by name here, and little comes behind the write: with large batches every step is a cold one.
+        # Cache attributes in locals and do little after the write: a large batch evicts the CPU cache.
         marks, segments, body, frames, count = self.marks, self.segments, batch.body, batch.frames, batch.count
         size = BATCH_HEADER_SIZE + len(body)
         base_offset = marks.written[0]
@@ -190,7 +190,7 @@ class PartitionLog(PartitionState):
         blank = self._blank_header
         if producer is not NO_PRODUCER:
             blank = blank_header(self.identity, producer, sequence)
-        # Last, and with little behind it: a large body drives all else out of the processor's caches.
+        # Hash and write last: a large body evicts everything else from the CPU cache.
         buffers = stamp(batch, blank, base_offset, timestamp), body
         try:
             taken = file.write_at(position, buffers)

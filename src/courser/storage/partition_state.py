@@ -56,7 +56,7 @@ class PartitionState:
         self.offsets = recovered.offsets
         self.findings: tuple[Finding, ...] = tuple(recovered.findings)
         self.failure: str | None = recovered.failure
-        """Why nothing more is written here, or None."""
+        """Why the partition is read-only, or None."""
         self.is_incomplete = recovered.is_incomplete
         """Whether another partition's file stands where a file of this one may belong."""
         self.must_report_failure = False
@@ -66,7 +66,7 @@ class PartitionState:
         self.is_as_left = recovered.is_as_left
         """Whether the open segment, its index and its recovery point on disk are as a clean stop leaves them."""
         self.departing: tuple[Segment, ...] = ()
-        """Segments of a removal under way: gone for readers, but a crash may still bring them back."""
+        """Segments of a removal under way: readers no longer see them, but a crash may still bring them back."""
         self.marks = Watermarks(recovered.next_offset)
         self.start_offset = self.ledger.state.numbers.start_offset
         self.reserved_end = self.ledger.state.numbers.reserved_end
@@ -137,8 +137,8 @@ class PartitionState:
     def fail(self, reason: str, *, is_sync: bool = False) -> None:
         """Take no more writes. The first reason stays: it is the cause of the others.
 
-        After a failed sync the next one might succeed without having done anything, so there is none any more; and
-        the next start is told, by ``upkeep``, not to believe what the kernel shows.
+        After a failed sync, ``upkeep`` records the failure in the ledger: the next start must not trust what the kernel
+        shows of unsynced data.
         """
         if self.failure is None:
             self.failure = reason

@@ -221,7 +221,7 @@ class SegmentReader:
             return find()
 
     def _replace_index(self, segment: Segment, *, wait: bool) -> None:
-        """The index is wrong: do without it at once, and have it built anew."""
+        """The index is wrong: stop using it at once, and have it rebuilt."""
         if not wait:
             raise BlockingIOError
         self.counters.index_rebuild_count += 1

@@ -1,8 +1,8 @@
 """One segment: a log file, its index, and what is known about them.
 
 A segment is *open* while it takes batches, *closing* from the moment a newer one takes over, and *sealed* once it is
-synced to its end and the ledger says so. Only the partition's owner changes it; readers on other threads see numbers
-that only grow, and never look behind ``size``.
+synced to its end and the ledger says so. The partition's owner changes it. Readers on other threads see numbers that
+only grow, and never look behind ``size``. They replace an index that is missing or wrong, and add the damage they find.
 """
 
 from enum import Enum
@@ -49,10 +49,10 @@ class Segment:
         self.base_offset = base_offset
         self.index = index
         self.is_index_ready = True
-        """False for a sealed segment whose index file was not looked at yet."""
+        """False for a sealed segment whose index file was not checked yet."""
         self.state = SegmentState.OPEN
         self.file: File | None = None
-        """Open while the segment is written; a sealed one is opened when somebody reads it."""
+        """Open while the segment is written. A sealed one is opened when it is read."""
         self.end_offset = base_offset
         self.size = 0
         """Bytes of batches in the file, whether or not more was allocated behind them."""
@@ -72,7 +72,7 @@ class Segment:
 
     @classmethod
     def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, interval: int) -> "Segment":
-        """A segment that the ledger knows. Its index is looked at when somebody reads it."""
+        """A segment that the ledger knows. Its index is checked when it is first read."""
         segment = cls(facts.base_offset, SegmentIndex(identity, facts.base_offset, interval))
         segment.is_index_ready = False
         segment.end_offset = facts.end_offset
@@ -94,7 +94,7 @@ class Segment:
         return self.last_timestamp + self.correction
 
     def facts(self) -> SegmentFacts:
-        """What the ledger shall remember."""
+        """What the ledger records of it."""
         return SegmentFacts(
             self.base_offset,
             self.end_offset,

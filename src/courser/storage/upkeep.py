@@ -127,7 +127,7 @@ def plan_seal(log: PartitionLog) -> Job | None:
         position, blocks = segment.index.unflushed(covered_size=size)
         index_file = write_index_file(log.file_system, path, position, blocks)
         sync_file(index_file)
-        # The names of both must be safe before the ledger says that nobody needs to look at them again.
+        # Both names must be durable before the ledger says that a start need not check them.
         log.syncs.sync_names()
         log.ledger.file.append(draft, sync=True)
         written.append(SealedSegment(file, index_file, len(blocks) // BLOCK_SIZE))
@@ -166,7 +166,7 @@ def _plan_corrections(log: PartitionLog) -> Job | None:
 
 
 def _plan_offsets_mark(log: PartitionLog) -> Job | None:
-    """Record how much of the stored offsets is synced, so that a start notices if less is there.
+    """Record how much of the stored offsets is synced, so that a start notices if less is left.
 
     If the power fails before that is durable, the mark before it counts, and a little more could be cut off unnoticed.
     """
@@ -184,7 +184,7 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     if segment is None or segment.file is None or not segment.size:
         return None
     settings = log.settings
-    # As much again as there is, or so many batches: a send must not catch up with the space ahead of it.
+    # As much again as the segment holds, or a few batches: a send must not catch up with the space ahead of it.
     wanted = max(2 * segment.size, _BATCHES_AHEAD * (segment.size // segment.batch_count))
     chunk = min(max(wanted, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
@@ -392,7 +392,7 @@ class _RemovalOfFiles:
 
 
 def _remove_segment(log: PartitionLog, base_offset: int) -> None:
-    """Delete a segment, unless somebody put another partition's file in its place: that one is left alone."""
+    """Delete a segment. A file of another partition in its place is left alone."""
     path = log_path(log.directory, base_offset)
     if log_owner(log.file_system, path, log.identity) in (None, log.identity):
         unlink_if_there(log.file_system, path)
