@@ -33,16 +33,16 @@ def claim_segments(path: Path, count: int, segment_size: int) -> None:
     files = data.file_system
     PartitionLog.create(files, directory, identity, below=path)
     ledger = Ledger(files, directory / LEDGER, identity, read_ledger(files, directory / LEDGER, identity))
-    records = []
+    sealed = []
     for number in range(count):
         base = number * _MESSAGES_PER_SEGMENT
         facts = SegmentFacts(
             base, base + _MESSAGES_PER_SEGMENT, segment_size, _TIME, _TIME, _MESSAGES_PER_SEGMENT, 1_000
         )
-        records.append(ledger.note(Sealed(facts), last_timestamp=_TIME))
+        sealed.append(Sealed(facts))
         with log_path(directory, base).open("xb") as file:
             file.truncate(segment_size)
-    ledger.append(b"".join(records), sync=True)
+    ledger.file.append(ledger.draft(*sealed, last_timestamp=_TIME), sync=True)
     data.close(is_clean=True)
 
 

@@ -132,6 +132,42 @@ def is_idle(statement: ast.stmt) -> bool:
             return False
 
 
+def only_a_log_changes_itself(source: Source) -> Iterator[Finding]:
+    """No ``log.x = ...``, nor ``partition.log.marks.x += ...``: jobs change a ``PartitionLog`` by its named methods."""
+    if not source.is_python_in("src/courser/storage", "src/courser/broker", "src/courser/catalog"):
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Assign(targets=targets):
+                changed = targets
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                changed = [target]
+            case _:
+                continue
+        for part in (part for whole in changed for part in parts_of(whole)):
+            if isinstance(part, ast.Attribute) and is_in_a_log(part.value):
+                yield part.lineno, f"{ast.unparse(part)} is assigned from outside: add a method to PartitionState"
+
+
+def parts_of(target: ast.expr) -> Iterator[ast.expr]:
+    """The targets of ``a, (b, c) = ...``."""
+    if isinstance(target, ast.Tuple | ast.List):
+        for part in target.elts:
+            yield from parts_of(part)
+    else:
+        yield target
+
+
+def is_in_a_log(owner: ast.expr) -> bool:
+    match owner:
+        case ast.Name(id="log") | ast.Attribute(attr="log" | "_log"):
+            return True
+        case ast.Attribute(value=value) | ast.Subscript(value=value):
+            return is_in_a_log(value)
+        case _:
+            return False
+
+
 RULES_AND_OFFENCES: list[tuple[Rule, Source]] = [
     (modules_are_short, Source("src/a.py", "pass\n" * (MODULE_LINES_MAX + 1))),
     (functions_are_short, Source("src/a.py", "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX)),
@@ -143,6 +179,10 @@ RULES_AND_OFFENCES: list[tuple[Rule, Source]] = [
     (only_the_command_line_prints, Source("src/courser/storage/a.py", "print('here')\n")),
     (paths_belong_to_no_machine, Source("docs/a.md", f"see {'/' + 'root'}/notes\n")),
     (errors_are_not_swallowed, Source("src/a.py", "try:\n    f()\nexcept Exception:\n    pass\n")),
+    (only_a_log_changes_itself, Source("src/courser/storage/a.py", "log.start_offset = 1\n")),
+    (only_a_log_changes_itself, Source("src/courser/storage/a.py", "a, log.segments = 1, ()\n")),
+    (only_a_log_changes_itself, Source("src/courser/broker/a.py", "self.partition.log.marks.synced = 1\n")),
+    (only_a_log_changes_itself, Source("src/courser/broker/a.py", "log.segments[0].size += 1\n")),
     (errors_are_not_swallowed, Source("tests/a.py", "try:\n    f()\nexcept:\n    ...\n")),
     (errors_are_not_swallowed, Source("src/a.py", "try:\n    f()\nexcept (OSError, Exception):\n    pass\n")),
 ]

@@ -13,7 +13,8 @@ import pytest
 
 from courser.storage import batch_loader, index_file, offset_table, recovery, scan, upkeep, watched_clock
 from courser.storage.acknowledgements import Acknowledgements
-from courser.storage.ledger import Ledger
+from courser.storage.durable_files import SyncGuard
+from courser.storage.ledger import Ledger, LedgerDraft, LedgerFile
 from courser.storage.partition_log import PartitionLog
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Case, StopKind, Tail, case_for
@@ -29,8 +30,8 @@ Plant = Callable[[], AbstractContextManager[object]]
 
 _sync = FakeFile.sync
 _truncate = FakeFile.truncate
-_append_to_ledger = Ledger.append
-_record_in_ledger = Ledger.record
+_draft = Ledger.draft
+_append_to_ledger = LedgerFile.append
 
 
 def nothing(*_arguments: object, **_options: object) -> None:
@@ -46,7 +47,7 @@ def no_directory_sync_at_all() -> AbstractContextManager[object]:
 
 
 def no_directory_sync_for_new_segments() -> AbstractContextManager[object]:
-    return mock.patch.object(PartitionLog, "sync_names", nothing)
+    return mock.patch.object(SyncGuard, "sync_names", nothing)
 
 
 def an_ignored_sync_error() -> AbstractContextManager[object]:
@@ -70,7 +71,7 @@ def a_retried_sync_that_is_believed() -> AbstractContextManager[object]:
 
 
 def a_sync_believed_after_another_job_failed() -> AbstractContextManager[object]:
-    return mock.patch.object(PartitionLog, "_refuse_after_failure", nothing)
+    return mock.patch.object(SyncGuard, "_refuse_after_failure", nothing)
 
 
 @contextmanager
@@ -129,15 +130,23 @@ def a_cut_without_a_sync() -> Iterator[None]:
         yield
 
 
-def a_start_offset_that_is_not_durable_before_the_unlink() -> AbstractContextManager[object]:
-    def append(ledger: Ledger, records: bytes, *, sync: bool) -> None:
-        _append_to_ledger(ledger, records, sync=False)
+@contextmanager
+def a_start_offset_that_is_not_durable_before_the_unlink() -> Iterator[None]:
+    removals: set[LedgerDraft] = set()
 
-    def record(ledger: Ledger, **numbers: int) -> None:
-        with mock.patch.object(Ledger, "append", append):
-            _record_in_ledger(ledger, **numbers)
+    def draft(ledger: Ledger, *events: Any, **numbers: int) -> LedgerDraft:
+        drafted = _draft(ledger, *events, **numbers)
+        if "start_offset" in numbers:
+            removals.add(drafted)
+        return drafted
 
-    return mock.patch.object(Ledger, "record", record)
+    def append(file: LedgerFile, drafted: LedgerDraft, *, sync: bool) -> None:
+        _append_to_ledger(file, drafted, sync=sync and drafted not in removals)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Ledger, "draft", draft))
+        stack.enter_context(mock.patch.object(LedgerFile, "append", append))
+        yield
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def read(disk: FakeFileSystem) -> LedgerReading:
 
 def created(disk: FakeFileSystem) -> Ledger:
     ledger = Ledger(disk, PATH, IDENTITY, LedgerReading(LedgerState(), 0, 0, (), exists=False))
-    ledger.rewrite(ledger.snapshot())
+    ledger.file.rewrite(ledger.draft_snapshot())
     return ledger
 
 
@@ -149,8 +149,9 @@ def test_what_lies_below_the_start_is_forgotten() -> None:
 
 def test_what_was_appended_is_read_back(disk: FakeFileSystem) -> None:
     ledger = created(disk)
-    ledger.append(ledger.note(Sealed(some_facts(0, 10)), last_timestamp=77), sync=True)
-    ledger.append(ledger.note(reserved_end=500) + ledger.note(Progress(some_facts(10, 12))), sync=False)
+    ledger.file.append(ledger.note(Sealed(some_facts(0, 10)), last_timestamp=77), sync=True)
+    ledger.file.append(ledger.note(reserved_end=500), sync=False)
+    ledger.file.append(ledger.note(Progress(some_facts(10, 12))), sync=False)
     disk.kill()
     reading = read(disk)
     assert reading.state == ledger.state
@@ -164,8 +165,8 @@ def test_a_synced_record_survives_every_power_cut() -> None:
         disk.plant_directory(PATH.parent)
         ledger = created(disk)
         for number in range(1, 4):
-            ledger.append(ledger.note(reserved_end=100 * number), sync=True)
-        ledger.append(ledger.note(reserved_end=1000), sync=False)
+            ledger.file.append(ledger.note(reserved_end=100 * number), sync=True)
+        ledger.file.append(ledger.note(reserved_end=1000), sync=False)
         disk.power_cut()
         assert read(disk).state.numbers.reserved_end in (300, 1000)
 
@@ -178,9 +179,9 @@ def test_a_record_that_does_not_fit_on_the_disk_is_covered_by_the_next_one(
     plan = FaultPlan().fail("write_at", errno.ENOSPC, call=1 if take is None else 2)
     disk.plan = plan if take is None else plan.shorten(take=take)
     with pytest.raises(DiskFull):
-        ledger.append(ledger.note(reserved_end=100), sync=True)
+        ledger.file.append(ledger.note(reserved_end=100), sync=True)
     disk.plan = FaultPlan()
-    ledger.append(ledger.note(epoch=1), sync=True)
+    ledger.file.append(ledger.note(epoch=1), sync=True)
     reading = read(disk)
     assert reading.problems == ()
     assert reading.state.numbers.epoch == 1
@@ -192,10 +193,10 @@ def test_a_refused_record_that_lacks_nothing_but_zeros_does_not_come_back_after_
     ledger = created(disk)
     disk.plan = FaultPlan().shorten(take=RECORD_SIZE - 8).fail("write_at", errno.ENOSPC, call=2)
     with pytest.raises(DiskFull):
-        ledger.record(start_offset=50, epoch=1, last_timestamp=0)
+        ledger.file.append(ledger.draft(start_offset=50, epoch=1), sync=True)
     disk.plan = FaultPlan()
     # The file grows again, and what it holds there may be zeros.
-    ledger.append(ledger.note(reserved_end=100), sync=False)
+    ledger.file.append(ledger.note(reserved_end=100), sync=False)
     starts = set()
     for number in range(3000):
         other = disk.clone(random.Random(number))
@@ -208,7 +209,7 @@ def test_a_failed_sync_is_an_error(disk: FakeFileSystem) -> None:
     ledger = created(disk)
     disk.plan = FaultPlan().fail("sync", errno.EIO)
     with pytest.raises(StorageFailure):
-        ledger.append(ledger.note(reserved_end=100), sync=True)
+        ledger.file.append(ledger.note(reserved_end=100), sync=True)
 
 
 def test_a_ledger_of_mostly_history_is_written_anew_and_says_the_same(disk: FakeFileSystem) -> None:
@@ -219,11 +220,11 @@ def test_a_ledger_of_mostly_history_is_written_anew_and_says_the_same(disk: Fake
         DamagedRange(0, 0, 10, 1, 3),
         Progress(some_facts(12, 15)),
     ):
-        ledger.append(ledger.note(event), sync=False)
+        ledger.file.append(ledger.note(event), sync=False)
     while not ledger.is_wasteful:
-        ledger.append(b"".join(ledger.note(reserved_end=number) for number in range(1000)), sync=False)
+        ledger.file.append(ledger.note(*[Progress(some_facts(12, 15))] * 1000), sync=False)
     before = ledger.state
-    ledger.rewrite(ledger.snapshot())
+    ledger.file.rewrite(ledger.draft_snapshot())
     assert len(disk.contents(PATH)) == 4 * RECORD_SIZE
     reading = read(disk)
     assert reading.state == before
@@ -235,10 +236,10 @@ def test_the_new_ledger_or_the_old_one_survives_a_power_cut_during_the_rewrite()
         disk = FakeFileSystem(random.Random(seed))
         disk.plant_directory(PATH.parent)
         ledger = created(disk)
-        ledger.append(ledger.note(Sealed(some_facts(0, 10)), reserved_end=70), sync=True)
+        ledger.file.append(ledger.note(Sealed(some_facts(0, 10)), reserved_end=70), sync=True)
         disk.plan = FaultPlan().crash_at(random.Random(seed).randrange(1, 7))
         with contextlib.suppress(SimulatedCrash):
-            ledger.rewrite(ledger.snapshot())
+            ledger.file.rewrite(ledger.draft_snapshot())
         disk.plan = FaultPlan()
         disk.power_cut()
         reading = read(disk)

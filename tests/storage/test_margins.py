@@ -18,7 +18,7 @@ def test_a_partition_that_is_there_is_not_made_again() -> None:
     engine = Engine()
     engine.fill(3)
     ledger = engine.disk.contents(engine.ledger_path)
-    with pytest.raises(StorageFailure, match="there is a partition already"):
+    with pytest.raises(StorageFailure, match="the partition already exists"):
         PartitionLog.create(engine.disk, engine.directory, engine.identity, below=engine.directory.parent)
     assert engine.disk.contents(engine.ledger_path) == ledger
 

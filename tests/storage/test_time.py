@@ -211,7 +211,7 @@ def test_corrections_survive_a_ledger_that_is_written_anew() -> None:
     engine.log.follow_clock()
     engine.upkeep()
     ledger = engine.log.ledger
-    ledger.rewrite(ledger.snapshot())
+    ledger.file.rewrite(ledger.draft_snapshot())
     assert read_ledger(engine.disk, engine.ledger_path, IDENTITY).state.corrections == {0: HOUR}
     engine.clock.jump(-2 * HOUR)
     engine.log.follow_clock()

@@ -419,7 +419,7 @@ class Partition:
         """
         log = self.log
         if settings.durability == log.settings.durability:
-            log.settings = settings
+            log.use_settings(settings)
             return
         async with self.held_writes():
             try:
@@ -432,7 +432,7 @@ class Partition:
             self._use(settings)
 
     def _use(self, settings: LogSettings) -> None:
-        self.log.settings = settings
+        self.log.use_settings(settings)
         self._acknowledgements.policy = settings.durability
         if self._timer is not None:
             self._timer.cancel()

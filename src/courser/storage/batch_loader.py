@@ -1,17 +1,59 @@
-"""Batches of a log file, each loaded whole and checked, several per call to the file where they are small."""
+"""Stored bytes become messages here, and nowhere else: load batches, check them, and take what a read wants of them.
+
+A codec or a cipher of stored batches belongs in this module. ``reading`` only decides where to look.
+"""
 
 import struct
 from collections.abc import Callable
 
 from courser.records.checksum import xxh3
-from courser.records.layout import BATCH_HEADER_SIZE
-from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
+from courser.records.frame_walk import cut_frames
+from courser.records.layout import (
+    BATCH_HEADER_SIZE,
+    EXTENSION_POSITION,
+    FRAME_OFFSET_DELTA_POSITION,
+    NO_EXTENSION,
+)
+from courser.records.stored_header import (
+    BadBatch,
+    PartitionIdentity,
+    StoredHeader,
+    blank_extension,
+    read_header,
+    trimmed_header,
+)
 from courser.storage.files import File, read_into
-from courser.storage.read_result import ReadBuffer
+from courser.storage.read_result import Collector, ReadBuffer
+from courser.storage.segment import Segment
 
 _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
 """batch_length and message_count of the header at a position."""
 _NO_CLAIMS = (0, 0)
+
+
+class Cursor:
+    """Where one read of one segment stands. A successful step moves it; a step that raises ``BadBatch`` does not."""
+
+    __slots__ = ("anchor", "collector", "end_offset", "offset", "position", "segment")
+
+    def __init__(
+        self, segment: Segment, position: int, anchor: int, offset: int, end_offset: int, collector: Collector
+    ) -> None:
+        self.segment = segment
+        self.position = position
+        """Where the next batch begins in the file."""
+        self.anchor = anchor
+        """An offset that this batch must hold: otherwise it is not the batch that belongs here."""
+        self.offset = offset
+        """The next message wanted. The batch may lie before the one that holds it."""
+        self.end_offset = end_offset
+        """Messages from here on are not wanted, or not visible yet."""
+        self.collector = collector
+
+    def check(self, header: StoredHeader) -> None:
+        """Raise ``BadBatch`` unless this is the batch that belongs here."""
+        if not header.base_offset <= self.anchor < header.end_offset:
+            raise BadBatch(f"the batch begins at offset {header.base_offset} where {self.anchor} is expected")
 
 
 class BatchLoader:
@@ -31,15 +73,139 @@ class BatchLoader:
         self._buffer = buffer
         self._wait = wait
 
-    def load(self, position: int, guess: int) -> tuple[StoredHeader, memoryview, int]:
-        """The batch at ``position``: its header, the block that holds it, and where in the block it begins.
+    # --- taking messages ---
 
-        ``guess`` is how many bytes the reader expects to need from here on.
+    def take_run(self, cursor: Cursor, large_size: int) -> bool:
+        """Take the batches at the cursor that are wanted whole, as far as one block reaches.
+
+        The loop of sequential readers: few steps per batch, and nothing but hashes for each byte. Return whether a
+        batch was taken. The first one is not if it is anything but what is expected. A batch of ``large_size`` bytes or
+        more for which too little room is left is not cut if the next read can have it whole: the collector is full
+        then.
 
         Raises:
-            BadBatch: what lies there fails a check.
+            BadBatch: the first batch fails a check.
         """
-        block, at = self.block_at(position, guess)
+        offset, end_offset, collector, identity = cursor.offset, cursor.end_offset, cursor.collector, self._identity
+        count_left, size_left = collector.count_left, collector.size_left
+        block, start = self._block, cursor.position - self._position
+        if not 0 <= start <= len(block) - BATCH_HEADER_SIZE:
+            guess = self.expected_size or min(size_left, count_left * cursor.segment.average_message_size)
+            block, start = self._fetch(cursor.position, guess), 0
+        at, header_limit = start, len(block) - BATCH_HEADER_SIZE
+        is_enough = False
+        try:
+            while at <= header_limit and count_left > 0:
+                header = read_header(block, at, identity)
+                count, end = header.message_count, at + header.stored_length
+                if end - start > size_left and (at > start or collector.message_count):
+                    is_enough = large_size <= end - at <= collector.size + size_left
+                    break
+                if (
+                    header.base_offset != offset
+                    or end > len(block)
+                    or end - start > size_left
+                    or count > count_left
+                    or offset + count > end_offset
+                    or xxh3(block[at + BATCH_HEADER_SIZE : end]) != header.body_hash
+                ):
+                    break
+                block[at + EXTENSION_POSITION : at + BATCH_HEADER_SIZE] = NO_EXTENSION
+                at = end
+                offset += count
+                count_left -= count
+        except BadBatch:
+            # The next read meets it at its beginning, and passes over it.
+            if at == start:
+                raise
+        if at > start:
+            collector.add(block, start, at, cursor.offset, offset - cursor.offset)
+            cursor.position += at - start
+            cursor.anchor = cursor.offset = offset
+        if is_enough:
+            collector.is_full = True
+        return at > start
+
+    def take_batch(self, cursor: Cursor) -> StoredHeader | None:
+        """Take from the batch at the cursor, or pass over it. Return its header if only a part of it was wanted.
+
+        Raises:
+            BadBatch: it fails a check.
+        """
+        header, block, at = self._load(cursor.position)
+        cursor.check(header)
+        collector, size, batch_end_offset = cursor.collector, header.stored_length, header.end_offset
+        if batch_end_offset <= cursor.offset:
+            # Led here by the index: the message lies further on.
+            cursor.position += size
+            cursor.anchor = batch_end_offset
+            return None
+        if (
+            header.base_offset == cursor.offset
+            and batch_end_offset <= cursor.end_offset
+            and header.message_count <= collector.count_left
+            and size <= collector.size_left
+        ):
+            blank_extension(block, at)
+            collector.add(block, at, at + size, cursor.offset, header.message_count)
+            cursor.position += size
+            cursor.anchor = cursor.offset = batch_end_offset
+            return None
+        _add_frames(cursor, header, block, at + BATCH_HEADER_SIZE, at + size, 0)
+        if cursor.offset == batch_end_offset:
+            cursor.position += size
+        return header
+
+    def take_frames(self, cursor: Cursor, start: int, first_offset: int | None, size: int, slack: int) -> bool:
+        """Take from a large batch that was checked before: its header, and only the frames that are wanted.
+
+        They are read from ``start`` on, where the index says that the frame of ``first_offset`` begins, or where the
+        body begins if that is None. ``size`` is how much to read at first. The wanted frame begins up to ``slack``
+        bytes behind ``start``. Return False if no such frame is there.
+
+        Raises:
+            BadBatch: it fails a check.
+        """
+        collector, offset = cursor.collector, cursor.offset
+        while True:
+            end = min(start + size, self._limit)
+            header, block = self._load_part(cursor.position, start, end)
+            cursor.check(header)
+            batch_end = cursor.position + header.stored_length
+            if header.end_offset <= offset:
+                cursor.position, cursor.anchor = batch_end, header.end_offset
+                return True
+            number = 0 if first_offset is None else first_offset - header.base_offset
+            if not _is_frame(block, number):
+                return False
+            body_end = BATCH_HEADER_SIZE + min(end, batch_end) - start
+            _add_frames(cursor, header, block, BATCH_HEADER_SIZE, body_end, number)
+            if cursor.offset == offset and end < batch_end and end - start < collector.size_left + slack:
+                # The limit is not too small for the next message, only the piece that was read.
+                collector.is_full = False
+            if cursor.offset > offset or collector.is_full:
+                if cursor.offset == header.end_offset:
+                    cursor.position = batch_end
+                return True
+            if end >= batch_end:
+                raise BadBatch("the frames do not fill their batch")
+            # One message is larger than what was read. The first one is given whatever its size, so read more.
+            size *= 4
+
+    # --- loading ---
+
+    def claims_at(self, position: int) -> tuple[int, int]:
+        """The size and the number of messages that a header at ``position`` claims, unchecked; 0 if it is not there."""
+        at = position - self._position
+        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
+            return _unpack_claims(self._block, at)
+        return _NO_CLAIMS
+
+    def _load(self, position: int) -> tuple[StoredHeader, memoryview, int]:
+        """The batch at ``position``: its header, the block that holds all of it, and where in the block it begins."""
+        block, at = self._block, position - self._position
+        if not 0 <= at <= len(block) - BATCH_HEADER_SIZE:
+            block, at = self._fetch(position, BATCH_HEADER_SIZE), 0
         header = read_header(block, at, self._identity)
         end = at + header.stored_length
         if end > len(block):
@@ -49,25 +215,7 @@ class BatchLoader:
             raise BadBatch("the body hash does not match")
         return header, block, at
 
-    def block_at(self, position: int, guess: int) -> tuple[memoryview, int]:
-        """A block that holds at least the header of the batch at ``position``, and where in the block it begins.
-
-        Raises:
-            BadBatch: the file ends there.
-        """
-        at = position - self._position
-        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
-            return self._block, at
-        return self._fetch(position, guess), 0
-
-    def claims_at(self, position: int) -> tuple[int, int]:
-        """The size and the number of messages that a header at ``position`` claims, unchecked; 0 if it is not there."""
-        at = position - self._position
-        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
-            return _unpack_claims(self._block, at)
-        return _NO_CLAIMS
-
-    def load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
+    def _load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
         """The header of a batch that was checked before, with the bytes ``start`` to ``end`` of the log behind it."""
         block = self._buffer.take(BATCH_HEADER_SIZE + end - start)
         self._read(header_position, block[:BATCH_HEADER_SIZE])
@@ -76,6 +224,11 @@ class BatchLoader:
         return header, block
 
     def _fetch(self, position: int, guess: int) -> memoryview:
+        """Read a block that begins with the batch at ``position``: its header at least, ``guess`` bytes if possible.
+
+        Raises:
+            BadBatch: the file ends there.
+        """
         left = self._limit - position
         if left < BATCH_HEADER_SIZE:
             raise BadBatch(f"{left} bytes are less than a batch header")
@@ -110,3 +263,46 @@ class BatchLoader:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):
             raise BadBatch("the file ends before the log should")
         self.size_read += len(buffer)
+
+
+def _is_frame(block: memoryview, number: int) -> bool:
+    delta = block[BATCH_HEADER_SIZE + FRAME_OFFSET_DELTA_POSITION :][:4]
+    return number >= 0 and int.from_bytes(delta, "little") == number
+
+
+def _add_frames(
+    cursor: Cursor, header: StoredHeader, block: memoryview, body_start: int, body_end: int, number: int
+) -> None:
+    """Add the frames from the cursor's offset on that are wanted and wholly in ``block[body_start:body_end]``.
+
+    The body begins with frame ``number``. The record's header is written in front of the first frame kept, over what
+    is left out. The cursor's offset moves behind the last frame added.
+    """
+    collector, offset, body = cursor.collector, cursor.offset, block[body_start:body_end]
+    skip = offset - header.base_offset - number
+    wanted_count = min(header.end_offset, cursor.end_offset, offset + collector.count_left) - offset
+    size_max = collector.size_left - BATCH_HEADER_SIZE
+    choose = _choose_uniform if header.frame_size else _choose_mixed
+    start, end, count = choose(header.frame_size, body, skip, wanted_count, size_max)
+    if count == 0 and collector.message_count == 0:
+        start, end, count = choose(header.frame_size, body, skip, 1, len(body))
+    if count == 0:
+        # What is left of the limit is too small for the next message; the first one is given whatever its size.
+        collector.is_full = collector.message_count > 0
+        return
+    record_start = body_start + start - BATCH_HEADER_SIZE
+    block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
+    collector.add(block, record_start, body_start + end, offset, count)
+    cursor.anchor = cursor.offset = offset + count
+
+
+def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
+    """Where ``count`` frames behind the first ``skip`` lie, as many as are there and fit into ``size_max``."""
+    count = max(min(count, len(body) // frame_size - skip, size_max // frame_size), 0)
+    start = skip * frame_size
+    return start, start + count * frame_size, count
+
+
+def _choose_mixed(_frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
+    """The same for frames of different sizes: follow their lengths."""
+    return cut_frames(body, skip, count, size_max)

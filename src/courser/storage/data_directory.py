@@ -65,7 +65,7 @@ class DataDirectory:
         return self._open(directory, identity, settings, StopKind.CLEAN)
 
     def open_partition(self, directory: Path, identity: PartitionIdentity, settings: LogSettings) -> PartitionLog:
-        """Open a partition that is there, and put in order what the last session left of it."""
+        """Open an existing partition and recover what the last session left of it."""
         return self._open(directory, identity, settings, self.stop)
 
     def _open(

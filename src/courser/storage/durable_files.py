@@ -5,7 +5,7 @@ Each function names what a power cut in the middle of it leaves behind.
 
 import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
@@ -60,6 +60,55 @@ def sync_names_if_possible(file_system: FileSystem, path: Path) -> None:
     except OSError as error:
         operation = "opening" if error.errno in _NO_DESCRIPTOR else "sync"
         raise storage_failure(operation, path, error) from error
+
+
+class SyncGuard:
+    """Syncs of one partition. After one has failed, no other is believed: it could succeed without doing anything.
+
+    Any thread may use it. A failure is known here at once, before the owner hears of the job that met it.
+    """
+
+    def __init__(self, file_system: FileSystem, directory: Path) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self.has_failed = False
+
+    def sync_file(self, file: File) -> None:
+        """Sync data, or raise ``StorageFailure``."""
+        self._refuse_after_failure(file.path)
+        try:
+            sync_file(file)
+        except StorageFailure:
+            self.has_failed = True
+            raise
+
+    def sync_names(self) -> None:
+        """The same for the names of the partition's files."""
+        self._refuse_after_failure(self._directory)
+        self.watch(lambda: sync_names_if_possible(self._file_system, self._directory))()
+
+    def watch(self, run: Callable[[], None]) -> Callable[[], None]:
+        """``run``, but a failed sync in it is noticed at once.
+
+        Of whatever file: the sync of a directory that fails takes the names of other files with it.
+        """
+
+        def watched() -> None:
+            try:
+                run()
+            except StorageFailure as failure:
+                self.note(failure)
+                raise
+
+        return watched
+
+    def note(self, failure: StorageFailure) -> None:
+        """Something failed: perhaps a sync."""
+        self.has_failed = self.has_failed or failure.operation == "sync"
+
+    def _refuse_after_failure(self, path: Path) -> None:
+        if self.has_failed:
+            raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
 
 
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:

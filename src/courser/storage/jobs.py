@@ -1,13 +1,22 @@
 """Work that waits for the disk, split so that storage needs no threads.
 
-A job is planned on the owner's thread, run anywhere, and completed on the owner's thread again. ``run`` touches files
-and what was captured when it was planned; only ``complete`` and ``fail`` touch the partition.
+A job is planned on the thread that owns the partition, run on any thread, and completed or failed on the owner's thread
+again. The plan captures all that ``run`` needs. ``run`` reads and writes files and keeps its results to itself, with
+one exception: a failed sync is known to ``SyncGuard`` at once, so that no other job believes a later sync. Only the
+plan, ``complete`` and ``fail`` change the partition, by named methods of ``PartitionLog``.
+
+A partition has three lanes: syncs, upkeep, and hints to write back. Each runs at most one job at a time, and only
+upkeep writes the ledger and removes files.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from courser.errors import StorageFailure
+from courser.storage.files import File
+from courser.storage.ledger import LedgerDraft, OffsetsMark, SegmentFacts
+from courser.storage.segment import Segment
+from courser.storage.watermarks import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,7 @@ class Job:
 
 
 def perform(job: Job) -> bool:
-    """Do a job on the spot and say whether it worked: for tools and tests, and for servers that stop."""
+    """Do a job on the spot and return whether it succeeded: for tools, tests, and servers that stop."""
     try:
         job.run()
     except StorageFailure as failure:
@@ -30,3 +39,45 @@ def perform(job: Job) -> bool:
         return False
     job.complete()
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class UnsyncedSegment:
+    """A segment to sync, and what is durable afterwards."""
+
+    segment: Segment
+    file: File
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSync:
+    """What one sync makes durable: everything that was written when it was planned."""
+
+    mark: Mark
+    segments: tuple[UnsyncedSegment, ...]
+    """In the order of their offsets."""
+    with_names: bool
+    """Whether the directory has new names."""
+    offsets_file: File | None
+    offsets_mark: OffsetsMark | None
+    facts: SegmentFacts | None
+    """Of the open segment, for the next recovery point."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRemoval:
+    """Segments that readers no longer see, and the ledger's records that make this durable."""
+
+    segments: tuple[Segment, ...]
+    old_start_offset: int
+    draft: LedgerDraft
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """What the run of a seal leaves behind: both files, synced."""
+
+    file: File
+    index_file: File
+    index_block_count: int

@@ -10,7 +10,7 @@ A recovery point may be lost: the one before it is good too.
 """
 
 import struct
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
@@ -124,11 +124,11 @@ class TimeCorrection:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetsMark:
-    """Of the file of stored consumer offsets so much was synced. A later mark is larger, field by field."""
+    """How much of the file of stored consumer offsets was synced. A later mark is larger, field by field."""
 
     epoch: int
     generation: int
-    """How often the file was written anew in this epoch."""
+    """How often the file was rewritten in this epoch."""
     size: int
 
 
@@ -140,12 +140,21 @@ class LedgerNumbers:
     """The numbers that every record carries."""
 
     start_offset: int = 0
-    """Messages below it are gone for good."""
+    """Messages below it were deleted."""
     reserved_end: int = 0
     """No offset at or above it was ever confirmed before it was synced."""
     last_timestamp: int = 0
     epoch: int = 0
     """Grows with every purge. Consumer offsets of an older epoch are void."""
+
+    def raised_to(self, other: "LedgerNumbers") -> "LedgerNumbers":
+        """The larger of each number: none ever gets smaller."""
+        return LedgerNumbers(
+            start_offset=max(self.start_offset, other.start_offset),
+            reserved_end=max(self.reserved_end, other.reserved_end),
+            last_timestamp=max(self.last_timestamp, other.last_timestamp),
+            epoch=max(self.epoch, other.epoch),
+        )
 
 
 @dataclass(slots=True)
@@ -165,13 +174,7 @@ class LedgerState:
 
     def take(self, numbers: LedgerNumbers, event: Event | None) -> None:
         """Follow a record. No number gets smaller, whatever order the records come in."""
-        old = self.numbers
-        self.numbers = LedgerNumbers(
-            start_offset=max(old.start_offset, numbers.start_offset),
-            reserved_end=max(old.reserved_end, numbers.reserved_end),
-            last_timestamp=max(old.last_timestamp, numbers.last_timestamp),
-            epoch=max(old.epoch, numbers.epoch),
-        )
+        self.numbers = self.numbers.raised_to(numbers)
         match event:
             case Sealed():
                 self.sealed[event.facts.base_offset] = event.facts
@@ -188,6 +191,11 @@ class LedgerState:
                 self.corrections[event.base_offset] = event.correction
             case OffsetsMark():
                 self.offsets_mark = max(event, self.offsets_mark or event)
+
+    @property
+    def synced_base(self) -> int:
+        """The first offset of the last segment known to be synced at least in part, with all before it; -1 if none."""
+        return max([-1, *self.sealed, *([self.progress.base_offset] if self.progress is not None else [])])
 
     def forget_the_past(self) -> None:
         """Leave out what lies below the start offset."""
@@ -350,8 +358,101 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
     return LedgerReading(state, last_sequence, record_count, tuple(problems), True, synced_end, foreign_owner)
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerDraft:
+    """Records to be written, one per event. The owner drafts them; a job encodes and writes them."""
+
+    identity: PartitionIdentity
+    first_sequence: int
+    numbers: LedgerNumbers
+    events: tuple[Event | None, ...]
+
+    def encode(self) -> bytes:
+        """The records as they lie in the file."""
+        return b"".join(
+            encode_record(self.identity, sequence, self.numbers, event)
+            for sequence, event in enumerate(self.events, self.first_sequence)
+        )
+
+
+class LedgerFile:
+    """The ledger on disk. One job at a time uses it; it holds no descriptor between records, there are few."""
+
+    def __init__(self, file_system: FileSystem, path: Path, record_count: int) -> None:
+        self._file_system = file_system
+        self.path = path
+        self.record_count = record_count
+        """Whole records in the file. The next one is written behind them."""
+        self._is_unsynced = False
+
+    def append(self, draft: LedgerDraft, *, sync: bool) -> None:
+        """Write records behind the others.
+
+        Raises:
+            DiskFull: nothing was kept.
+            StorageFailure: the records may or may not be there after a crash.
+        """
+        file = self._open()
+        position = self.record_count * RECORD_SIZE
+        self._is_unsynced = True
+        try:
+            write_all(file, position, [draft.encode()])
+        except OSError as error:
+            self._cut_back(file, position)
+            raise storage_failure("write", self.path, error) from error
+        if sync:
+            sync_file(file)
+            self._is_unsynced = False
+        file.close()
+        self.record_count += len(draft.events)
+
+    @staticmethod
+    def _cut_back(file: File, size: int) -> None:
+        """Remove the part of a refused record that was written.
+
+        Durably: records end with zeros, and so does a file that grows again. After a power cut the refused record
+        could otherwise be whole.
+        """
+        try:
+            if file.size() <= size:
+                return
+            file.truncate(size)
+        except OSError:
+            # Half a record at the end counts as torn, which it is. The next write covers it, or ``close`` cuts it.
+            return
+        sync_file(file)
+
+    def rewrite(self, draft: LedgerDraft) -> None:
+        """Replace the file by these records, durably and in one step."""
+        replace_file(self._file_system, self.path, draft.encode())
+        self._is_unsynced = False
+        self.record_count = len(draft.events)
+
+    def close(self) -> None:
+        """Leave only whole records, all of them durable: after a clean stop a torn record would count as rot."""
+        if not self._is_unsynced:
+            return
+        file = self._open()
+        try:
+            file.truncate(self.record_count * RECORD_SIZE)
+        except OSError as error:
+            raise storage_failure("truncation", self.path, error) from error
+        sync_file(file)
+        self._is_unsynced = False
+
+    def _open(self) -> File:
+        try:
+            return self._file_system.open(self.path, writable=True)
+        except OSError as error:
+            raise storage_failure("opening", self.path, error) from error
+
+
 class Ledger:
-    """The open ledger. Used by one job at a time; holds no descriptor between records, there are few."""
+    """What the ledger says, on the owner's thread, and the file behind it.
+
+    A job writes in three steps: its plan drafts the records, its ``run`` writes them with ``file``, its completion
+    applies them. So the state never says more than the file does, and at most one job's records less.
+    """
 
     def __init__(
         self,
@@ -361,123 +462,52 @@ class Ledger:
         reading: LedgerReading,
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._file_system = file_system
-        self._path = path
         self._identity = identity
         self._garbage_count_max = limits.ledger_garbage_count_max
         self._sequence = reading.sequence
-        self._record_count = reading.record_count
-        self._is_unsynced = False
+        self.file = LedgerFile(file_system, path, reading.record_count)
         self.state = reading.state
-        """What the records say that were handed to ``append``; the owner's view, ahead of the disk by one job."""
 
-    @property
-    def path(self) -> Path:
-        """Where it lies."""
-        return self._path
+    def draft(self, *events: Event, **numbers: int) -> LedgerDraft:
+        """Records of these events, or one without an event, that carry the ``numbers`` where they are larger."""
+        return self._draft(events or (None,), self.state.numbers.raised_to(LedgerNumbers(**numbers)))
 
-    def note(self, event: Event | None = None, **numbers: int) -> bytes:
-        """Change the state in memory and return the record that says so, for ``append``."""
-        self.state.take(replace(self.state.numbers, **numbers), event)
-        if "start_offset" in numbers:
+    def draft_snapshot(self) -> LedgerDraft:
+        """Records that say all that the state says, for ``LedgerFile.rewrite``."""
+        state = self.state
+        events: list[Event | None] = [*state.gaps, *state.damages]
+        events += [Sealed(facts) for facts in state.sealed.values()]
+        events += [TimeCorrection(base, correction) for base, correction in state.corrections.items()]
+        if state.offsets_mark is not None:
+            events.append(state.offsets_mark)
+        if state.sync_failed:
+            events.append(SyncFailure())
+        events.append(Progress(state.progress) if state.progress is not None else None)
+        return self._draft(tuple(events), state.numbers)
+
+    def _draft(self, events: tuple[Event | None, ...], numbers: LedgerNumbers) -> LedgerDraft:
+        # A draft that is never written leaves a harmless hole in the sequence.
+        first_sequence = self._sequence + 1
+        self._sequence += len(events)
+        return LedgerDraft(self._identity, first_sequence, numbers, events)
+
+    def apply(self, draft: LedgerDraft) -> None:
+        """Let the state say what these records say."""
+        is_trimmed = draft.numbers.start_offset > self.state.numbers.start_offset
+        for event in draft.events:
+            self.state.take(draft.numbers, event)
+        if is_trimmed:
             self.state.forget_the_past()
-        self._sequence += 1
-        return encode_record(self._identity, self._sequence, self.state.numbers, event)
 
-    def record(self, *, start_offset: int, epoch: int, last_timestamp: int) -> None:
-        """Write new numbers, durably. The state follows them only then: on a full disk nothing has happened.
-
-        Raises:
-            DiskFull: nothing was kept.
-            StorageFailure: the record may or may not be there after a crash.
-        """
-        self._sequence += 1
-        numbers = replace(self.state.numbers, start_offset=start_offset, epoch=epoch)
-        numbers = replace(numbers, last_timestamp=max(numbers.last_timestamp, last_timestamp))
-        self.append(encode_record(self._identity, self._sequence, numbers), sync=True)
-        self.state.take(numbers, None)
-        self.state.forget_the_past()
-
-    def append(self, records: bytes, *, sync: bool) -> None:
-        """Write records behind the others.
-
-        Raises:
-            DiskFull: nothing was kept.
-            StorageFailure: the records may or may not be there after a crash.
-        """
-        file = self._open()
-        position = self._record_count * RECORD_SIZE
-        self._is_unsynced = True
-        try:
-            write_all(file, position, [records])
-        except OSError as error:
-            self._cut_back(file, position)
-            raise storage_failure("write", self._path, error) from error
-        if sync:
-            sync_file(file)
-            self._is_unsynced = False
-        file.close()
-        self._record_count += len(records) // RECORD_SIZE
-
-    @staticmethod
-    def _cut_back(file: File, size: int) -> None:
-        """Take away what is there of a record that was refused.
-
-        Durably: records end with zeros, and the file has zeros too where it grows again. So after a power cut the
-        refused one could be whole.
-        """
-        try:
-            if file.size() <= size:
-                return
-            file.truncate(size)
-        except OSError:
-            # Half a record at the end would be taken for a torn one, which it is: the next write covers it, or close.
-            return
-        sync_file(file)
-
-    def close(self) -> None:
-        """Leave whole records only, and all of them durable: after a clean stop a torn one would be rot."""
-        if not self._is_unsynced:
-            return
-        file = self._open()
-        try:
-            file.truncate(self._record_count * RECORD_SIZE)
-        except OSError as error:
-            raise storage_failure("truncation", self._path, error) from error
-        sync_file(file)
-        self._is_unsynced = False
-
-    def _open(self) -> File:
-        try:
-            return self._file_system.open(self._path, writable=True)
-        except OSError as error:
-            raise storage_failure("opening", self._path, error) from error
+    def note(self, *events: Event, **numbers: int) -> LedgerDraft:
+        """Draft records and apply them at once: for starts and stops, when no job runs."""
+        draft = self.draft(*events, **numbers)
+        self.apply(draft)
+        return draft
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether most of the file is history."""
+        """Whether most of the file is history. Asked only while no job writes the file."""
         state = self.state
         live_count = len(state.sealed) + len(state.gaps) + len(state.damages) + len(state.corrections) + 1
-        return self._record_count > 2 * live_count + self._garbage_count_max
-
-    def snapshot(self) -> bytes:
-        """Records that say all that the state says."""
-        events: list[Event | None] = [*self.state.gaps, *self.state.damages]
-        events += [Sealed(facts) for facts in self.state.sealed.values()]
-        events += [TimeCorrection(base, correction) for base, correction in self.state.corrections.items()]
-        if self.state.offsets_mark is not None:
-            events.append(self.state.offsets_mark)
-        if self.state.sync_failed:
-            events.append(SyncFailure())
-        events.append(Progress(self.state.progress) if self.state.progress is not None else None)
-        records = []
-        for event in events:
-            self._sequence += 1
-            records.append(encode_record(self._identity, self._sequence, self.state.numbers, event))
-        return b"".join(records)
-
-    def rewrite(self, records: bytes) -> None:
-        """Replace the file by ``records``, durably and in one step."""
-        replace_file(self._file_system, self._path, records)
-        self._is_unsynced = False
-        self._record_count = len(records) // RECORD_SIZE
+        return self.file.record_count > 2 * live_count + self._garbage_count_max

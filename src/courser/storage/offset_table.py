@@ -3,9 +3,9 @@
 Every store appends a record of 32 bytes (more for a long consumer name); the last one of a consumer counts. A record
 is written before the store is acknowledged, so a kill loses none. After a power cut unsynced records may be missing in
 any combination: a consumer then goes back, never forward, because a store that moves back and a delete are synced
-before they are acknowledged. The file is written anew when most of it is history (``docs/formats/offsets.md``).
+before they are acknowledged. The file is rewritten when most of it is history (``docs/formats/offsets.md``).
 
-The header says whose offsets these are, and how often the file was written anew. The ledger remembers how much of
+The header says whose offsets these are, and how often the file was rewritten. The ledger remembers how much of
 which file was synced: a file that is shorter, older, empty or gone is noticed, and so is one of another partition.
 """
 
@@ -93,7 +93,7 @@ class OffsetsReading:
     """Whether it is a good file of another partition."""
 
     def is_rot(self, position: int, reason: str, stop: StopKind, synced_size: int) -> bool:
-        """Whether no crash explains a problem: the header, and so many bytes, were synced."""
+        """Whether no crash explains a problem: the header and the first ``synced_size`` bytes were synced."""
         if stop is StopKind.CLEAN or position < synced_size:
             return True
         if stop is StopKind.KILLED:
@@ -244,7 +244,9 @@ def _record_at(data: memoryview, position: int) -> tuple[ConsumerKey, int, bool,
 
 
 class OffsetTable:
-    """The stored offsets, in memory and on disk. Owner's thread only, except ``write_replacement``.
+    """The stored offsets, in memory and on disk.
+
+    Owner's thread only, except ``write_replacement``, and ``clear`` of a table that nobody else has yet.
 
     After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
     """
@@ -269,13 +271,13 @@ class OffsetTable:
         self._live_size = HEADER_SIZE
         self._since_rewrite: list[bytes] | None = None
         self._size_kept = 0
-        """Size of the file when it could not be written anew."""
+        """Size of the file when it could not be rewritten."""
         self._is_rewrite_synced = False
-        """Whether a sync has begun that makes stores since the rewrite began durable, in the old file."""
+        """Whether a sync was started that makes stores since the start of the rewrite durable, in the old file."""
         self.has_unsynced = False
         """Whether a record was written since the last sync began."""
         self._moved_back: set[ConsumerKey] = set()
-        """Consumers whose move back, or delete, no sync has begun for: an older, larger offset may be on the disk."""
+        """Consumers that were moved back or deleted since the last sync started: the disk may have a larger offset."""
         self._moving_back: set[ConsumerKey] = set()
         """The same for the sync under way."""
 
@@ -343,7 +345,7 @@ class OffsetTable:
     def _report_loss(
         self, reading: OffsetsReading, size: int, mark: OffsetsMark | None
     ) -> "tuple[OffsetsProblem, ...]":
-        """Say what is lost, if something is, and begin anew.
+        """Say what is lost, if something is, and start with an empty file.
 
         Every consumer is forgotten: its last record may have been a move back, and what is left would make it skip.
         """
@@ -422,7 +424,7 @@ class OffsetTable:
                 self._since_rewrite.append(record)
 
     def _cut_back(self, file: File) -> None:
-        """Take away what is there of a record that was refused.
+        """Remove the part of a refused record that was written.
 
         Durably, before another store: records end with zeros, and the file has zeros too where it grows again. So after
         a power cut the refused one could be whole, and ahead of what was stored since.
@@ -457,6 +459,10 @@ class OffsetTable:
     def end_sync(self) -> None:
         """The sync that ``begin_sync`` began is done."""
         self._moving_back = set()
+
+    def fail_sync(self) -> None:
+        """The sync that ``begin_sync`` began was not done, and may be tried again: all of it is due."""
+        self.has_unsynced = True
 
     # --- getting rid of history ---
 

@@ -1,14 +1,14 @@
-"""The log of one partition: append, read, trim, purge.
+"""The log of one partition: open, append, read, store consumer offsets.
 
-One owner calls everything here from one thread, except ``read``, ``offset_at_time`` and the ``run`` of jobs, which may
-run on others. Appends are positional writes on the caller's thread; all that waits for the disk is a job: see
-``syncing`` and ``upkeep``. What is durable when: ``marks.synced``.
+One owner calls everything here from one thread, except ``read`` and ``offset_at_time``, which may run on others.
+Appends are positional writes on the caller's thread. All other work that waits for the disk is a job, planned by
+``syncing`` and ``upkeep``; jobs change the log by the methods of ``partition_state``. Messages below ``marks.synced``
+are durable.
 """
 
 import errno
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,20 +19,19 @@ from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
-from courser.storage.durable_files import make_directories, storage_failure, sync_file, sync_names_if_possible
+from courser.storage.durable_files import make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_rest
-from courser.storage.ledger import Ledger, LedgerReading, LedgerState, OffsetsMark
+from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import ConsumerKey
+from courser.storage.partition_state import PartitionState
 from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.reading import ReadCounters, SegmentReader
 from courser.storage.recovery import RecoveredPartition, recover_partition
 from courser.storage.recovery_cases import Finding, Oddity, StopKind
-from courser.storage.sealed_files import SealedFiles
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
-from courser.storage.watermarks import Watermarks
 
 _base_offset = attrgetter("base_offset")
 _OPEN = SegmentState.OPEN
@@ -50,17 +49,7 @@ class Appended(NamedTuple):
     timestamp: int
 
 
-@dataclass(slots=True)
-class WriteCounters:
-    """What the owner of a partition has done."""
-
-    size: int = 0
-    """Bytes appended."""
-    segment_created_count: int = 0
-    segment_deleted_count: int = 0
-
-
-class PartitionLog:
+class PartitionLog(PartitionState):
     """Messages of one partition, on disk and in order."""
 
     is_offline = False
@@ -76,49 +65,12 @@ class PartitionLog:
         clock: Clock,
         recovered: RecoveredPartition,
     ) -> None:
-        self.file_system = file_system
-        self.directory = directory
-        self.identity = identity
+        super().__init__(file_system, directory, identity, settings, recovered)
         self._blank_header = blank_header(identity)
-        self.settings = settings
         self._clock = clock
-        self.ledger = recovered.ledger
-        self.offsets = recovered.offsets
-        self.findings: tuple[Finding, ...] = tuple(recovered.findings)
-        self.failure: str | None = recovered.failure
-        """Why nothing more is written here, or None."""
-        self.is_incomplete = recovered.is_incomplete
-        """Whether another partition's file stands where a file of this one may belong."""
-        self.must_report_failure = False
-        self.has_sync_failed = False
-        """Set at once by the job whose sync fails: a sync by another job may then succeed without having done it."""
-        self.segments: tuple[Segment, ...] = tuple(recovered.segments)
-        """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
-        self.is_as_left = recovered.is_as_left
-        """Whether the open segment, its index and its recovery point on disk are as a clean stop leaves them."""
-        self.departing: tuple[Segment, ...] = ()
-        """Segments of a removal under way: gone for readers, but a crash may still bring them back."""
-        self.marks = Watermarks(recovered.next_offset)
-        self.start_offset = self.ledger.state.numbers.start_offset
-        self.reserved_end = self.ledger.state.numbers.reserved_end
-        """Offsets below it may be confirmed before they are synced."""
-        self.is_directory_unsynced = False
-        self.is_syncing = False
-        self.is_writing_back = False
-        """Whether a job of that kind is under way: the file system then keeps others waiting, for long."""
-        self.synced_facts = self.ledger.state.progress
-        """What the last sync made sure of, for the next recovery point."""
-        self.synced_offsets: OffsetsMark | None = None
-        """The same for the stored offsets."""
-        self.writes = WriteCounters()
         self._last_timestamp = recovered.last_timestamp
         self._clock_step = clock.step
         """Of the clock, as far as it was followed."""
-        self._session_start = recovered.next_offset
-        """The first offset of this session. How old the messages from there on are, the monotonic clock knows."""
-        self.has_new_corrections = False
-        """Whether the ledger does not know yet what is known of the times of segments."""
-        self.files = SealedFiles(file_system, directory, identity, settings)
         self._reader = SegmentReader(
             identity,
             settings=settings,
@@ -134,26 +86,25 @@ class PartitionLog:
     def create(
         file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path, epoch: int = 0
     ) -> None:
-        """Make an empty partition, durable on return. ``below`` is a directory above it that exists.
+        """Create an empty partition, durable on return. ``below`` is a directory above it that exists.
 
-        ``epoch`` is how often its topic was purged before it was made.
+        ``epoch`` is how often its topic was purged before.
 
         Raises:
-            StorageFailure: there is a partition already.
+            StorageFailure: the partition already exists.
         """
         make_directories(file_system, directory, below=below)
         PartitionLog.begin(file_system, directory, identity, epoch=epoch)
 
     @staticmethod
     def begin(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, epoch: int = 0) -> None:
-        """The same for a directory that was made, and whose name is synced."""
+        """The same for a directory that exists and whose name is synced."""
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
-            error = FileExistsError(errno.EEXIST, "there is a partition already", str(directory))
+            error = FileExistsError(errno.EEXIST, "the partition already exists", str(directory))
             raise storage_failure("creation", directory, error)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
-        ledger.note(epoch=epoch)
-        ledger.rewrite(ledger.snapshot())
+        ledger.file.rewrite(ledger.draft(epoch=epoch))
 
     @classmethod
     def open(
@@ -176,56 +127,22 @@ class PartitionLog:
             clock=clock,
             recovered=recovered,
         )
-        if log.has_new_corrections:
-            known = log.ledger.state.corrections
-            count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in log.segments)
-            text = f"{count} segments have times in the future: their messages count as stored now"
-            log.findings += (Finding(Oddity.FUTURE_TIME.value, directory, text, is_damage=False, is_warning=True),)
+        if log.has_unrecorded_corrections:
+            log._report_future_times()
         return log
 
+    def _report_future_times(self) -> None:
+        known = self.ledger.state.corrections
+        count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in self.segments)
+        text = f"{count} segments have times in the future: their messages count as stored now"
+        self.findings += (Finding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),)
+
     # --- facts ---
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next message."""
-        return self.marks.written.offset
-
-    @property
-    def epoch(self) -> int:
-        """How often the partition was purged."""
-        return self.ledger.state.numbers.epoch
-
-    @property
-    def visible_end(self) -> int:
-        """Where polls end: at ``synced`` a reader sees nothing that a crash could take away."""
-        marks = self.marks
-        return (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all batches on disk."""
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def message_count(self) -> int:
-        """Messages on disk, damaged ones included."""
-        return sum(segment.message_count for segment in self.segments)
 
     @property
     def reads(self) -> ReadCounters:
         """What reads have met."""
         return self._reader.counters
-
-    @property
-    def closing_count(self) -> int:
-        """Segments that wait to be sealed."""
-        return sum(segment.state is SegmentState.CLOSING for segment in self.segments)
-
-    @property
-    def open_segment(self) -> Segment | None:
-        """The segment that takes the next batch, if there is one already."""
-        last = self.segments[-1] if self.segments else None
-        return last if last is not None and last.state is SegmentState.OPEN else None
 
     # --- appending ---
 
@@ -239,16 +156,16 @@ class PartitionLog:
     def append(self, batch: Batch, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
 
-        Without a ``timestamp`` it gets the time of now.
+        Without a ``timestamp`` it gets the current time.
 
         Raises:
             DiskFull: nothing was kept, later appends may work.
             PartitionReadOnly: a sync or a repair failed before.
-            StorageFailure: the disk refused; nothing more is taken until a restart.
+            StorageFailure: the disk refused; the partition is read-only until a restart.
         """
         if self.failure is not None:
             raise PartitionReadOnly(self.directory, self.failure)
-        # Little is called by name here, and little comes behind the write: with large batches every step is a cold one.
+        # Cache attributes in locals and do little after the write: a large batch evicts the CPU cache.
         marks, segments, body, frames, count = self.marks, self.segments, batch.body, batch.frames, batch.count
         size = BATCH_HEADER_SIZE + len(body)
         base_offset = marks.written[0]
@@ -273,7 +190,7 @@ class PartitionLog:
         blank = self._blank_header
         if producer is not NO_PRODUCER:
             blank = blank_header(self.identity, producer, sequence)
-        # Last, and with little behind it: a large body drives all else out of the processor's caches.
+        # Hash and write last: a large body evicts everything else from the CPU cache.
         buffers = stamp(batch, blank, base_offset, timestamp), body
         try:
             taken = file.write_at(position, buffers)
@@ -296,29 +213,10 @@ class PartitionLog:
         return max(timestamp, self._last_timestamp)
 
     def follow_clock(self) -> None:
-        """Take notice of a clock that was set: correct the times of segments, and let new ones begin anew.
-
-        What this session stored is younger or older by as much as the clock was moved. Of what earlier sessions stored
-        only times in the future are known to be wrong: those messages count as stored now, which is the latest that
-        they can have been.
-        """
+        """Take notice of a clock that was set: correct the times of segments, and start a new segment if needed."""
         now, step = self._clock.now(), self._clock.step
         moved, self._clock_step = step - self._clock_step, step
-        for segment in self.segments:
-            if not segment.batch_count:
-                # A refused write left it empty: what goes into it comes after the step.
-                continue
-            correction = segment.correction
-            if segment.end_offset > self._session_start:
-                correction += moved
-            elif correction < 0 < moved:
-                # It was this clock that was behind, not the one of that time that was ahead.
-                correction = min(correction + moved, 0)
-            if segment.last_timestamp + correction > now + CLOCK_LEAD_MAX:
-                correction = now - segment.last_timestamp
-            if correction != segment.correction:
-                segment.correction = correction
-                self.has_new_corrections = True
+        self._corrections.follow(self.segments, now=now, moved=moved)
         last = self.open_segment
         if last is not None and (moved or last.correction):
             # A correction holds for a whole segment, so the next message goes into another one.
@@ -329,11 +227,6 @@ class PartitionLog:
 
     def check_readable(self) -> None:
         """Raise ``PartitionOffline`` where an answer without messages would be wrong: see ``OfflineLog``."""
-
-    def check_writable(self) -> None:
-        """Raise ``PartitionReadOnly`` after a failure."""
-        if self.failure is not None:
-            raise PartitionReadOnly(self.directory, self.failure)
 
     def _undo(self, segment: Segment, file: File, error: OSError, *, may_lack_only_zeros: bool) -> StorageFailure:
         """Cut a batch that was written in part, and say what to raise.
@@ -349,7 +242,7 @@ class PartitionLog:
             segment.allocated_size = segment.size
             segment.has_unsynced_cut = True
             if may_lack_only_zeros:
-                self.sync_file(file)
+                self.syncs.sync_file(file)
         except OSError as truncate_error:
             self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
         except StorageFailure as sync_failure:
@@ -412,49 +305,6 @@ class PartitionLog:
         now = max(self._clock.now(), self._last_timestamp)
         if segment is not None and self._is_due(segment, 0, now):
             segment.state = SegmentState.CLOSING
-
-    def fail(self, reason: str, *, is_sync: bool = False) -> None:
-        """Take no more writes. The first reason stays: it is the cause of the others.
-
-        After a failed sync the next one might succeed without having done anything, so there is none any more; and
-        the next start is told, by ``upkeep``, not to believe what the kernel shows.
-        """
-        if self.failure is None:
-            self.failure = reason
-        self.must_report_failure = self.must_report_failure or is_sync
-
-    def sync_file(self, file: File) -> None:
-        """Sync data; after one failure no other sync is believed. May run on any thread."""
-        self._refuse_after_failure(file.path)
-        try:
-            sync_file(file)
-        except StorageFailure:
-            self.has_sync_failed = True
-            raise
-
-    def sync_names(self) -> None:
-        """The same for the names of the files."""
-        self._refuse_after_failure(self.directory)
-        self.noticing(lambda: sync_names_if_possible(self.file_system, self.directory))()
-
-    def _refuse_after_failure(self, path: Path) -> None:
-        if self.has_sync_failed:
-            raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
-
-    def noticing(self, run: Callable[[], None]) -> Callable[[], None]:
-        """``run``, but a failed sync in it is known at once, before the owner hears of it.
-
-        Of whatever file: the sync of a directory that fails takes the names of other files with it.
-        """
-
-        def notice() -> None:
-            try:
-                run()
-            except StorageFailure as failure:
-                self.has_sync_failed = self.has_sync_failed or failure.operation == "sync"
-                raise
-
-        return notice
 
     # --- reading ---
 
@@ -553,7 +403,7 @@ class PartitionLog:
         except StorageFailure as failure:
             if failure.operation == "sync":
                 # The first store makes the file: what failed there is the directory, with the names of segments in it.
-                self.has_sync_failed = True
+                self.syncs.note(failure)
                 self.fail(str(failure), is_sync=True)
             raise
 

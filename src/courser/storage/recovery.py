@@ -349,7 +349,7 @@ class _Recovery:
         if any(gap.first_offset <= end and gap.end_offset == base for gap in gaps):
             return False
         is_replaced = any(end <= foreign < base for foreign in self._foreign)
-        if self._stop is StopKind.CRASHED and reading.exists and base > _synced_base(reading) and not is_replaced:
+        if self._stop is StopKind.CRASHED and reading.exists and base > reading.state.synced_base and not is_replaced:
             return True
         if self._segments or base > end:
             path = log_path(self._directory, base)
@@ -465,7 +465,7 @@ class _Recovery:
         if not self._knows_gap(first_offset, end, reading):
             progress = reading.state.progress
             is_loss = is_loss or (progress is not None and first_offset < progress.end_offset)
-            self._ledger.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
+            self._ledger.file.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
 
     def _number_on(self, reading: LedgerReading) -> int:
         """The offset of the next message: never one that was ever confirmed."""
@@ -513,15 +513,16 @@ class _Recovery:
 
     def _write_ledger(self, ledger: Ledger, reading: LedgerReading) -> None:
         was_sync_failed, ledger.state.sync_failed = ledger.state.sync_failed, False
-        records = [ledger.note(event) for event in self._events]
+        events = list(self._events)
         unsealed = [segment for segment in self._segments if segment.state is not SegmentState.SEALED]
         # Not after a clean stop: interrupted, it would leave a torn record that only rot could explain.
         if self._stop is not StopKind.CLEAN and unsealed and unsealed[-1].facts() != reading.state.progress:
-            records.append(ledger.note(Progress(unsealed[-1].facts())))
+            events.append(Progress(unsealed[-1].facts()))
+        draft = ledger.note(*events) if events else None
         if not reading.exists or reading.problems or was_sync_failed:
-            ledger.rewrite(ledger.snapshot())
-        elif records:
-            ledger.append(b"".join(records), sync=bool(self._events))
+            ledger.file.rewrite(ledger.draft_snapshot())
+        elif draft is not None:
+            ledger.file.append(draft, sync=bool(self._events))
 
     # --- stored consumer offsets ---
 
@@ -598,9 +599,3 @@ class _Recovery:
         is_damage: bool,
     ) -> None:
         self._findings.append(Finding(letter, path, text, is_damage, position, size, first_offset, end_offset))
-
-
-def _synced_base(reading: LedgerReading) -> int:
-    """The first offset of the last segment that is known to be synced at least in part, with all before it."""
-    progress = reading.state.progress
-    return max([-1, *reading.state.sealed, *([progress.base_offset] if progress is not None else [])])

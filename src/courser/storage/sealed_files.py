@@ -17,7 +17,7 @@ from courser.storage.settings import LogSettings
 
 
 class SealedFiles:
-    """Calls may come from several threads. A file that is put out of here stays open for whoever still reads it."""
+    """Calls may come from several threads. A file that is dropped here stays open while a reader holds it."""
 
     def __init__(
         self, file_system: FileSystem, directory: Path, identity: PartitionIdentity, settings: LogSettings
@@ -52,7 +52,7 @@ class SealedFiles:
         self._open.pop(base_offset, None)
 
     def prepare_index(self, segment: Segment) -> None:
-        """Look at the index file of a sealed segment for the first time; make it anew if it is not right."""
+        """Check the index file of a sealed segment for the first time; rebuild it if it is wrong."""
         path = index_path(self._directory, segment.base_offset)
         index = self._empty_index(segment)
         try:

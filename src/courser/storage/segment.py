@@ -1,8 +1,8 @@
 """One segment: a log file, its index, and what is known about them.
 
 A segment is *open* while it takes batches, *closing* from the moment a newer one takes over, and *sealed* once it is
-synced to its end and the ledger says so. Only the partition's owner changes it; readers on other threads see numbers
-that only grow, and never look behind ``size``.
+synced to its end and the ledger says so. The partition's owner changes it. Readers on other threads see numbers that
+only grow, and never look behind ``size``. They replace an index that is missing or wrong, and add the damage they find.
 """
 
 from enum import Enum
@@ -50,10 +50,10 @@ class Segment:
         self.base_offset = base_offset
         self.index = index
         self.is_index_ready = True
-        """False for a sealed segment whose index file was not looked at yet."""
+        """False for a sealed segment whose index file was not checked yet."""
         self.state = SegmentState.OPEN
         self.file: File | None = None
-        """Open while the segment is written; a sealed one is opened when somebody reads it."""
+        """Open while the segment is written. A sealed one is opened when it is read."""
         self.end_offset = base_offset
         self.size = 0
         """Bytes of batches in the file, whether or not more was allocated behind them."""
@@ -73,7 +73,7 @@ class Segment:
 
     @classmethod
     def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, settings: LogSettings) -> "Segment":
-        """A segment that the ledger knows. Its index is looked at when somebody reads it."""
+        """A segment that the ledger knows. Its index is checked when it is first read."""
         index = SegmentIndex(identity, facts.base_offset, settings.index_interval, settings.limits.index_block_size)
         segment = cls(facts.base_offset, index)
         segment.is_index_ready = False
@@ -96,7 +96,7 @@ class Segment:
         return self.last_timestamp + self.correction
 
     def facts(self) -> SegmentFacts:
-        """What the ledger shall remember."""
+        """What the ledger records of it."""
         return SegmentFacts(
             self.base_offset,
             self.end_offset,
@@ -120,6 +120,20 @@ class Segment:
         self.message_count += count
         self.size = position + size
         self.end_offset = base_offset + count
+
+    def note_synced(self, size: int) -> None:
+        """The first ``size`` bytes survive a power cut."""
+        self.synced_size = max(self.synced_size, size)
+
+    def note_allocated(self, size: int) -> None:
+        """The file has room for ``size`` bytes."""
+        self.allocated_size = max(self.allocated_size, size)
+
+    def seal(self) -> None:
+        """Nothing is written to it any more. A reader opens the file again, or finds it in ``SealedFiles``."""
+        self.synced_size = self.size
+        self.state = SegmentState.SEALED
+        self.file = None
 
     @property
     def average_message_size(self) -> int:

@@ -19,7 +19,7 @@ class LogSettings:
     """How one partition stores its messages."""
 
     segment_size: int = 1024 * _MIB
-    """Bytes after which a new segment is begun: `system.segment.size`."""
+    """Bytes after which a new segment is started: `system.segment.size`."""
     segment_age_max: int = 7 * 24 * 3600 * 1_000_000
     """Microseconds after which a segment that has messages is closed, so that a slow topic's can expire too."""
     index_interval: int = 4 * _KIB
@@ -27,7 +27,7 @@ class LogSettings:
     index_cache: IndexCache = IndexCache.OPEN_SEGMENT
     durability: DurabilityPolicy = field(default_factory=DurabilityPolicy)
     allocation_min: int = 1 * _MIB
-    """Bytes of the first allocation ahead: a thousand small partitions shall not fill a disk."""
+    """Bytes of the first allocation ahead: a thousand small partitions must not fill a disk."""
     allocation_max: int = 256 * _MIB
     """Bytes of the largest one; each is twice what the segment holds."""
     writeback_size: int = 32 * _MIB

@@ -1,7 +1,8 @@
-"""What a partition needs done in the background, as jobs: at most one of them runs at a time.
+"""What a partition needs done in the background, as jobs.
 
-None of this is on the path of a send, with one exception: offsets must be reserved before they are confirmed, and a
-send waits if the reservation comes late. The ledger is only ever touched by these jobs.
+At most one of them runs at a time, except ``plan_writeback``, which may run beside the others. None of this is on the
+path of a send, with two exceptions: a send waits if its offsets are not reserved yet, or if too many segments wait to
+be sealed. While a partition is open, only these jobs and ``close`` write its ledger.
 """
 
 import contextlib
@@ -13,8 +14,8 @@ from courser.model.durability import Durability
 from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.identity_search import log_owner
-from courser.storage.jobs import Job, perform
-from courser.storage.ledger import Progress, Sealed, SyncFailure, TimeCorrection
+from courser.storage.jobs import Job, PlannedRemoval, SealedSegment, perform
+from courser.storage.ledger import LedgerDraft, Progress, Sealed, SyncFailure
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import OFFSETS, index_path, log_path
@@ -55,18 +56,22 @@ def _fail_unless_it_heals(log: PartitionLog, failure: StorageFailure) -> None:
 
 
 def _job(log: PartitionLog, name: str, run: Callable[[], None], complete: Callable[[], None]) -> Job:
-    return Job(name, log.noticing(run), complete, lambda failure: _fail_unless_it_heals(log, failure))
+    return Job(name, log.syncs.watch(run), complete, lambda failure: _fail_unless_it_heals(log, failure))
+
+
+def _record_job(log: PartitionLog, name: str, draft: LedgerDraft) -> Job:
+    """Write records that need no sync: if the power fails, the records before them are used."""
+    return _job(log, name, lambda: log.ledger.file.append(draft, sync=False), lambda: log.ledger.apply(draft))
 
 
 def _plan_failure_report(log: PartitionLog) -> Job:
-    def run() -> None:
-        log.ledger.append(log.ledger.note(SyncFailure()), sync=True)
-
-    def done(_failure: StorageFailure | None = None) -> None:
-        # If the disk takes nothing any more, so be it: a restart of the kernel shows the truth anyway.
-        log.must_report_failure = False
-
-    return Job("failure report", run, done, done)
+    draft = log.ledger.draft(SyncFailure())
+    return Job(
+        "failure report",
+        lambda: log.ledger.file.append(draft, sync=True),
+        lambda: log.complete_failure_report(draft),
+        lambda _failure: log.fail_failure_report(),
+    )
 
 
 # --- offsets ahead ---
@@ -85,16 +90,13 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
     left = log.reserved_end - next_offset
     if left >= message_count and left >= block // 8:
         return None
-    reserved_end = next_offset + message_count + block
+    draft = log.ledger.draft(reserved_end=next_offset + message_count + block)
 
     def run() -> None:
         # Durable before any of these offsets is confirmed: after a power cut numbering goes on above them.
-        log.ledger.append(log.ledger.note(reserved_end=reserved_end), sync=True)
+        log.ledger.file.append(draft, sync=True)
 
-    def complete() -> None:
-        log.reserved_end = max(log.reserved_end, reserved_end)
-
-    return _job(log, "reservation", run, complete)
+    return _job(log, "reservation", run, lambda: log.complete_reservation(draft))
 
 
 # --- segments that are full ---
@@ -105,9 +107,10 @@ def plan_seal(log: PartitionLog) -> Job | None:
     segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
     if segment is None:
         return None
-    size = segment.size
+    # Nothing is appended to it any more: these facts are its last.
+    size, draft = segment.size, log.ledger.draft(Sealed(segment.facts()))
     path = index_path(log.directory, segment.base_offset)
-    written: list[tuple[File, File, int]] = []
+    written: list[SealedSegment] = []
 
     def run() -> None:
         file = segment.file or log.open_for_writing(segment)
@@ -115,26 +118,16 @@ def plan_seal(log: PartitionLog) -> Job | None:
             file.truncate(size)
         except OSError as error:
             raise storage_failure("truncation", file.path, error) from error
-        log.sync_file(file)
+        log.syncs.sync_file(file)
         position, blocks = segment.index.unflushed(covered_size=size)
         index_file = write_index_file(log.file_system, path, position, blocks)
         sync_file(index_file)
-        # The names of both must be safe before the ledger says that nobody needs to look at them again.
-        log.sync_names()
-        log.ledger.append(log.ledger.note(Sealed(segment.facts())), sync=True)
-        written.append((file, index_file, len(blocks) // segment.index.block_size))
+        # Both names must be durable before the ledger says that a start need not check them.
+        log.syncs.sync_names()
+        log.ledger.file.append(draft, sync=True)
+        written.append(SealedSegment(file, index_file, len(blocks) // segment.index.block_size))
 
-    def complete() -> None:
-        segment.synced_size = size
-        segment.state = SegmentState.SEALED
-        segment.file = None
-        ((file, index_file, block_count),) = written
-        log.files.keep(segment.base_offset, file)
-        keeps_index = log.settings.index_cache is IndexCache.ALL
-        segment.index.note_flushed(block_count, None if keeps_index else index_file)
-        segment.is_index_ready = not segment.index.is_partial
-
-    return _job(log, "seal", run, complete)
+    return _job(log, "seal", run, lambda: log.complete_seal(segment, draft, written[0]))
 
 
 # --- hints for the next start, and for the kernel ---
@@ -147,49 +140,38 @@ def _plan_progress(log: PartitionLog) -> Job | None:
     known_size = known.size if known is not None and known.base_offset == facts.base_offset else 0
     if facts.size - known_size < min(_PROGRESS_SIZE, log.settings.recovery_point_size):
         return None
-
-    def run() -> None:
-        # Not synced: if the power takes it, the recovery point before it is used.
-        log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=False)
-
-    return _job(log, "recovery point", run, lambda: None)
+    return _record_job(log, "recovery point", log.ledger.draft(Progress(facts), last_timestamp=facts.last_timestamp))
 
 
 def _plan_corrections(log: PartitionLog) -> Job | None:
-    """Write down what a step of the clock has taught about the times of segments."""
-    if not log.has_new_corrections:
-        return None
-    known = log.ledger.state.corrections
-    found = [
-        TimeCorrection(segment.base_offset, segment.correction)
-        for segment in log.segments
-        if segment.correction != known.get(segment.base_offset, 0)
-    ]
-    log.has_new_corrections = False
-    if not found:
+    """Record what a step of the clock has taught about the times of segments.
+
+    If the power fails before that is durable, the next start notices times in the future again.
+    """
+    draft = log.begin_corrections() if log.has_unrecorded_corrections else None
+    if draft is None:
         return None
 
-    def run() -> None:
-        # Not synced: if the power takes it, times in the future are noticed again at the next start.
-        log.ledger.append(b"".join(map(log.ledger.note, found)), sync=False)
+    def fail(failure: StorageFailure) -> None:
+        log.fail_corrections()
+        _fail_unless_it_heals(log, failure)
 
-    return _job(log, "time correction", run, lambda: None)
+    job = _record_job(log, "time correction", draft)
+    return Job(job.name, job.run, job.complete, fail)
 
 
 def _plan_offsets_mark(log: PartitionLog) -> Job | None:
-    """Remember how much of the stored offsets is synced, so that a start notices if less is there."""
+    """Record how much of the stored offsets is synced, so that a start notices if less is left.
+
+    If the power fails before that is durable, the mark before it counts, and a little more could be cut off unnoticed.
+    """
     mark, known = log.synced_offsets, log.ledger.state.offsets_mark
     if mark is None or (known is not None and mark <= known):
         return None
     is_same_file = known is not None and (mark.epoch, mark.generation) == (known.epoch, known.generation)
     if is_same_file and known is not None and mark.size - known.size < log.settings.limits.offsets_mark_size:
         return None
-
-    def run() -> None:
-        # Not synced: without it the mark before it counts, and a little more could be cut off unnoticed.
-        log.ledger.append(log.ledger.note(mark), sync=False)
-
-    return _job(log, "offsets mark", run, lambda: None)
+    return _record_job(log, "offsets mark", log.ledger.draft(mark))
 
 
 def _plan_allocation(log: PartitionLog) -> Job | None:
@@ -197,7 +179,7 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     if segment is None or segment.file is None or not segment.size:
         return None
     settings = log.settings
-    # As much again as there is, or so many batches: a send must not catch up with the space ahead of it.
+    # As much again as the segment holds, or a few batches: a send must not catch up with the space ahead of it.
     wanted = max(2 * segment.size, _BATCHES_AHEAD * (segment.size // segment.batch_count))
     chunk = min(max(wanted, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
@@ -216,7 +198,7 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
             raise storage_failure("allocation", file.path, error) from error
 
     def complete() -> None:
-        segment.allocated_size = max(segment.allocated_size, position + size)
+        segment.note_allocated(position + size)
 
     # Allocation only saves time: if the disk has no room for it, the sends themselves will say so.
     return Job("allocation", run, complete, lambda _failure: complete())
@@ -234,7 +216,7 @@ def plan_writeback(log: PartitionLog) -> Job | None:
     if end - start < log.settings.writeback_size:
         return None
 
-    log.is_writing_back = True
+    log.begin_writeback()
 
     def run() -> None:
         # Only a hint: a kernel that cannot follow it reports what is wrong at the next sync.
@@ -242,8 +224,7 @@ def plan_writeback(log: PartitionLog) -> Job | None:
             file.start_writeback(start, end - start)
 
     def complete() -> None:
-        log.is_writing_back = False
-        segment.writeback_size = end
+        log.complete_writeback(segment, end)
 
     return Job("write-back", run, complete, lambda _failure: complete())
 
@@ -279,7 +260,8 @@ def _plan_index_flush(log: PartitionLog) -> Job | None:
 def _plan_ledger_rewrite(log: PartitionLog) -> Job | None:
     if not log.ledger.is_wasteful:
         return None
-    return _job(log, "ledger rewrite", lambda: log.ledger.rewrite(log.ledger.snapshot()), lambda: None)
+    draft = log.ledger.draft_snapshot()
+    return _job(log, "ledger rewrite", lambda: log.ledger.file.rewrite(draft), lambda: None)
 
 
 def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
@@ -289,10 +271,6 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
     data = offsets.begin_rewrite()
     written: list[File] = []
 
-    def complete() -> None:
-        if offsets.finish_rewrite(written[0]):
-            log.is_directory_unsynced = True
-
     def fail(failure: StorageFailure) -> None:
         offsets.abandon_rewrite()
         _fail_unless_it_heals(log, failure)
@@ -300,7 +278,7 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
     def run() -> None:
         written.append(offsets.write_replacement(data))
 
-    return Job("offsets rewrite", log.noticing(run), complete, fail)
+    return Job("offsets rewrite", log.syncs.watch(run), lambda: log.complete_offsets_rewrite(written[0]), fail)
 
 
 # --- removing messages ---
@@ -310,16 +288,20 @@ def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
     """Delete the sealed segments that lie wholly below ``before_offset``; None if there is none."""
     log.check_writable()
     # A start may have left a segment to be sealed in front of sealed ones: nothing behind it goes before it.
-    gone = list(
-        takewhile(
-            lambda segment: segment.state is SegmentState.SEALED and segment.end_offset <= before_offset, log.segments
-        )
+    gone = takewhile(
+        lambda segment: segment.state is SegmentState.SEALED and segment.end_offset <= before_offset, log.segments
     )
-    if not gone:
+    count = len(list(gone))
+    if not count:
         return None
-    kept = log.segments[len(gone) :]
-    start_offset = kept[0].base_offset if kept else log.next_offset
-    return _removal(log, "trim", gone, kept, start_offset)
+    removal = log.begin_removal(count)
+    files = _RemovalOfFiles(log, removal)
+    return Job(
+        "trim",
+        log.syncs.watch(files.run),
+        lambda: log.complete_removal(removal),
+        lambda failure: log.fail_removal(removal, failure, is_recorded=files.is_recorded),
+    )
 
 
 def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | None = None) -> Job:
@@ -333,11 +315,11 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     epoch = log.epoch + 1 if epoch is None else epoch
     assert epoch > log.epoch, "a purge is counted once"
     end = log.next_offset if end_offset is None else end_offset
-    gone = list(takewhile(lambda segment: segment.end_offset <= end, log.segments))
-    kept = log.segments[len(gone) :]
-    start_offset = kept[0].base_offset if kept else log.next_offset
-    job = _removal(log, "purge", gone, kept, start_offset if gone else log.start_offset, epoch=epoch)
-    mark = log.marks.written
+    mark, count = log.marks.written, len(list(takewhile(lambda segment: segment.end_offset <= end, log.segments)))
+    removal = log.begin_removal(count, epoch)
+    # If messages are left, the next sync is needed for them.
+    synced = None if log.segments else mark
+    files = _RemovalOfFiles(log, removal)
     # Nobody can have stored an offset from the end on before the purge was decided: those stay.
     kept_offsets = {key: offset for key, offset in log.offsets.items() if offset >= end}
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch, log.settings.limits)
@@ -355,26 +337,17 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
                 # These two come behind the rename.
                 is_replaced = failure.operation in ("opening", "sync")
                 raise
-        job.run()
+        files.run()
         if not kept_offsets:
             _clear_if_possible(new_offsets, epoch)
-
-    def complete() -> None:
-        # Not closed: a sync of it may be under way. It closes when that is done.
-        log.offsets = new_offsets
-        if log.synced_facts is not None and log.synced_facts.base_offset < log.start_offset:
-            log.synced_facts = None
-        if not kept and mark.offset > log.marks.synced.offset:
-            log.marks.sync(mark)
-        job.complete()
 
     def fail(failure: StorageFailure) -> None:
         if is_replaced:
             # The old file has no name any more: what is stored there would be lost.
-            log.offsets = new_offsets
-        job.fail(failure)
+            log.use_offsets(new_offsets)
+        log.fail_removal(removal, failure, is_recorded=files.is_recorded)
 
-    return Job("purge", log.noticing(run), complete, fail)
+    return Job("purge", log.syncs.watch(run), lambda: log.complete_purge(removal, new_offsets, synced), fail)
 
 
 def _clear_if_possible(offsets: OffsetTable, epoch: int) -> None:
@@ -389,56 +362,35 @@ def _clear_if_possible(offsets: OffsetTable, epoch: int) -> None:
             raise
 
 
-def _removal(
-    log: PartitionLog,
-    name: str,
-    gone: list[Segment],
-    kept: tuple[Segment, ...],
-    start_offset: int,
-    epoch: int | None = None,
-) -> Job:
-    # Readers stop seeing the messages now; a crash before the ledger knows brings them back, whole.
-    old_start_offset = log.start_offset
-    ledger_start, ledger_epoch = log.ledger.state.numbers.start_offset, log.epoch
-    log.departing, log.segments = tuple(gone), kept
-    log.start_offset = start_offset
-    new_epoch = log.ledger.state.numbers.epoch if epoch is None else epoch
-    last_timestamp = max((segment.last_timestamp for segment in gone), default=0)
+class _RemovalOfFiles:
+    """The part of a removal that runs on another thread."""
 
-    def run() -> None:
+    def __init__(self, log: PartitionLog, removal: PlannedRemoval) -> None:
+        self._log = log
+        self._removal = removal
+        self.is_recorded = False
+        """Whether the ledger has the new start."""
+
+    def run(self) -> None:
+        log, removal = self._log, self._removal
         # First the new start, durably: files that a power cut brings back are below it, and are deleted again.
-        log.ledger.record(start_offset=start_offset, epoch=new_epoch, last_timestamp=last_timestamp)
+        log.ledger.file.append(removal.draft, sync=True)
+        self.is_recorded = True
         try:
-            for segment in gone:
+            for segment in removal.segments:
                 _remove_segment(log, segment.base_offset)
         except OSError as error:
             raise storage_failure("removal", log.directory, error) from error
         try:
-            log.sync_names()
+            log.syncs.sync_names()
         except StorageFailure as failure:
             # Names that a power cut brings back are below the start, and are removed again.
             if not heals(failure):
                 raise
 
-    def complete() -> None:
-        log.departing = ()
-        log.writes.segment_deleted_count += len(gone)
-        for segment in gone:
-            segment.file = None
-
-    def fail(failure: StorageFailure) -> None:
-        if heals(failure) and log.ledger.state.numbers.start_offset == ledger_start and log.epoch == ledger_epoch:
-            # The ledger does not know of it, so nothing was removed: the messages are back.
-            log.departing, log.segments = (), (*gone, *log.segments)
-            log.start_offset = old_start_offset
-        else:
-            log.fail(str(failure), is_sync=failure.operation == "sync")
-
-    return Job(name, log.noticing(run), complete, fail)
-
 
 def _remove_segment(log: PartitionLog, base_offset: int) -> None:
-    """Delete a segment, unless somebody put another partition's file in its place: that one is left alone."""
+    """Delete a segment. A file of another partition in its place is left alone."""
     path = log_path(log.directory, base_offset)
     if log_owner(log.file_system, path, log.identity) in (None, log.identity):
         unlink_if_there(log.file_system, path)
@@ -470,7 +422,7 @@ def close(log: PartitionLog) -> None:
                 # Nothing was written since the start, which came after a crash: there may be zeros behind the end.
                 _leave_open_segment(log, segment, log.open_for_writing(segment))
             _leave_offsets(log)
-            log.ledger.close()
+            log.ledger.file.close()
         except StorageFailure as failure:
             log.fail(str(failure), is_sync=failure.operation == "sync")
     if log.must_report_failure:
@@ -488,7 +440,7 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
     write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
     sync_directory(log.file_system, log.directory)
     facts = segment.facts()
-    log.ledger.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
+    log.ledger.file.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
 
 
 def _leave_offsets(log: PartitionLog) -> None:
@@ -498,4 +450,4 @@ def _leave_offsets(log: PartitionLog) -> None:
     if mark is not None and is_synced and (known is None or known < mark):
         # A full disk leaves the mark before it, which says less, and nothing wrong.
         with contextlib.suppress(DiskFull):
-            log.ledger.append(log.ledger.note(mark), sync=False)
+            log.ledger.file.append(log.ledger.note(mark), sync=False)
