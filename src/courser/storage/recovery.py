@@ -38,7 +38,7 @@ from courser.storage.paths import (
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
-from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
+from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -63,20 +63,6 @@ class RecoveredPartition:
     an earlier session than the last one."""
     is_as_left: bool = False
     """Whether the last stop was clean: if nothing is written, the next one has nothing to put in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """What decides about the end of a segment, besides what is in it."""
-
-    stop: StopKind
-    next_base_offset: int | None
-    """Where the segment behind it begins: then the offsets of what is missing are known. None after a power cut, when
-    later segments may have to go too."""
-    is_known_end: bool
-    """Whether nothing behind the good part can have been confirmed."""
-    doubtful_end: int
-    """Otherwise: where the offsets of what is cut away end at most."""
 
 
 def recover_partition(
@@ -385,11 +371,11 @@ class _Recovery:
         following = min((later for later in bases if later > base), default=None)
         # After a clean stop the ledger knows where the messages ended.
         is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
-        cut = _Cut(stop, following, is_known_end, scanned.doubtful_end_offset)
+        cut = SegmentEnd(stop, following, is_known_end, scanned.doubtful_end_offset)
         if stop is StopKind.CRASHED:
             # Later segments have to go too: their offsets with these, in one record. If the gap ended where one of
             # them begins, a start that is interrupted in between would take that one for the next after the gap.
-            cut = _Cut(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
+            cut = SegmentEnd(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
         is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
@@ -419,7 +405,7 @@ class _Recovery:
             if damage not in reading.state.damages:
                 self._events.append(damage)
 
-    def _cut_end(self, scanned: ScannedSegment, path: Path, cut: _Cut, reading: LedgerReading) -> bool:
+    def _cut_end(self, scanned: ScannedSegment, path: Path, cut: SegmentEnd, reading: LedgerReading) -> bool:
         """Deal with what follows the good part. Return whether later segments must go too."""
         size = scanned.segment.size
         if scanned.bad_end is None:

@@ -11,10 +11,25 @@ from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
+from courser.storage.recovery_cases import StopKind
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """What decides about the end of a segment, besides what is in it."""
+
+    stop: StopKind
+    next_base_offset: int | None
+    """Where the segment behind it begins: then the offsets of what is missing are known. None after a power cut, when
+    later segments may have to go too."""
+    is_known_end: bool
+    """Whether nothing behind the good part can have been confirmed."""
+    doubtful_end: int
+    """Otherwise: where the offsets of what is cut away end at most."""
 
 
 @dataclass(frozen=True, slots=True)
