@@ -2,6 +2,10 @@
 
 Every batch that is appended carries the number of the entry that decided as producer, and its number among those of the
 same partition as sequence: so a start sees in the log itself how far the last session got.
+
+A purge that is journaled behind the decision takes all that the publish has for the topic. It removes the topic's
+partitions from the targets of the publish, and no redo appends to those any more: not the next one, and not the one
+that was waiting while the purge was journaled.
 """
 
 import asyncio
@@ -45,6 +49,15 @@ class Progress:
         self.size = 0
         self.is_appended = False
         """Whether everything is in the logs, synced or not."""
+        self._known: Publish | None = None
+        self._targets: frozenset[Target] = frozenset()
+
+    def wants(self, sink: Sink, target: Target) -> bool:
+        """Whether the open publish of a sink appends to a partition: not after a purge of its topic."""
+        if sink.open is not self._known:
+            self._known = sink.open
+            self._targets = frozenset(map(_target_of, sink.open.targets if sink.open is not None else ()))
+        return target in self._targets
 
 
 class Redo:
@@ -93,9 +106,10 @@ class Redo:
         is_same = identity.topic_uuid == target.topic_uuid and identity.incarnation == target.incarnation
         return partition if is_same else None
 
-    def partitions_of(self, publish: Publish) -> list[Partition]:
-        """Those that are still there."""
-        return [found for row in publish.targets if (found := self.find(_target_of(row))) is not None]
+    def partitions_of(self, sink: Sink) -> list[Partition]:
+        """Those of the open publish that are still there, and were not purged since."""
+        rows = sink.open.targets if sink.open is not None else ()
+        return [found for row in rows if (found := self.find(_target_of(row))) is not None]
 
     # --- appending ---
 
@@ -172,13 +186,14 @@ class Redo:
             open_reader = partial(StagedFileReader, self._file_system, path, file_size=part.size, digest=part.digest)
             reader = await self._in_pool(open_reader)
             try:
-                await self._append_part(reader, publish, progress, seen, blocks)
+                await self._append_part(reader, sink, publish, progress, seen, blocks)
             finally:
                 reader.close()
 
     async def _append_part(
         self,
         reader: StagedFileReader,
+        sink: Sink,
         publish: Publish,
         progress: Progress,
         seen: dict[Target, int],
@@ -196,7 +211,8 @@ class Redo:
             try:
                 for record, sequence, batch in batches:
                     self._check_open()
-                    await self._append_batch(record, batch, producer, sequence)
+                    is_wanted = partial(progress.wants, sink, record.target)
+                    await self._append_batch(record, batch, producer, sequence, is_wanted)
                     progress.last[record.target] = sequence
                     progress.message_count += record.message_count
                     progress.size += record.size
@@ -213,12 +229,18 @@ class Redo:
             if sequence > progress.last.get(record.target, -1):
                 yield record, sequence
 
-    async def _append_batch(self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int) -> None:
+    async def _append_batch(
+        self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int, is_wanted: Callable[[], bool]
+    ) -> None:
         partition = self.find(record.target)
-        if partition is None:
-            # Deleted after the decision: its messages would be gone by now in any case.
+        if partition is None or not is_wanted():
+            # Deleted or purged after the decision: its messages would be gone by now in any case.
             return
         try:
+            # Purges are journaled while writes wait: one may come in here.
+            await partition.ready_to_append(batch.count)
+            if not is_wanted():
+                return
             await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
         except PartitionReadOnly:
             if not partition.is_deleted:
@@ -241,14 +263,14 @@ class Redo:
 
     # --- syncs ---
 
-    async def show(self, publish: Publish) -> None:
+    async def show(self, sink: Sink) -> None:
         """Sync where readers see nothing else: what a driver is told is published can be read."""
-        partitions = self.partitions_of(publish)
+        partitions = self.partitions_of(sink)
         await self._sync([found for found in partitions if found.log.visible_end < found.log.next_offset])
 
-    async def sync(self, publish: Publish) -> None:
+    async def sync(self, sink: Sink) -> None:
         """Make the logs durable, whatever the topics' levels are. Raises ``CourserError``."""
-        await self._sync(self.partitions_of(publish))
+        await self._sync(self.partitions_of(sink))
 
     async def _sync(self, partitions: list[Partition]) -> None:
         for partition, result in zip(

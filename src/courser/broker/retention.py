@@ -7,7 +7,7 @@ to its limit.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import expiry_of
 from courser.errors import CourserError
 from courser.model.clock import Clock
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -154,6 +155,8 @@ class Retention:
         self.counters = RetentionCounters()
         self._step = self._believed_step = clock.step
         self._stepped_at = clock.monotonic()
+        self.settle: Callable[[PartitionIdentity, int], Awaitable[None]] | None = None
+        """Called before what lies in a partition below an offset is deleted: a publish may still look for it."""
 
     def _expiry_time(self) -> int:
         """The time that messages expire by: the clock, without a step forward that has not proven itself yet."""
@@ -269,6 +272,12 @@ class Retention:
         gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
         if not gone:
             return
+        if self.settle is not None:
+            try:
+                await self.settle(log.identity, before_offset)
+            except CourserError as error:
+                # The disk may be full, and only this makes room. What could come back is what the publish holds.
+                _log.warning("deleting messages of a publish that is not settled reason=%s", error)
         await partition.trim(before_offset)
         topic.room = 0
         self._note(topic, partition, gone, reason)

@@ -121,6 +121,7 @@ class Publish(msgspec.Struct, frozen=True, array_like=True):
     """8 random bytes: ops come again if metadata is restored from a backup, these do not."""
     parts: tuple[PublishedPart, ...]
     targets: tuple[PublishTarget, ...]
+    """Those of a topic go when it is purged: nothing more is appended to them."""
 
 
 class Sink(msgspec.Struct, array_like=True):

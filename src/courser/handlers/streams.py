@@ -60,7 +60,6 @@ async def delete_stream(broker: Broker, session: Session, command: c.DeleteStrea
 async def purge_stream(broker: Broker, session: Session, command: c.PurgeStream) -> None:
     """Messages and stored offsets go; numbering goes on."""
     stream = _find(broker, session, command.stream, Action.MANAGE_STREAM)
-    await broker.publishing.settle(stream.stream_id)
     await broker.catalog.submit(changes.PurgeStream(stream.stream_id))
 
 

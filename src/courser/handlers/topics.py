@@ -73,7 +73,6 @@ async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic)
 async def purge_topic(broker: Broker, session: Session, command: c.PurgeTopic) -> None:
     """Messages and stored offsets go; numbering goes on."""
     stream, topic = _find(broker, session, command.stream, command.topic, Action.MANAGE_TOPIC)
-    await broker.publishing.settle(stream.stream_id, topic.topic_id)
     await broker.catalog.submit(changes.PurgeTopic(stream.stream_id, topic.topic_id))
 
 
@@ -107,7 +106,6 @@ async def delete_segments(broker: Broker, session: Session, command: c.DeleteSeg
     topic = find_open_topic(broker.catalog.state, broker.partitions, command.stream, command.topic)
     partition = topic.partition(command.partition_id)
     broker.access.require(session, Action.MANAGE_TOPIC, topic.stream_id, topic.topic_id)
-    await broker.publishing.settle(topic.stream_id, topic.topic_id)
     await broker.retention.delete_segments(topic, partition, command.count)
 
 
