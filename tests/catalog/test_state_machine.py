@@ -17,6 +17,7 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected
+from courser.model.clock import CLOCK_LEAD_MAX
 from courser.model.permissions import Permissions, StreamPermissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.recovery_cases import StopKind
@@ -255,15 +256,18 @@ def test_any_snapshots_and_restarts_give_the_same_state(
 
 
 @pytest.mark.parametrize("events", [(), (Event.KILL,), (Event.SNAPSHOT,), (Event.SNAPSHOT, Event.KILL)])
-def test_the_clock_may_go_back_and_the_times_of_commands_do_not(events: Sequence[Event]) -> None:
+@pytest.mark.parametrize("lead", [CLOCK_LEAD_MAX, CLOCK_LEAD_MAX + 1])
+def test_times_of_commands_wait_for_a_clock_that_went_back_a_little_and_follow_one_that_was_set(
+    events: Sequence[Event], lead: int
+) -> None:
     reality = Reality(random.Random(1), CatalogSettings())
     reality.store.submit(c.CreateStream("first", bytes(16)))
-    reality.clock.jump(-3600 * 1_000_000)
+    reality.clock.jump(-lead)
     for event in events:
         reality.happen(event)
     reality.store.submit(c.CreateStream("second", bytes(16)))
     first, second = reality.store.state.streams.values()
-    assert first.created_at == second.created_at
+    assert second.created_at == (first.created_at if lead <= CLOCK_LEAD_MAX else reality.clock.now())
 
 
 def test_every_command_does_what_it_says() -> None:
