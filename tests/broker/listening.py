@@ -1,31 +1,61 @@
 """A broker behind a TCP port of loopback: the parts of a server, put together by a test."""
 
+from dataclasses import dataclass
+
 from courser.broker.broker import Broker
 from courser.handlers.dispatcher import Dispatcher
 from courser.server.codecs import CodecChooser
+from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 
 
-def listener_of(broker: Broker) -> TcpListener:
+@dataclass(frozen=True)
+class Listening:
+    """A listener and its connections."""
+
+    listener: TcpListener
+    connections: Connections
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; return the address."""
+        return await self.listener.start()
+
+    async def stop(self, grace: float) -> None:
+        """Let nobody in, and end all connections."""
+        self.listener.close()
+        await self.connections.say_goodbye(grace)
+
+
+def listener_of(broker: Broker) -> Listening:
     """On a free port, with the usual settings. It is the caller's to start and to stop."""
-    connections = ConnectionSettings()
-    chooser = CodecChooser(connections, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
+    settings = ConnectionSettings()
+    chooser = CodecChooser(settings, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
     services = Services(
         begin=Dispatcher(broker).begin,
         choose_codec=chooser.choose,
         reply_sent=broker.reply_sent,
+        reply_unread=broker.reply_unread,
         clock=broker.clock,
-        settings=connections,
-        memory=RequestMemory(connections.request_memory),
+        settings=settings,
+        memory=RequestMemory(settings.request_memory),
         slow_work=broker.pool,
     )
-    return TcpListener(
+    connections = Connections(
+        settings,
+        broker.clock,
+        count_max=settings.connection_count_max,
+        request_memory=services.memory,
+        reply_memory=broker.buffers,
+    )
+    broker.buffers.on_shortage = connections.free_reply_memory
+    listener = TcpListener(
         TcpSettings(port=0),
         services,
+        connections,
         open_session=broker.sessions.open,
         close_session=broker.sessions.close,
-        connection_count_max=connections.connection_count_max,
     )
+    return Listening(listener, connections)

@@ -11,7 +11,7 @@ from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
 from courser.server.supervision import Supervisor, Work
-from courser.transports.tcp import TcpListener
+from courser.transports.connections import Connections
 from tests.handlers.scenes import opened
 from tests.servers import RunningServer
 from tests.torture.process import until
@@ -29,7 +29,7 @@ class NamesOnly(Supervisor):
 
 
 class Nobody:
-    """A listener and logs that nothing is asked of."""
+    """Connections and logs that nothing is asked of."""
 
     async def patrol(self) -> None:
         raise AssertionError("nothing runs here")
@@ -38,8 +38,8 @@ class Nobody:
 async def names_kept(directory: Path, *settings: str) -> set[str]:
     supervisor = NamesOnly()
     async with opened(directory, BrokerSettings()) as scene:
-        listener, logs = cast(TcpListener, Nobody()), cast(Logs, Nobody())
-        keep_background_tasks(supervisor, scene.broker, listener, settings_of(load(settings=settings)), logs)
+        connections, logs = cast(Connections, Nobody()), cast(Logs, Nobody())
+        keep_background_tasks(supervisor, scene.broker, connections, settings_of(load(settings=settings)), logs)
     return supervisor.names
 
 

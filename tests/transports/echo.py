@@ -17,6 +17,7 @@ from courser.testing.clocks import ManualClock
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import ConnectionSettings
+from courser.transports.turns import Turns
 from courser.wire.codec import Codec, FrameRefused, Incoming
 
 
@@ -131,26 +132,36 @@ def _explain(error: BaseException) -> Exception:
 class Peer:
     """A client and the loop that serves it."""
 
-    def __init__(self, settings: ConnectionSettings | None = None, memory: RequestMemory | None = None) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings | None = None,
+        memory: RequestMemory | None = None,
+        turns: Turns | None = None,
+        kind: type[SessionLoop] = SessionLoop,
+    ) -> None:
         self.clock = ManualClock()
         self.wire = Wire()
         self.memory = memory or RequestMemory(1 << 30)
         self.replies_sent = 0
+        self.unread: list[tuple[int, bool]] = []
         self.slow_work = SlowWork()
         self.gate: asyncio.Future[Any] | None = None
         self.seen: list[bytes] = []
+        self.on_request: Callable[[], None] = lambda: None
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 0
         services = Services(
             begin=self._begin,
             choose_codec=self._choose,
             reply_sent=self._count_sent,
+            reply_unread=lambda _, size, is_copied: self.unread.append((size, is_copied)),
             clock=self.clock,
             settings=settings or ConnectionSettings(),
             memory=self.memory,
             slow_work=self.slow_work,
+            turns=turns or Turns(),
         )
-        self.loop = SessionLoop(services, self.session, self.wire)
+        self.loop = kind(services, self.session, self.wire)
 
     def _choose(self, head: memoryview) -> Codec | None:
         return EchoCodec() if len(head) >= 2 else None
@@ -161,6 +172,7 @@ class Peer:
 
     def _begin(self, session: Session, command: Command) -> Coroutine[Any, Any, Reply | None] | Pending:
         assert isinstance(command, Say)
+        self.on_request()
         if command.text.startswith(b"pend") or command.text.endswith(b" pend"):
             self.seen.append(command.text)
             self.gate = asyncio.get_running_loop().create_future()
@@ -189,3 +201,20 @@ class Peer:
             room[: len(part)] = part
             self.loop.received(len(part))
             view = view[len(part) :]
+
+    def offer(self, data: bytes) -> None:
+        """The same, until the connection is not read from: the rest is lost."""
+        while data and self.wire.flow == "open" and not self.wire.is_closed:
+            size = min(len(data), len(self.loop.room()))
+            self.receive(data[:size])
+            data = data[size:]
+
+    async def receive_all(self, data: bytes) -> None:
+        """The same, over as many turns of the event loop as it takes."""
+        view = memoryview(data)
+        while view and not self.wire.is_closed:
+            if self.wire.flow == "open":
+                part = view[: len(self.loop.room())]
+                self.receive(bytes(part))
+                view = view[len(part) :]
+            await asyncio.sleep(0)

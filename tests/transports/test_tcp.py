@@ -9,12 +9,14 @@ import pytest
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
 from courser.storage.local_clock import SystemClock
 from courser.testing.clocks import ManualClock
+from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
@@ -43,21 +45,31 @@ class Server:
         self.changed = asyncio.Event()
         self.gate = asyncio.Event()
         self.clients: list[Client] = []
+        self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
         services = Services(
             begin=self._dispatch,
             choose_codec=lambda head: EchoCodec(),
-            reply_sent=lambda session: None,
+            reply_sent=self.memory.give_back,
+            reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),
             clock=self.clock,
             settings=settings,
             memory=RequestMemory(settings.request_memory),
             slow_work=SlowWork(),
         )
+        self.connections = Connections(
+            settings,
+            self.clock,
+            count_max=connection_count_max,
+            request_memory=services.memory,
+            reply_memory=self.memory,
+        )
+        self.memory.on_shortage = self.connections.free_reply_memory
         self.listener = TcpListener(
             TcpSettings(port=0, socket=options or SocketSettings()),
             services,
+            self.connections,
             open_session=self._open,
             close_session=self._close,
-            connection_count_max=connection_count_max,
             tls=tls,
         )
         self.port = 0
@@ -98,7 +110,11 @@ class Server:
         for client in self.clients:
             client.writer.transport.abort()
             await asyncio.gather(client.writer.wait_closed(), return_exceptions=True)
-        await self.listener.stop(GRACE)
+        await self.stop(GRACE)
+
+    async def stop(self, grace: float) -> None:
+        self.listener.close()
+        await self.connections.say_goodbye(grace)
 
 
 class Client:
@@ -150,17 +166,17 @@ async def test_a_connection_that_goes_ends_its_session() -> None:
         await client.say(b"hello")
         client.writer.close()
         await server.until(lambda: len(server.closed) == 1)
-        assert server.listener.connection_count == 0
+        assert server.connections.count == 0
 
 
 async def test_more_connections_than_allowed_are_turned_away_and_the_others_are_served() -> None:
     async with serving(connection_count_max=2) as server:
         first, second = await server.connect(), await server.connect()
-        assert await first.say(b"one") == b"one"
-        assert await second.say(b"two") == b"two"
+        assert await first.say(b"login") == b"login"
+        assert await second.say(b"login") == b"login"
         third = await server.connect()
         assert await third.end() == b""
-        assert server.listener.turned_away_count == 1
+        assert server.connections.turned_away_count == 1
         assert await first.say(b"still here") == b"still here"
 
 
@@ -169,7 +185,8 @@ async def socket_options(options: SocketSettings) -> dict[str, int]:
     async with serving(options=options) as server:
         client = await server.connect()
         await client.say(b"hello")
-        (connection,) = server.listener._connections
+        (connection,) = server.connections
+        assert isinstance(connection, TcpConnection)
         assert connection._transport is not None
         theirs = connection._transport.get_extra_info("socket")
         linger = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
@@ -198,17 +215,88 @@ async def test_the_kernel_is_told_what_the_operator_set_about_sockets() -> None:
     }
 
 
-async def test_who_sends_nothing_and_does_not_log_in_is_cut_off_and_who_pings_is_not() -> None:
+async def test_who_does_not_log_in_is_cut_off_in_time_whatever_it_sends() -> None:
     async with serving(ConnectionSettings(login_deadline=30 * SECOND)) as server:
-        silent, pinging = await server.connect(), await server.connect()
-        await pinging.say(b"ping")
-        for _ in range(4):
-            server.clock.advance(10 * SECOND)
+        silent, pinging, member = await server.connect(), await server.connect(), await server.connect()
+        await member.say(b"login")
+        for _ in range(3):
             await pinging.say(b"ping")
-            server.listener.enforce_deadlines()
+            server.clock.advance(10 * SECOND)
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 0
+        await pinging.say(b"ping")
+        server.clock.advance(1)
+        server.connections.enforce_deadlines()
         assert await silent.end() == b""
-        assert await pinging.say(b"ping") == b"ping"
-        assert server.listener.cut_off_count == 1
+        assert await pinging.end() == b""
+        assert await member.say(b"ping") == b"ping"
+        assert server.connections.cut_off_count == 2
+
+
+async def test_who_logs_out_has_as_long_to_log_in_again() -> None:
+    async with serving(ConnectionSettings(login_deadline=30 * SECOND)) as server:
+        client = await server.connect()
+        await client.say(b"login")
+        server.connections.enforce_deadlines()
+        server.clock.advance(100 * SECOND)
+        server.sessions[0].user_id = None
+        for _ in range(2):
+            server.connections.enforce_deadlines()
+            server.clock.advance(20 * SECOND)
+        assert await client.say(b"still here") == b"still here"
+        server.connections.enforce_deadlines()
+        assert await client.end() == b""
+
+
+async def test_strangers_make_room_for_whoever_comes_and_the_oldest_go_first() -> None:
+    async with serving(connection_count_max=4) as server:
+        strangers = [await server.connect() for _ in range(4)]
+        for stranger in strangers:
+            await stranger.say(b"ping")
+        members = []
+        for _ in range(4):
+            members.append(await server.connect())
+            assert await members[-1].say(b"login") == b"login"
+        for stranger in strangers:
+            assert await stranger.end() == b""
+        assert server.connections.turned_away_count == 0
+        assert await (await server.connect()).end() == b"", "those who have logged in make room for nobody"
+        assert server.connections.turned_away_count == 1
+        for member in members:
+            assert await member.say(b"still here") == b"still here"
+
+
+async def test_all_places_taken_by_strangers_that_ping_and_every_login_succeeds() -> None:
+    async with serving(connection_count_max=40) as server:
+        pinging = [await server.connect() for _ in range(40)]
+        for stranger in pinging:
+            await stranger.say(b"ping")
+        for number in range(17):
+            member = await server.connect()
+            assert await member.say(b"login") == b"login"
+            # The stranger that had to go comes back at once.
+            pinging.append(await server.connect())
+            await pinging[-1].say(b"ping")
+            assert server.connections.count == 40, number
+        assert server.connections.turned_away_count == 0
+        assert len([session for session in server.sessions if session.user_id is not None]) == 17
+
+
+async def test_who_is_logging_in_is_sent_away_last() -> None:
+    async with serving(connection_count_max=3) as server:
+        waiting, idle, newer = [await server.connect() for _ in range(3)]
+        waiting.writer.write(frame(b"wait"))
+        await idle.say(b"ping")
+        await newer.say(b"ping")
+        await (await server.connect()).say(b"login")
+        assert await idle.end() == b""
+        await (await server.connect()).say(b"login")
+        assert await newer.end() == b""
+        server.gate.set()
+        assert await waiting.reader.readuntil(b">") == b"<wait>"
+        waiting.writer.write(frame(b"wait"))
+        await (await server.connect()).say(b"login")
+        assert server.connections.turned_away_count == 0
 
 
 async def test_who_is_logged_in_may_be_silent_for_ever_unless_the_operator_sets_a_deadline() -> None:
@@ -217,8 +305,8 @@ async def test_who_is_logged_in_may_be_silent_for_ever_unless_the_operator_sets_
             client = await server.connect()
             await client.say(b"login")
             server.clock.advance(3600 * SECOND)
-            server.listener.enforce_deadlines()
-            assert server.listener.cut_off_count == is_cut_off
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == is_cut_off
 
 
 async def test_who_sends_a_frame_byte_by_byte_is_cut_off() -> None:
@@ -229,11 +317,11 @@ async def test_who_sends_a_frame_byte_by_byte_is_cut_off() -> None:
         await fast.say(b"login")
         slow.writer.write(frame(b"x" * 100)[:50])
         await fast.say(b"hello")
-        while server.listener.cut_off_count == 0:
+        while server.connections.cut_off_count == 0:
             server.clock.advance(10 * SECOND)
             slow.writer.write(b"x")
             await fast.say(b"hello")
-            server.listener.enforce_deadlines()
+            server.connections.enforce_deadlines()
             assert server.clock.monotonic() <= 60 * SECOND
         assert server.clock.monotonic() > 30 * SECOND
 
@@ -249,7 +337,7 @@ async def test_a_large_frame_gets_the_time_that_its_size_needs() -> None:
             await client.writer.drain()
             await other.say(b"a round trip")
             server.clock.advance(SECOND)
-            server.listener.enforce_deadlines()
+            server.connections.enforce_deadlines()
         assert len(await asyncio.wait_for(client.reader.readuntil(b">"), GRACE)) == 10_000_002
 
 
@@ -262,45 +350,75 @@ async def test_who_stops_in_the_middle_of_a_large_frame_is_cut_off_soon() -> Non
         await client.writer.drain()
         await other.say(b"a round trip")
         server.clock.advance(2 * SECOND + 100_000)
-        server.listener.enforce_deadlines()
+        server.connections.enforce_deadlines()
         assert await client.end() == b""
 
 
-async def test_who_waits_for_memory_is_not_to_blame() -> None:
-    settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=1_000_000, request_memory=3_000_000)
+async def test_who_sends_much_and_then_stops_is_cut_off_as_soon_as_anybody_else() -> None:
+    settings = ConnectionSettings(frame_deadline=1 * SECOND, frame_rate_min=100_000)
     async with serving(settings) as server:
-        first, second, other = await server.connect(), await server.connect(), await server.connect()
-        for client in (first, second):
-            await client.say(b"login")
-        request = frame(b"x" * 2_000_000)
-        first.writer.write(request[:100_000])
+        client, other = await server.connect(), await server.connect()
+        await client.say(b"login")
+        client.writer.write(frame(b"x" * 10_000_000)[:5_000_000])
+        await client.writer.drain()
         await other.say(b"a round trip")
-        second.writer.write(request[:100_000])
-        await other.say(b"a round trip")
-        server.clock.advance(SECOND)
-        first.writer.write(request[100_000:200_000])
-        await other.say(b"a round trip")
-        server.clock.advance(1_500_000)
-        server.listener.enforce_deadlines()
-        assert await first.end() == b"", "the first one had its time"
-        await other.say(b"a round trip")
-        server.listener.enforce_deadlines()
-        second.writer.write(request[100_000:])
-        assert len(await asyncio.wait_for(second.reader.readuntil(b">"), GRACE)) == 2_000_002
-        assert server.listener.cut_off_count == 1
+        server.connections.enforce_deadlines()
+        server.clock.advance(1 * SECOND + 1)
+        server.connections.enforce_deadlines()
+        assert await client.end() == b"", "50 seconds at the minimum rate, which are no credit"
+
+
+async def hold(server: Server, size: int) -> Client:
+    """Somebody who has sent so many bytes of a large request."""
+    client = await server.connect()
+    await client.say(b"login")
+    client.writer.write(frame(b"x" * 8_000_000)[:size])
+    await client.writer.drain()
+    for _ in range(5):
+        await server.clients[0].say(b"a round trip")
+    return client
+
+
+async def test_when_others_wait_for_memory_slow_senders_are_cut_off_and_who_waits_is_not_to_blame() -> None:
+    settings = ConnectionSettings(frame_deadline=30 * SECOND, frame_rate_min=1_000, request_memory=3_000_000)
+    async with serving(settings) as server:
+        other = await server.connect()
+        await other.say(b"login")
+        slow = [await hold(server, 1_500_000), await hold(server, 3_000_000)]
+        waiting = await hold(server, 1_500_000)
+        for _ in range(30):
+            server.clock.advance(40 * SECOND)
+            if server.connections.cut_off_count:
+                break
+            for client in slow:
+                # Above the minimum, and below what is fair when others wait.
+                client.writer.write(b"x" * 60_000)
+            await other.say(b"a round trip")
+            server.connections.enforce_deadlines()
+        assert await slow[0].end() == b"", "the slowest one"
+        server.connections.enforce_deadlines()
+        waiting.writer.write(frame(b"x" * 8_000_000)[1_500_000:])
+        server.connections.enforce_deadlines()
+        while server.connections.cut_off_count < 2:
+            server.clock.advance(2 * SECOND)
+            await other.say(b"a round trip")
+            server.connections.enforce_deadlines()
+        assert await slow[1].end() == b""
+        assert len(await asyncio.wait_for(waiting.reader.readuntil(b">"), GRACE)) == 8_000_002
 
 
 async def test_who_does_not_read_a_reply_is_cut_off_in_time() -> None:
     async with serving(ConnectionSettings(send_deadline=60 * SECOND)) as server:
         stuck, other = await server.connect(), await server.connect()
         await stuck.say(b"login")
+        await other.say(b"login")
         stuck.reader._transport.pause_reading()  # type: ignore[attr-defined]
         stuck.writer.write(frame(b"much%d" % (32 * MIB)))
         await other.say(b"a round trip")
         for _ in range(7):
             server.clock.advance(10 * SECOND)
             await other.say(b"ping")
-            server.listener.enforce_deadlines()
+            server.connections.enforce_deadlines()
         await server.until(lambda: len(server.closed) == 1)
         assert await other.say(b"still here") == b"still here"
 
@@ -343,11 +461,11 @@ async def test_a_large_reply_gets_the_time_that_its_size_needs() -> None:
                 await reader.read(PART_SIZE)
                 await other.say(b"a round trip")
                 server.clock.advance(2 * SECOND)
-                server.listener.enforce_deadlines()
-            assert server.listener.cut_off_count == 0
+                server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 0
             server.clock.advance(60 * SECOND)
-            server.listener.enforce_deadlines()
-            assert server.listener.cut_off_count == 1, "what was read already is no reason to wait for ever"
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 1, "what was read already is no reason to wait for ever"
 
 
 async def test_who_reads_on_in_a_large_reply_shows_life_and_who_does_not_shows_none() -> None:
@@ -361,41 +479,60 @@ async def test_who_reads_on_in_a_large_reply_shows_life_and_who_does_not_shows_n
                 await reader.read(PART_SIZE)
                 await other.say(b"a round trip")
                 server.clock.advance(10 * SECOND)
-                server.listener.enforce_deadlines()
+                server.connections.enforce_deadlines()
                 assert session.last_seen == server.clock.monotonic()
             server.clock.advance(10 * SECOND)
-            server.listener.enforce_deadlines()
+            server.connections.enforce_deadlines()
             assert session.last_seen == server.clock.monotonic() - 10 * SECOND
 
 
 async def test_who_waits_for_an_answer_is_not_silent() -> None:
     async with serving(ConnectionSettings(login_deadline=30 * SECOND, idle_deadline=30 * SECOND)) as server:
         waiting, other = await server.connect(), await server.connect()
+        await other.say(b"login")
         waiting.writer.write(frame(b"wait"))
         await other.say(b"a round trip")
         for _ in range(10):
             server.clock.advance(10 * SECOND)
             await other.say(b"a round trip")
-            server.listener.enforce_deadlines()
+            server.connections.enforce_deadlines()
             assert server.sessions[0].last_seen == server.clock.monotonic()
+        assert server.sessions[0].user_id is None, "as if it was a login"
         server.gate.set()
         assert await waiting.reader.readuntil(b">") == b"<wait>"
-        assert server.listener.cut_off_count == 0
+        assert server.connections.cut_off_count == 0
 
 
-async def test_when_replies_fill_the_memory_those_who_read_most_slowly_go_first() -> None:
+async def test_when_replies_fill_the_memory_those_who_read_most_slowly_go_at_once() -> None:
     settings = ConnectionSettings(reply_memory=70 * MIB)
     async with serving(settings) as server:
-        clients = [await server.connect() for _ in range(3)]
-        for client in clients:
+        clients = [await server.connect() for _ in range(4)]
+        for number, client in enumerate(clients):
             await client.say(b"login")
             client.reader._transport.pause_reading()  # type: ignore[attr-defined]
             client.writer.write(frame(b"much%d" % (32 * MIB)))
             await (await server.connect()).say(b"a round trip")
             server.clock.advance(SECOND)
-        server.listener.enforce_deadlines()
+            assert server.connections.cut_off_count == max(number - 1, 0), "nobody waits for a patrol"
+            assert server.memory.leased_size <= 70 * MIB
         await server.until(lambda: server.sessions[0] in server.closed)
-        assert server.listener.cut_off_count == 1
+
+
+async def test_who_reads_much_and_then_stops_is_cut_off_as_soon_as_anybody_else() -> None:
+    settings = ConnectionSettings(send_deadline=2 * SECOND, frame_rate_min=1 * MIB)
+    async with serving(settings) as server:
+        other = await server.connect()
+        await other.say(b"login")
+        with closing(SlowReader(server)) as reader:
+            await reader.ask(b"login", LARGE_REPLY)
+            await other.say(b"a round trip")
+            await reader.read(3 * PART_SIZE)
+            await other.say(b"a round trip")
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 0
+            server.clock.advance(2 * SECOND + 1)
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 1, "48 seconds at the minimum rate, which are no credit"
 
 
 async def test_a_stop_says_goodbye_to_the_idle_and_answers_the_busy() -> None:
@@ -404,7 +541,7 @@ async def test_a_stop_says_goodbye_to_the_idle_and_answers_the_busy() -> None:
         await idle.say(b"hello")
         busy.writer.write(frame(b"wait"))
         await idle.say(b"a round trip")
-        stopping = asyncio.ensure_future(server.listener.stop(GRACE))
+        stopping = asyncio.ensure_future(server.stop(GRACE))
         assert await idle.end() == b"bye"
         server.gate.set()
         assert await busy.end() == b"<wait>"
@@ -418,7 +555,7 @@ async def test_a_stop_does_not_wait_for_ever() -> None:
         client = await server.connect()
         client.writer.write(frame(b"wait"))
         await (await server.connect()).say(b"a round trip")
-        await server.listener.stop(0.01)
+        await server.stop(0.01)
         assert await client.end() == b""
 
 
@@ -451,7 +588,7 @@ def trusting(certificate: Certificate) -> ssl.SSLContext:
 
 async def connection_count_is(server: Server, count: int) -> None:
     async with asyncio.timeout(GRACE):
-        while server.listener.connection_count != count:  # noqa: ASYNC110 - it is about to
+        while server.connections.count != count:  # noqa: ASYNC110 - it is about to
             await asyncio.sleep(0)
 
 
@@ -459,14 +596,74 @@ async def test_over_tls_connections_count_before_their_handshake(
     certificate: Certificate, trusting: ssl.SSLContext
 ) -> None:
     async with serving(connection_count_max=2, tls=certificate.context) as server:
-        first, silent, third = await server.connect(trusting), await server.connect(), await server.connect()
-        assert await third.end() == b"", "two are here already"
-        assert server.listener.turned_away_count == 1
+        first, silent = await server.connect(trusting), await server.connect()
+        await first.say(b"login")
+        await connection_count_is(server, 2)
+        second = await server.connect(trusting)
+        assert await silent.end() == b"", "a handshake makes room"
+        assert await second.say(b"login") == b"login"
+        assert await (await server.connect()).end() == b"", "two have logged in"
+        assert server.connections.turned_away_count == 1
         assert await first.say(b"still here") == b"still here"
-        silent.writer.transport.abort()
+        first.writer.transport.abort()
         await connection_count_is(server, 1)
         assert await (await server.connect(trusting)).say(b"at last") == b"at last"
-        assert server.listener.connection_count == 2
+        assert server.connections.count == 2
+
+
+async def test_over_tls_a_reply_that_is_not_read_counts_and_has_a_deadline(
+    certificate: Certificate, trusting: ssl.SSLContext
+) -> None:
+    async with serving(ConnectionSettings(send_deadline=SECOND), tls=certificate.context) as server:
+        stuck, other = await server.connect(trusting), await server.connect(trusting)
+        await stuck.say(b"login")
+        await other.say(b"login")
+        stuck.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        stuck.writer.write(frame(b"much%d" % (32 * MIB)))
+        for _ in range(20):
+            await other.say(b"a round trip")
+        assert server.memory.leased_size > 16 * MIB, "the kernel does not take so much"
+        assert server.memory.leased_size == server.memory.size_of(server.sessions[0])
+        stuck_connection = next(each for each in server.connections if each.loop.session is server.sessions[0])  # type: ignore[union-attr]
+        assert stuck_connection.loop is not None
+        assert stuck_connection.loop.unsent_since is not None
+        for _ in range(2):
+            server.clock.advance(SECOND + 1)
+            server.connections.enforce_deadlines()
+        await server.until(lambda: server.sessions[0] in server.closed)
+        assert server.memory.leased_size == 0
+
+
+async def test_over_tls_large_replies_arrive_whole_and_in_order(
+    certificate: Certificate, trusting: ssl.SSLContext
+) -> None:
+    async with serving(tls=certificate.context) as server:
+        client = await server.connect(trusting)
+        await client.say(b"login")
+        client.writer.write(frame(b"much%d" % (8 * MIB)) + frame(b"next") + frame(b"much100000") + frame(b"last"))
+        expected = b"<" + bytes(8 * MIB) + b"><next><" + bytes(100_000) + b"><last>"
+        assert await asyncio.wait_for(client.reader.readexactly(len(expected)), GRACE) == expected
+        client.writer.write(frame(b"much%d" % (8 * MIB)))
+        assert len(await asyncio.wait_for(client.reader.readuntil(b">"), GRACE)) == 8 * MIB + 2
+        assert server.memory.leased_size == 0
+
+
+async def test_over_tls_the_last_reply_is_sent_whole_before_a_stop(
+    certificate: Certificate, trusting: ssl.SSLContext
+) -> None:
+    async with serving(tls=certificate.context) as server:
+        client = await server.connect(trusting)
+        await client.say(b"login")
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(frame(b"much%d" % (32 * MIB)))
+        async with asyncio.timeout(GRACE):
+            while not server.memory.leased_size:  # noqa: ASYNC110 - it is about to
+                await asyncio.sleep(0)
+        stopping = asyncio.ensure_future(server.stop(GRACE))
+        await asyncio.sleep(0)
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await client.end()) == 32 * MIB + 2
+        await stopping
 
 
 async def test_over_tls_nonsense_in_place_of_a_handshake_ends_a_connection_and_no_other(
@@ -484,7 +681,7 @@ async def test_over_tls_a_stop_ends_handshakes_too(certificate: Certificate) -> 
     async with serving(tls=certificate.context) as server:
         silent = await server.connect()
         await connection_count_is(server, 1)
-        await server.listener.stop(GRACE)
+        await server.stop(GRACE)
         assert await silent.end() == b""
         with pytest.raises(ConnectionRefusedError):
             await server.connect()

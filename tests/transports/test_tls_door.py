@@ -6,18 +6,24 @@ import ssl
 
 import pytest
 
-from courser.transports.tcp_connection import TcpConnection
+from courser.testing.clocks import ManualClock
+from courser.transports.connections import Connections
+from courser.transports.request_memory import RequestMemory
+from courser.transports.settings import ConnectionSettings
+from courser.transports.tcp_connection import TlsConnection
 from courser.transports.tls_door import TlsDoor
 
 
-def nobody() -> TcpConnection:
+def nobody() -> TlsConnection:
     raise AssertionError("nobody came")
 
 
 async def test_a_system_that_refuses_connections_is_asked_again_later_and_holds_nobody_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    door = TlsDoor(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), make_connection=nobody, has_room=lambda: True)
+    connections = Connections(ConnectionSettings(), ManualClock(), count_max=1, request_memory=RequestMemory(1 << 20))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    door = TlsDoor(context, connections, make_connection=nobody, host_of=lambda _: "")
     with socket.socket() as deaf:
         # It does not listen: every try to accept fails at once.
         deaf.setblocking(False)

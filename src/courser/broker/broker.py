@@ -191,6 +191,10 @@ class Broker:
         """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
         self.buffers.give_back(session)
 
+    def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
+        """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
+        self.buffers.unread(session, size, is_copied=is_copied)
+
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         await self.publishing.close()

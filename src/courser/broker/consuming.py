@@ -198,6 +198,8 @@ class Polls:
             partition.log.check_readable()
             return None
         buffer, size_max = self._buffers.lease(session, size_max)
+        if buffer is None:
+            buffer = await self._buffers.lease_later(session, size_max)
         while True:
             try:
                 result = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)

@@ -14,7 +14,7 @@ from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
 from courser.server.logs import Logs
 from courser.server.supervision import Supervisor
-from courser.transports.tcp import TcpListener
+from courser.transports.connections import Connections
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ _MIB = 1024 * 1024
 
 
 def keep_background_tasks(
-    supervisor: Supervisor, broker: Broker, listener: TcpListener, settings: ServerSettings, logs: Logs
+    supervisor: Supervisor, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
 ) -> None:
     """Begin all that is switched on."""
-    supervisor.keep("deadlines", listener.patrol)
+    supervisor.keep("deadlines", connections.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     supervisor.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
@@ -51,7 +51,7 @@ def keep_background_tasks(
     if settings.logging.directory is not None:
         supervisor.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
     if settings.logging.sysinfo_interval:
-        report = partial(_report_figures, broker, listener)
+        report = partial(_report_figures, broker, connections)
         supervisor.every(settings.logging.sysinfo_interval, "figures", report)
 
 
@@ -63,7 +63,7 @@ async def _check_logs(logs: Logs) -> None:
     logs.check()
 
 
-async def _report_figures(broker: Broker, listener: TcpListener) -> None:
+async def _report_figures(broker: Broker, connections: Connections) -> None:
     """One line about the state of the process, and what was counted since its start."""
     figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.measure)
     deleted, missed = broker.retention.counters.segment_count, broker.polls.counters
@@ -73,9 +73,9 @@ async def _report_figures(broker: Broker, listener: TcpListener) -> None:
         figures.cpu_usage,
         figures.memory_usage // _MIB,
         figures.thread_count,
-        listener.connection_count,
-        listener.turned_away_count,
-        listener.cut_off_count,
+        connections.count,
+        connections.turned_away_count,
+        connections.cut_off_count,
         format_byte_size(figures.free_disk_space // _MIB * _MIB).replace(" ", ""),
         deleted[Reason.EXPIRED],
         deleted[Reason.SIZE],

@@ -10,7 +10,7 @@ from courser.server.log_format import JsonFormatter, TextFormatter
 from courser.server.log_limit import LineLimit
 from courser.server.log_writer import LogWriter
 
-_LIMITED = ("courser.transports.tcp", "courser.transports.session_loop", "courser.handlers.audit.refused")
+_LIMITED = ("courser.transports.connections", "courser.transports.session_loop", "courser.handlers.audit.refused")
 """Loggers that strangers can make say something."""
 
 

@@ -36,6 +36,7 @@ from courser.server.signals import Signals
 from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
+from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.tcp import TcpListener
@@ -156,28 +157,43 @@ class Server:
 
             self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
 
-    def _make_listener(self, broker: Broker, slow_work: Executor) -> TcpListener:
+    def _make_services(self, broker: Broker, slow_work: Executor) -> Services:
         settings = self._settings
         chooser = CodecChooser(
             settings.connections,
             verify_frames=settings.broker.verify_frames,
             user_name=partial(_user_name, broker),
         )
-        services = Services(
+        return Services(
             begin=Dispatcher(broker).begin,
             choose_codec=chooser.choose,
             reply_sent=broker.reply_sent,
+            reply_unread=broker.reply_unread,
             clock=broker.clock,
             settings=settings.connections,
             memory=RequestMemory(settings.connections.request_memory),
             slow_work=slow_work,
         )
+
+    def _make_connections(self, broker: Broker, services: Services) -> Connections:
+        settings = self._settings.connections
+        connections = Connections(
+            settings,
+            broker.clock,
+            count_max=_connection_count_max(settings.connection_count_max, broker),
+            request_memory=services.memory,
+            reply_memory=broker.buffers,
+        )
+        broker.buffers.on_shortage = connections.free_reply_memory
+        return connections
+
+    def _make_listener(self, broker: Broker, services: Services, connections: Connections) -> TcpListener:
         return TcpListener(
-            settings.tcp,
+            self._settings.tcp,
             services,
+            connections,
             open_session=broker.sessions.open,
             close_session=broker.sessions.close,
-            connection_count_max=_connection_count_max(settings.connections.connection_count_max, broker),
             tls=None if self._certificate is None else self._certificate.context,
         )
 
@@ -188,19 +204,23 @@ class Server:
         _calm_garbage_collector()
         sys.setswitchinterval(_SWITCH_INTERVAL)
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
-        listener = self._make_listener(broker, slow_work)
+        services = self._make_services(broker, slow_work)
+        connections = self._make_connections(broker, services)
+        listener = self._make_listener(broker, services, connections)
         supervisor = Supervisor(broker.clock)
         try:
             address = await self._listen(listener)
             broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
-            keep_background_tasks(supervisor, broker, listener, self._settings, self._logs)
+            keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
             self._write_runtime_files(address)
             self._say_where(address)
             await signals.stop.wait()
-            await listener.stop(self._settings.shutdown_timeout / 1_000_000)
+            listener.close()
+            await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
         finally:
             await supervisor.stop()
-            await listener.stop(0)
+            listener.close()
+            await connections.say_goodbye(0)
             slow_work.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self, listener: TcpListener) -> Address:

@@ -207,6 +207,7 @@ class TestBroker:
             begin=dispatcher.begin,
             choose_codec=lambda _: VsrCodec(),
             reply_sent=broker.reply_sent,
+            reply_unread=broker.reply_unread,
             clock=broker.clock,
             settings=connections,
             memory=RequestMemory(connections.request_memory),

@@ -19,7 +19,7 @@ _KEEP_SIZE_MAX = 4 * 1024 * 1024
 class FrameBuffer:
     """The incoming bytes of one connection."""
 
-    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "_wanted", "borrowed", "is_waiting", "size")
+    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "borrowed", "is_waiting", "size")
 
     def __init__(self, memory: RequestMemory, on_memory: Callable[[], None]) -> None:
         self._memory = memory
@@ -29,7 +29,6 @@ class FrameBuffer:
         self._start = self._end = 0
         self.size = 0
         """Bytes that were received and not consumed."""
-        self._wanted = 0
         self.borrowed = 0
         """Bytes taken from the budget."""
         self.is_waiting = False
@@ -69,15 +68,19 @@ class FrameBuffer:
         self.size = 0
 
     def fit(self, size: int) -> bool:
-        """Make room for a frame of ``size`` bytes, the last one being done with. False: memory must be waited for."""
-        if size <= len(self._buffer) - self._start:
+        """Make room for more of a frame of ``size`` bytes, the last one being done with.
+
+        Returns False if memory must be waited for. A frame that is larger than the buffer gets a larger one when the
+        buffer is full, and not before: memory is lent for what has arrived and a step more.
+        """
+        capacity = len(self._buffer)
+        if size <= capacity - self._start:
             if self._start == self._end:
                 self._start = self._end = 0
             return True
-        if size <= len(self._buffer):
+        if self._start:
             self._move(self._buffer)
-            return True
-        return self._grow(size)
+        return self._end < capacity or self._grow(size)
 
     def rest(self) -> None:
         """No request is under way: begin at the front, and let others have a large buffer if they need it."""
@@ -85,34 +88,30 @@ class FrameBuffer:
             self._start = self._end = 0
             if self.borrowed:
                 if self.borrowed > _KEEP_SIZE_MAX:
-                    self._memory.give_back(self.give_up_memory())
+                    self._memory.give_back(self, self.give_up_memory())
                 else:
-                    self._memory.keep(self)
+                    self._memory.keep(self, self.borrowed)
 
     def _grow(self, size: int) -> bool:
-        # Room for the beginning of the next frame, so that a producer that sends ahead is not slowed down.
-        wanted = size + BASE_SIZE
         self._memory.use(self)
-        if self.borrowed:
-            # Not both at a time: two that wait for each other's memory would wait for ever.
-            self._move(_allocate(max(BASE_SIZE, self.size)))
-            self._memory.give_back(self.borrowed)
-            self.borrowed = 0
-        self._wanted = wanted
-        if not self._memory.borrow(wanted, self._memory_is_there):
+        # Room for the beginning of the next frame, so that a producer that sends ahead is not slowed down.
+        wanted_size = size + BASE_SIZE
+        lent_size = self._memory.borrow(self, held_size=self.borrowed, arrived_size=self.size, wanted_size=wanted_size)
+        if not lent_size:
             self.is_waiting = True
             return False
-        self._use_borrowed()
+        self._enlarge(lent_size)
         return True
 
-    def _memory_is_there(self) -> None:
+    def memory_came(self, size: int) -> None:
+        """The memory that was waited for is there."""
         self.is_waiting = False
-        self._use_borrowed()
+        self._enlarge(size)
         self._on_memory()
 
-    def _use_borrowed(self) -> None:
-        self.borrowed = self._wanted
-        self._move(_allocate(self._wanted))
+    def _enlarge(self, size: int) -> None:
+        self.borrowed = size
+        self._move(_allocate(size))
 
     def _move(self, target: memoryview) -> None:
         size = self.size
@@ -131,10 +130,10 @@ class FrameBuffer:
         self._memory.use(self)
         if self.is_waiting:
             self.is_waiting = False
-            self._memory.withdraw(self._memory_is_there)
+            self._memory.withdraw(self)
         if self.borrowed:
-            self._memory.give_back(self.borrowed)
-            self.borrowed = 0
+            borrowed, self.borrowed = self.borrowed, 0
+            self._memory.give_back(self, borrowed)
 
 
 def _allocate(size: int) -> memoryview:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from types import CoroutineType
 from typing import Any, Protocol, TypeVar
@@ -23,8 +24,10 @@ from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.transports.eager import rest_of
 from courser.transports.frame_buffer import FrameBuffer
+from courser.transports.pace import Pace
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
+from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX, Turns
 from courser.wire.codec import QUICK_SIZE_MAX, Codec, FrameRefused, Incoming
 
 _log = logging.getLogger(__name__)
@@ -32,6 +35,50 @@ Result = TypeVar("Result")
 
 _HEAD_SIZE_MAX = 256
 """Bytes that suffice to tell the size of a frame, in every generation."""
+
+
+_RATE_TIME_MIN = 1_000_000
+"""Microseconds that a client must have been sending before anybody calls it slow."""
+_CONVERSION_COUNT_MAX = 2
+"""Requests and replies that are converted at a time: one is worked on, and the next one is at hand. More would only
+take memory that nobody counts."""
+
+
+class State(Enum):
+    """What a connection is doing. Details of receiving (the size of a frame, since when) are kept beside it."""
+
+    RECEIVING = "receiving"
+    """The next request is not there yet, or not all of it."""
+    YIELDING = "yielding"
+    """Others come first: it goes on in its next turn, with what is in its buffer."""
+    ANSWERING = "answering"
+    """A request is being carried out."""
+    SENDING = "sending"
+    """The kernel has not taken all of an answer yet."""
+    FINISHING = "finishing"
+    """A request is being carried out, and the connection is closed behind its answer."""
+    CLOSED = "closed"
+    """Nothing more is handled. Something may still be on its way out."""
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    # A whole request is there; it has had its share of this turn; the server ends it, or the client goes.
+    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.CLOSED}),
+    # Its turn has come; the server ends it, or the client goes.
+    State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # The kernel has the answer, or only a part of it; the server ends it, or the client goes; the answer is the last.
+    State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
+    # The kernel has the rest; the server ends it, or the client goes.
+    State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # The answer is on its way, or nobody is left to get it.
+    State.FINISHING: frozenset({State.CLOSED}),
+    State.CLOSED: frozenset(),
+}
+"""Every change of state that there is. The loop does not look here, which would slow every request down; tests do."""
+
+# By name: members of an enum take long to find.
+_RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
+_SENDING, _FINISHING, _CLOSED = State.SENDING, State.FINISHING, State.CLOSED
 
 
 class InternalFailure(CourserError):
@@ -74,6 +121,10 @@ class Services:
     memory: RequestMemory
     slow_work: Executor
     """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
+    reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
+    """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
+    turns: Turns = field(default_factory=Turns)
+    conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
 
 def _last_request() -> Incoming:
@@ -95,12 +146,15 @@ class SessionLoop:
         # By name: these are called for every request.
         self._begin = services.begin
         self._reply_sent = services.reply_sent
+        self._reply_unread = services.reply_unread
         self._monotonic = services.clock.monotonic
         self._settings = services.settings
         self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
         """Bytes that any frame may have."""
         self._choose_codec = services.choose_codec
         self._slow_work = services.slow_work
+        self._conversions = services.conversions
+        self._turns = services.turns
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._memory_came)
         self.room = self._buffer.room
@@ -110,11 +164,15 @@ class SessionLoop:
         """Of the frame that is being received."""
         self.frame_since: int | None = None
         """When the first bytes of the frame that is being received came, on the monotonic clock."""
+        self._frame_pace = Pace(services.settings.frame_deadline, services.settings.frame_rate_min)
+        self._memory_since: int | None = None
+        """Since when the frame that is being received waits for memory."""
+        self._rate_size = 0
+        """Bytes of the frame that were there at ``frame_since``."""
         self.unsent_since: int | None = None
         """Since when the client has not read its reply."""
-        self._is_busy = False
+        self._state = _RECEIVING
         self._is_paused = False
-        self._is_closing = False
         self._task: asyncio.Task[None] | None = None
         session.on_end = self.end
 
@@ -123,15 +181,20 @@ class SessionLoop:
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
         self._buffer.received(count)
-        if self._is_busy:
-            self._control_flow()
-        else:
+        if self._state is _RECEIVING:
             self._advance()
+        else:
+            self._control_flow()
 
-    def _advance(self) -> None:
-        """Handle all frames that are there, until one has to be waited for."""
-        buffer = self._buffer
-        while buffer.size and not self._is_busy and not self._is_closing:
+    def _advance(self, *, is_admitted: bool = False) -> None:
+        """Handle the frames that are there, until one has to be waited for, or others come first."""
+        buffer, session = self._buffer, self.session
+        count = began = 0
+        while buffer.size:
+            if session.user_id is None and not is_admitted and not self._turns.admit(self._turn_came):
+                self._state = _YIELDING
+                break
+            is_admitted = False
             try:
                 frame = self._next_frame()
             except FrameRefused as refusal:
@@ -139,13 +202,38 @@ class SessionLoop:
                 return
             if frame is None:
                 break
-            self._is_busy = True
+            self._state = _ANSWERING
             self._answer(frame)
-        if not buffer.size and not self._is_busy:
+            if self._state is not _RECEIVING:
+                break
+            if buffer.size or count:
+                # The client sends ahead. The time of each request is noted anyway.
+                count += 1
+                began = began or session.last_seen
+                if self._has_had_its_turn(count, session.last_seen - began):
+                    break
+        if not buffer.size and self._state is _RECEIVING:
             buffer.rest()
             if not self._is_paused:
                 return
         self._control_flow()
+
+    def _has_had_its_turn(self, count: int, time: int) -> bool:
+        """Whether others come first, after so many requests in so many microseconds."""
+        count_max = REQUEST_COUNT_MAX if self._buffer.size else REQUEST_COUNT_PAUSE
+        if count < count_max and time < TIME_MAX:
+            return False
+        self._state = _YIELDING
+        asyncio.get_running_loop().call_soon(self._turn_came)
+        return True
+
+    def _turn_came(self) -> bool:
+        """Go on after the others. False if there is nothing to do any more."""
+        if self._state is not _YIELDING:
+            return False
+        self._state = _RECEIVING
+        self._advance(is_admitted=True)
+        return True
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame, or None if it has not arrived yet."""
@@ -190,18 +278,25 @@ class SessionLoop:
             self._buffer.fit(_HEAD_SIZE_MAX)
         if self.frame_since is None:
             self.frame_since = self._monotonic()
+            self._rate_size = 0
+        if self._buffer.is_waiting:
+            self._memory_since = self._monotonic()
 
     def _memory_came(self) -> None:
         """There is room for the frame under way. That it had to be waited for is not the client's fault."""
+        self._memory_since = None
         self.frame_since = self._monotonic()
-        self._advance()
+        self._rate_size = self._buffer.size
+        if self._state is _RECEIVING:
+            self._advance()
 
     def _control_flow(self) -> None:
         """Receive if there is room for more, and only then."""
         buffer = self._buffer
-        if self._is_busy and buffer.size:
+        state = self._state
+        if state is _ANSWERING and buffer.size:
             self.session.hurry()
-        must_pause = buffer.is_waiting or buffer.is_full
+        must_pause = buffer.is_waiting or buffer.is_full or (state is _YIELDING and self.session.user_id is None)
         if must_pause != self._is_paused:
             self._is_paused = must_pause
             if must_pause:
@@ -256,7 +351,7 @@ class SessionLoop:
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             buffers = self._failure(codec, incoming, error)
         self._send(incoming, buffers)
-        if not self._is_busy:
+        if self._state is _RECEIVING:
             self._advance()
 
     def _answer_later(self, codec: Codec, incoming: Incoming, reply: Awaitable[Reply | None]) -> None:
@@ -274,7 +369,7 @@ class SessionLoop:
             raise
         self._task = None
         self._send(incoming, incoming.answer or ())
-        if not self._is_busy:
+        if self._state is _RECEIVING:
             self._advance()
 
     async def _carry_out(self, command: Command) -> Reply | None:
@@ -298,12 +393,13 @@ class SessionLoop:
             buffers = self._failure(codec, incoming, error)
         self._task = None
         self._send(incoming, buffers)
-        if not self._is_busy:
+        if self._state is _RECEIVING:
             self._advance()
 
     async def _do_elsewhere(self, work: Callable[[], Result]) -> Result:
         """Do what would hold other connections up."""
-        return await asyncio.get_running_loop().run_in_executor(self._slow_work, work)
+        async with self._conversions:
+            return await asyncio.get_running_loop().run_in_executor(self._slow_work, work)
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""
@@ -338,71 +434,94 @@ class SessionLoop:
         return codec.encode_failure(incoming, error)
 
     def _send(self, incoming: Incoming, buffers: Sequence[Buffer]) -> None:
-        if incoming.closes or self.session.ended is not None:
-            self._is_closing = True
+        is_last = incoming.closes or self.session.ended is not None or self._state is _FINISHING
         reply_sent = self._reply_sent
         if not buffers or self._link.send(buffers):
-            self._is_busy = False
+            self._state = _CLOSED if is_last else _RECEIVING
             reply_sent(self.session)
         else:
             self.unsent_since = self._monotonic()
-        if self._is_closing:
+            self._state = _CLOSED if is_last else _SENDING
+            # All of it is held until the last byte is taken.
+            self._reply_unread(self.session, sum(map(len, buffers)), incoming.is_copied)
+        if is_last:
             self._link.close()
 
     def sent(self) -> None:
         """The transport has handed all of the last answer to the kernel."""
         if self.unsent_since is not None:
             self.unsent_since = None
-            self._is_busy = False
             self._reply_sent(self.session)
-            self._advance()
+            if self._state is _SENDING:
+                self._state = _RECEIVING
+                self._advance()
+
+    # --- being slow ---
 
     def is_frame_overdue(self, now: int) -> bool:
         """Whether the client takes too long to send a frame.
 
-        Every frame has some time, and more with every byte of it that came. So whoever stops in the middle is found
+        Every frame has some time, and more with every byte of it that comes. So whoever stops in the middle is found
         out soon, however large the frame: others may wait for its memory.
         """
         if self.frame_since is None or self._buffer.is_waiting:
             return False
-        settings = self._settings
-        time_max = settings.frame_deadline + self._buffer.size * 1_000_000 // settings.frame_rate_min
-        return now - self.frame_since > time_max
+        return self._frame_pace.is_late(now, self.frame_since, self._buffer.size - self._rate_size)
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """How fast a frame that is larger than the usual buffer comes in, in bytes a second, and what memory it has.
+
+        None if there is none, or if it is too early to tell.
+        """
+        borrowed, since = self._buffer.borrowed, self.frame_since
+        if not borrowed or since is None or self._state is not _RECEIVING:
+            return None
+        time = (now if self._memory_since is None else self._memory_since) - since
+        if time < _RATE_TIME_MIN:
+            return None
+        return (self._buffer.size - self._rate_size) * 1_000_000 // time, borrowed
 
     # --- the end ---
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being received or answered."""
-        return not self._is_busy and not self._buffer.size
+        return self._state is _RECEIVING and not self._buffer.size
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
+        return self._state is _ANSWERING or self._state is _FINISHING
 
     def end(self, error: CourserError) -> None:
         """Close from the server's side, once the answer under way is sent."""
-        if self._is_closing:
-            return
-        self._is_closing = True
-        if not self._is_busy:
+        state = self._state
+        if state is _ANSWERING:
+            self._state = _FINISHING
+            if self.session.waiting is not None:
+                # Nothing is lost with a long poll, and a server that stops would wait for it.
+                self.session.waiting.cancel()
+        elif state is _SENDING:
+            # The last answer is on its way, and nothing comes after it.
+            self._state = _CLOSED
+            self._link.close()
+        elif state is _RECEIVING or state is _YIELDING:
+            self._state = _CLOSED
             farewell = self._codec.farewell(error) if self._codec is not None else b""
             if farewell:
                 self._link.send((farewell,))
             self._link.close()
-        elif self.unsent_since is not None:
-            # The last answer is on its way, and nothing comes after it.
-            self._link.close()
-        elif self.session.waiting is not None:
-            # Nothing is lost with a long poll, and a server that stops would wait for it.
-            self.session.waiting.cancel()
 
     def _refuse(self, refusal: FrameRefused) -> None:
         _log.info("client %d at %s cut off: %s", self.session.client_id, self.session.address, refusal.reason)
-        self._is_closing = True
+        self._state = _CLOSED
         if refusal.answer:
             self._link.send((refusal.answer,))
         self._link.close()
 
     def lost(self) -> None:
         """The connection is gone."""
-        self._is_closing = True
+        self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
         if task is None:
             if self.unsent_since is not None:

@@ -16,23 +16,23 @@ class ConnectionSettings:
     connection_count_max: int = 10_000
     """Connections at a time; less if the process may not open so many files."""
     login_deadline: int = 30 * _SECOND
-    """Microseconds without any request after which a connection that nobody logged in on is closed."""
+    """Microseconds after which a connection is closed on which nobody has logged in, whatever it has sent."""
     idle_deadline: int = 0
     """Microseconds without any request after which any connection is closed; 0 is never. SDKs ping every 5 seconds."""
     frame_deadline: int = 30 * _SECOND
-    """Microseconds that a frame may take from its first byte to its last, besides what the bytes so far take at ..."""
+    """Microseconds that a frame may fall behind while it is being received, at ..."""
     frame_rate_min: int = 64 * _KIB
     """... so many bytes a second: slower senders are cut off, and slower readers."""
     send_deadline: int = 60 * _SECOND
-    """Microseconds that a client may leave its reply unread, besides what the bytes that it reads take at that rate."""
+    """Microseconds that a client may fall behind that rate in reading its reply."""
     login_frame_size_max: int = 16 * _KIB
     """Bytes of a frame before a login: strangers get little memory."""
     frame_size_max: int = 66 * _MIB
     """Bytes of any frame. Just above what the protocols allow themselves, so that those give their own answers."""
     request_memory: int = 512 * _MIB
-    """Bytes of all requests that are larger than the base buffer of a connection; more have to wait."""
+    """Bytes lent to all requests that are larger than the base buffer of a connection; one more may overdraw it."""
     reply_memory: int = 512 * _MIB
-    """Bytes of all replies that clients have not read: beyond it those who have not read for longest are cut off."""
+    """Bytes of all replies on their way: beyond it those who have not read for longest are cut off."""
     classic_dialect: Dialect = Dialect.SDK_0_8
     """What a classic client is taken for that gives no sign which release it is."""
     classic_dialects: dict[str, Dialect] = field(default_factory=dict)

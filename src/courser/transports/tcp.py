@@ -1,64 +1,51 @@
-"""The TCP listener: lets connections in, cuts off those that hold others up, and sends all home at the end."""
+"""The TCP listener: sockets that listen, with or without TLS, and the addresses of those who come."""
 
 import asyncio
-import logging
 import socket
 import ssl
 import struct
 from collections.abc import Callable
 
 from courser.broker.sessions import Session
-from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
+from courser.transports.connections import Connections
 from courser.transports.session_loop import Services
-from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
-from courser.transports.tcp_connection import TcpConnection
+from courser.transports.settings import SocketSettings, TcpSettings
+from courser.transports.tcp_connection import TcpConnection, TlsConnection
 from courser.transports.tls_door import TlsDoor
 
-_log = logging.getLogger(__name__)
-
-_PATROL_INTERVAL = 1.0
-"""Seconds between two looks at the deadlines of all connections."""
 _BACKLOG = 1024
 """Connections that may wait to be let in: a restart brings all clients back at once."""
 
 
 class TcpListener:
-    """One listening socket and its connections."""
+    """One listening socket. Its connections are kept with those of all other transports."""
 
     def __init__(
         self,
         settings: TcpSettings,
         services: Services,
+        connections: Connections,
         *,
         open_session: Callable[[Transport, str], Session],
         close_session: Callable[[Session], None],
-        connection_count_max: int,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
         self._services = services
+        self._connections = connections
         self._open_session = open_session
         self._close_session = close_session
-        self._connection_count_max = connection_count_max
         self._tls = tls
-        self._connections: set[TcpConnection] = set()
         self._door: asyncio.Server | TlsDoor | None = None
-        self._all_gone: asyncio.Event | None = None
-        self.turned_away_count = 0
-        self.cut_off_count = 0
-
-    @property
-    def connection_count(self) -> int:
-        """Connections that are open now, those in a TLS handshake too."""
-        handshake_count = self._door.handshake_count if isinstance(self._door, TlsDoor) else 0
-        return len(self._connections) + handshake_count
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address, which tells the port if any free one was asked for."""
         host, port = self._settings.host, self._settings.port
         if self._tls is not None:
-            self._door = door = TlsDoor(self._tls, make_connection=self._make_connection, has_room=self._has_room)
+            self._door = door = TlsDoor(
+                self._tls, self._connections, make_connection=self._make_tls_connection, host_of=_host_of
+            )
             return await door.open(host, port, _BACKLOG)
         self._door = server = await asyncio.get_running_loop().create_server(
             self._make_connection, host, port, backlog=_BACKLOG
@@ -66,114 +53,50 @@ class TcpListener:
         host, port = server.sockets[0].getsockname()[:2]
         return host, port
 
-    async def stop(self, grace: float) -> None:
-        """Let nobody in; end idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
-        if self._door is None:
-            return
-        self._door.close()
-        self._all_gone = asyncio.Event()
-        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
-        for connection in tuple(self._connections):
-            assert connection.loop is not None
-            connection.loop.end(goodbye)
-        if self._connections:
-            try:
-                await asyncio.wait_for(self._all_gone.wait(), grace)
-            except TimeoutError:
-                if grace:
-                    _log.warning("%d connections did not end in %g seconds", len(self._connections), grace)
-        for connection in tuple(self._connections):
-            connection.abort()
-        self._door = None
+    def close(self) -> None:
+        """Let nobody in any more. May be repeated."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
 
     # --- connections ---
 
     def _make_connection(self) -> TcpConnection:
-        return TcpConnection(self._services, self._let_in, self._forget)
+        return TcpConnection(self._services, self._connections, self._let_in, self._forget)
 
-    def _has_room(self) -> bool:
-        count = self.connection_count
-        if count < self._connection_count_max and self._all_gone is None:
-            return True
-        self.turned_away_count += 1
-        _log.warning("a connection was turned away: %d are open already", count)
-        return False
+    def _make_tls_connection(self) -> TlsConnection:
+        return TlsConnection(self._services, self._connections, self._let_in, self._forget)
 
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
-        if isinstance(self._door, TlsDoor):
-            self._door.handshake_done(connection)
-        if not self._has_room():
-            return None
-        _set_options(transport, self._settings.socket)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         host, port = peer[:2]
+        if self._door is None:
+            return None
+        if self._tls is None:
+            if not self._connections.make_place(host):
+                return None
+            connection.host = host
+        elif connection.is_aborted:
+            # Its handshake was done in the moment in which it had to go.
+            return None
+        _set_options(transport, self._settings.socket)
         session = self._open_session(Transport.TCP, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self._connections.add(connection)
         return session
 
     def _forget(self, connection: TcpConnection) -> None:
-        self._connections.discard(connection)
         assert connection.loop is not None
         self._close_session(connection.loop.session)
-        if self._all_gone is not None and not self._connections:
-            self._all_gone.set()
-
-    # --- deadlines ---
-
-    async def patrol(self) -> None:
-        """Look at the deadlines of all connections, for ever."""
-        while True:
-            await asyncio.sleep(_PATROL_INTERVAL)
-            self.enforce_deadlines()
-
-    def enforce_deadlines(self) -> None:
-        """Cut off those who take too long, and, if replies fill too much memory, those who read most slowly."""
-        now = self._services.clock.monotonic()
-        slow_readers: list[tuple[int, int, TcpConnection]] = []
-        for connection in tuple(self._connections):
-            reason = _overdue(connection, self._services.settings, now)
-            loop = connection.loop
-            if reason is not None:
-                self._cut_off(connection, reason)
-            elif loop is not None:
-                if connection.shows_life():
-                    # Clients wait for one answer before they ask again: until then nothing else can come from them.
-                    loop.session.last_seen = now
-                if loop.unsent_since is not None:
-                    slow_readers.append((loop.unsent_since, connection.unsent_size, connection))
-        excess = sum(size for _, size, _ in slow_readers) - self._services.settings.reply_memory
-        for _, size, connection in sorted(slow_readers, key=lambda reader: reader[0]):
-            if excess <= 0:
-                break
-            excess -= size
-            self._cut_off(connection, "it does not read its replies, and they fill the memory for replies")
-
-    def _cut_off(self, connection: TcpConnection, reason: str) -> None:
-        self.cut_off_count += 1
-        assert connection.loop is not None
-        session = connection.loop.session
-        _log.info("client %d at %s cut off: %s", session.client_id, session.address, reason)
-        connection.abort()
+        self._connections.remove(connection)
 
 
-def _overdue(connection: TcpConnection, settings: ConnectionSettings, now: int) -> str | None:
-    """Which deadline a connection has missed, or None."""
-    loop = connection.loop
-    if loop is None:
-        return None
-    session = loop.session
-    if loop.unsent_since is not None:
-        # As for frames: some time for every reply, and more with every byte that is taken.
-        time_max = settings.send_deadline + connection.taken_size * 1_000_000 // settings.frame_rate_min
-        if now - loop.unsent_since > time_max:
-            return "it did not read its reply in time"
-    elif loop.is_frame_overdue(now):
-        return "it did not finish a frame in time"
-    elif session.user_id is None and now - session.last_seen > settings.login_deadline:
-        return "nobody logged in"
-    elif settings.idle_deadline and loop.is_idle and now - session.last_seen > settings.idle_deadline:
-        return "it was idle for too long"
-    return None
+def _host_of(accepted: socket.socket) -> str:
+    try:
+        host: str = accepted.getpeername()[0]
+    except OSError:
+        # It is gone already, which its handshake will tell.
+        return "unknown"
+    return host
 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:

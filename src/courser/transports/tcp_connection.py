@@ -1,12 +1,18 @@
 """One TCP connection, with or without TLS: a thin shell around the session loop."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
+from courser.transports.connections import Connections
+from courser.transports.pace import Pace
 from courser.transports.session_loop import Services, SessionLoop
+
+_CHUNK_SIZE = 64 * 1024
+"""Bytes of a reply that are encrypted at a time."""
 
 
 class TcpConnection(asyncio.BufferedProtocol):
@@ -15,10 +21,12 @@ class TcpConnection(asyncio.BufferedProtocol):
     def __init__(
         self,
         services: Services,
+        connections: Connections,
         open_session: Callable[["TcpConnection", asyncio.Transport], Session | None],
         on_lost: Callable[["TcpConnection"], None],
     ) -> None:
         self._services = services
+        self._connections = connections
         self._open_session = open_session
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -27,10 +35,14 @@ class TcpConnection(asyncio.BufferedProtocol):
         """Bytes of the last reply that the kernel did not take at once."""
         self._looked_at_size = 0
         """Bytes that were left at the last look."""
+        self._reply_pace = Pace(services.settings.send_deadline, services.settings.frame_rate_min)
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
         self.loop: SessionLoop | None = None
-        """None if the connection was not let in."""
+        """None if the connection was not let in, or not yet."""
+        self.host = "unknown"
+        """The address of the client, without the port."""
+        self.is_aborted = False
 
     # --- asyncio's side ---
 
@@ -71,6 +83,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         """The kernel has everything."""
         self._is_writable = True
         if self.loop is not None:
+            self._connections.note_read(self)
             self.loop.sent()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -92,9 +105,11 @@ class TcpConnection(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)
-        if self._is_writable:
-            return True
+        return self._is_writable or self._note_unread()
+
+    def _note_unread(self) -> bool:
         self._left_size = self._looked_at_size = self.unsent_size
+        self._connections.note_unread(self)
         return False
 
     @property
@@ -106,6 +121,11 @@ class TcpConnection(asyncio.BufferedProtocol):
     def taken_size(self) -> int:
         """Bytes that the client made room for, of a reply that did not go out at once."""
         return self._left_size - self.unsent_size
+
+    def is_reply_overdue(self, now: int) -> bool:
+        """Whether the client takes too long to read its reply. As for frames, every byte that it reads earns time."""
+        since = None if self.loop is None else self.loop.unsent_since
+        return since is not None and self._reply_pace.is_late(now, since, self.taken_size)
 
     def shows_life(self) -> bool:
         """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
@@ -132,5 +152,90 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close now, whatever is left."""
+        self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
+
+
+class TlsConnection(TcpConnection):
+    """A connection with TLS. A large reply is encrypted as the client reads it.
+
+    A TLS transport encrypts all that it is given and passes it on to a transport below, whose buffer nobody sees. A
+    whole reply there would look as if the kernel had it: no deadline and no limit of memory would count it.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        connections: Connections,
+        open_session: Callable[[TcpConnection, asyncio.Transport], Session | None],
+        on_lost: Callable[[TcpConnection], None],
+    ) -> None:
+        super().__init__(services, connections, open_session, on_lost)
+        self._rest: deque[memoryview] = deque()
+        """What is not encrypted yet of a reply."""
+        self._rest_size = 0
+        self._closes_behind = False
+        self.handshake: asyncio.Task[None] | None = None
+        """Under way until the connection is let in."""
+        self.has_begun = False
+        """Whether its handshake has."""
+
+    def send(self, buffers: Sequence[Buffer]) -> bool:
+        """Send bytes; True if the kernel has about all of them."""
+        if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
+            return self._send_in_chunks(buffers)
+        return super().send(buffers)
+
+    def _send_in_chunks(self, buffers: Sequence[Buffer]) -> bool:
+        self._rest.extend(memoryview(buffer) for buffer in buffers)
+        self._rest_size += sum(map(len, buffers))
+        return self._send_rest() or self._note_unread()
+
+    def _send_rest(self) -> bool:
+        """Encrypt as much as the client takes; True if that is all."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._rest.clear()
+            self._rest_size = 0
+            return True
+        while self._rest and self._is_writable:
+            piece = self._rest.popleft()
+            if len(piece) > _CHUNK_SIZE:
+                self._rest.appendleft(piece[_CHUNK_SIZE:])
+                piece = piece[:_CHUNK_SIZE]
+            self._rest_size -= len(piece)
+            transport.write(piece)
+        return not self._rest and self._is_writable
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self._is_writable = True
+        if self._rest and not self._send_rest():
+            return
+        super().resume_writing()
+        if self._closes_behind:
+            super().close()
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return super().unsent_size + self._rest_size
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        if self._rest:
+            self._closes_behind = True
+        else:
+            super().close()
+
+    def abort(self) -> None:
+        """Close now, whatever is left, and be it a handshake."""
+        super().abort()
+        if self.handshake is not None and self.loop is None:
+            self.handshake.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by whichever side."""
+        self._rest.clear()
+        super().connection_lost(exc)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from courser.transports.tcp_connection import TcpConnection
+from courser.transports.connections import Connections
+from courser.transports.tcp_connection import TlsConnection
 
 _log = logging.getLogger(__name__)
 
@@ -28,21 +29,16 @@ class TlsDoor:
     def __init__(
         self,
         context: ssl.SSLContext,
+        connections: Connections,
         *,
-        make_connection: Callable[[], TcpConnection],
-        has_room: Callable[[], bool],
+        make_connection: Callable[[], TlsConnection],
+        host_of: Callable[[socket.socket], str],
     ) -> None:
-        """``has_room`` is asked before a handshake begins, and turns the client away if there is none."""
         self._context = context
+        self._connections = connections
         self._make_connection = make_connection
-        self._has_room = has_room
-        self._handshakes: set[TcpConnection] = set()
+        self._host_of = host_of
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def handshake_count(self) -> int:
-        """Connections whose handshake is not done."""
-        return len(self._handshakes)
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
         """Listen on every address of the host; return the first one."""
@@ -58,17 +54,13 @@ class TlsDoor:
             raise
         host, port = sockets[0].getsockname()[:2]
         for listening in sockets:
-            self._begin(self._accept(listening), partial(_close, listening))
+            _ = self._begin(self._accept(listening), partial(_close, listening))
         return host, port
 
     def close(self) -> None:
         """Let nobody in, and stop the handshakes under way. All of it happens in the next turn of the event loop."""
         for task in tuple(self._tasks):
             task.cancel()
-
-    def handshake_done(self, connection: TcpConnection) -> None:
-        """The connection is counted elsewhere from now on."""
-        self._handshakes.discard(connection)
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -81,29 +73,41 @@ class TlsDoor:
                 _log.warning("no connection can be accepted: %s", error)
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            if self._has_room():
-                self._begin(self._shake_hands(accepted))
+            host = self._host_of(accepted)
+            if self._connections.make_place(host):
+                connection = self._make_connection()
+                connection.host = host
+                # Before it begins: whoever needs the place may stop it.
+                connection.handshake = self._begin(
+                    self._shake_hands(connection, accepted), partial(self._handshake_ended, connection, accepted)
+                )
+                self._connections.add(connection)
             else:
                 accepted.close()
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
-        connection = self._make_connection()
-        self._handshakes.add(connection)
+    async def _shake_hands(self, connection: TlsConnection, accepted: socket.socket) -> None:
+        connection.has_begun = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_DEADLINE
             )
         except OSError as error:
             _log.debug("a TLS handshake failed: %s", error)
-        finally:
-            self._handshakes.discard(connection)
 
-    def _begin(self, work: Coroutine[Any, Any, None], on_done: Callable[[Any], None] | None = None) -> None:
+    def _handshake_ended(self, connection: TlsConnection, accepted: socket.socket, _: "asyncio.Task[None]") -> None:
+        connection.handshake = None
+        if connection.loop is None:
+            self._connections.remove(connection)
+            if not connection.has_begun:
+                # It was stopped before anybody took the socket over.
+                accepted.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None], on_done: Callable[[Any], None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if on_done is not None:
-            task.add_done_callback(on_done)
+        task.add_done_callback(on_done)
+        return task
 
 
 def _close(listening: socket.socket, _: "asyncio.Task[None]") -> None:

@@ -160,8 +160,9 @@ class ClassicCodec:
         """See ``Codec``."""
         if type(reply) is not Polled:
             return False
-        size_max = _QUICK_MESSAGES_SIZE_MAX if self._evidence.dialect.has_long_header else QUICK_SIZE_MAX
-        return reply.message_count > _QUICK_COUNT_MAX or reply.size > size_max
+        # Sooner than for requests: a thousand clients may ask for much at the same time, and others wait for what is
+        # done on the event loop.
+        return reply.message_count > _QUICK_COUNT_MAX or reply.size > QUICK_SIZE_MAX
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
@@ -171,6 +172,7 @@ class ClassicCodec:
         if isinstance(reply, Polled):
             if type(incoming.command) is WaitForMessages:
                 return _records(reply)
+            incoming.is_copied = True
             return (encode_polled(reply, self._evidence),)
         payload = encode_payload(reply, self._evidence.first_id)
         return (_HEAD.pack(0, len(payload)) + payload,)

@@ -34,6 +34,8 @@ class Incoming(msgspec.Struct, eq=False):
     """Why there is an answer already: for the log."""
     closes: bool = False
     """Whether the connection is closed after the answer."""
+    is_copied: bool = False
+    """Whether the answer is a copy of the messages that were read: their memory is not needed any more."""
 
 
 QUICK_SIZE_MAX = 256 * 1024

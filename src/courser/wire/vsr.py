@@ -142,7 +142,7 @@ class VsrCodec:
         if len(frame) < HEADER_SIZE:
             return _hang_up(VsrIncoming(None), "a frame without a whole header")
         size, command, client, checksum, request, operation, session, code = headers.unpack_request(frame)
-        incoming = VsrIncoming(None, None, "", False, client, checksum, request, operation)
+        incoming = VsrIncoming(None, None, "", False, False, client, checksum, request, operation)
         if command != headers.COMMAND_REQUEST or size != len(frame):
             return _hang_up(incoming, f"a frame of kind {command} that claims to have {size} bytes")
         self._client = client

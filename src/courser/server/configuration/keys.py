@@ -249,13 +249,14 @@ CONNECTION_COUNT_MAX = Key(
     path="tcp.connection_count_max",
     kind=kinds.integer(1, 1_000_000),
     default=_CONNECTIONS.connection_count_max,
-    description="connections at a time; less if the process may not open so many files",
+    description="connections at a time; less if the process may not open so many files. When all are taken, "
+    "connections without a login make room for new ones",
 )
 LOGIN_DEADLINE = Key(
     path="tcp.login_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.login_deadline,
-    description="how long a connection without a login may be silent",
+    description="how long a connection may stay without a login, whatever it sends",
 )
 IDLE_DEADLINE = Key(
     path="tcp.idle_deadline",
@@ -267,8 +268,7 @@ FRAME_DEADLINE = Key(
     path="tcp.frame_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.frame_deadline,
-    description="how long a request may take from its first byte to its last, besides what its bytes so far take at "
-    "`tcp.frame_rate_min`",
+    description="how far a request may fall behind `tcp.frame_rate_min` while it is being received",
 )
 FRAME_RATE_MIN = Key(
     path="tcp.frame_rate_min",
@@ -280,8 +280,7 @@ SEND_DEADLINE = Key(
     path="tcp.send_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.send_deadline,
-    description="how long a client may leave its reply unread, besides what the bytes that it reads take at "
-    "`tcp.frame_rate_min`",
+    description="how far a client may fall behind `tcp.frame_rate_min` in reading its reply",
 )
 LOGIN_FRAME_SIZE_MAX = Key(
     path="tcp.login_frame_size_max",
@@ -299,13 +298,15 @@ REQUEST_MEMORY = Key(
     path="tcp.request_memory",
     kind=kinds.size(_MIB),
     default=_CONNECTIONS.request_memory,
-    description="bytes for large requests of all connections together; more of them have to wait",
+    description="bytes for large requests of all connections together; when it is full, requests wait, and the slowest "
+    "senders are cut off",
 )
 REPLY_MEMORY = Key(
     path="tcp.reply_memory",
     kind=kinds.size(_MIB),
     default=_CONNECTIONS.reply_memory,
-    description="bytes of unread replies of all connections together; beyond it the slowest readers are cut off",
+    description="bytes of replies of all connections together; when it is full, polls return less, and the slowest "
+    "readers are cut off",
 )
 CLASSIC_DIALECT = Key(
     path="tcp.classic_dialect",
