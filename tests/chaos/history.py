@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from courser.model.clock import CLOCK_LEAD_MAX
 from tests.sdk.programs.load import name_of, payload_of
 
 Path = tuple[str | int, ...]
@@ -172,6 +173,7 @@ class History:
         """Messages that must never be seen again, and why."""
         self._unanswered: list[Operation] = []
         self._vanishing: set[Path] = set()
+        self._clock_step_count = 0
 
     # --- what is asked --------------------------------------------------------------------------------
 
@@ -229,6 +231,10 @@ class History:
     def let_vanish(self, path: Path) -> None:
         """Messages of this topic expire, or give way to newer ones."""
         self._vanishing.add(path)
+
+    def clock_set(self) -> None:
+        """The server's clock was set, by more than it would wait for: times of messages follow it."""
+        self._clock_step_count += 1
 
     # --- what is known --------------------------------------------------------------------------------
 
@@ -437,10 +443,14 @@ class History:
         return [d for d in self._destructions if d.operation.may_be_done and d.covers(message.path)]
 
     def _check_times(self, path: Path, found: Sequence[Found]) -> None:
+        """Offsets grow, and so do times: they go back only where the clock was set back, and only that often."""
+        step_count = 0
         for before, after in itertools.pairwise(found):
             if after.offset <= before.offset:
                 self.complain("order", path, f"offset {after.offset} follows {before.offset}")
-            if after.timestamp < before.timestamp:
+            is_step = after.timestamp < before.timestamp - CLOCK_LEAD_MAX
+            step_count += is_step
+            if after.timestamp < before.timestamp and not (is_step and step_count <= self._clock_step_count):
                 times = f"{before.timestamp} at offset {before.offset}, {after.timestamp} at offset {after.offset}"
                 self.complain("order", path, f"time goes back within the partition: {times}")
 

@@ -197,6 +197,25 @@ def test_a_topic_whose_messages_expire(scene: Scene) -> None:
     assert scene.judge((0, message)) == ["resurrected"]
 
 
+def test_time_goes_back_where_the_clock_was_set_back_and_nowhere_else(scene: Scene) -> None:
+    minutes, day = 60_000_000, 86_400_000_000
+    messages = [scene.send() for _ in range(4)]
+
+    def judge(*times: int) -> list[str]:
+        count = len(scene.history.violations)
+        found = [
+            seen(message, offset, time) for offset, (message, time) in enumerate(zip(messages, times, strict=True))
+        ]
+        scene.history.judge_partition(PARTITION, found)
+        return [violation.kind for violation in scene.history.violations[count:]]
+
+    assert judge(day, day, 0, 1) == ["order"]
+    scene.history.clock_set()
+    assert judge(day, day, 0, 1) == []
+    assert judge(2 * day, day, 0, 1) == ["order"], "it was set once"
+    assert judge(minutes, 0, 0, 1) == ["order"], "so little is waited for"
+
+
 # --- registers ----------------------------------------------------------------------------------------
 
 

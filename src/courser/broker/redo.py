@@ -23,7 +23,7 @@ from courser.broker.staging import Staging
 from courser.catalog.entities import Publish, PublishTarget, Sink
 from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, StorageFailure
 from courser.records.batch import Batch, parse_batch
-from courser.storage.durable_files import storage_failure
+from courser.storage.durable_files import list_if_there
 from courser.storage.files import FileSystem
 from courser.storage.producer_search import last_sequence
 from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, Target
@@ -170,12 +170,7 @@ class Redo:
     def _has_parts(self, sink: Sink, publish: Publish) -> bool:
         """In the pool: whether any part is still there, whole or not."""
         names = {self._staging.path_of(identity).name for identity in _identities(sink, publish)}
-        try:
-            return any(entry.name in names for entry in self._file_system.list_directory(self._staging.directory))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise storage_failure("listing", self._staging.directory, error) from error
+        return any(entry.name in names for entry in list_if_there(self._file_system, self._staging.directory))
 
     async def _append_parts(self, sink: Sink, publish: Publish, progress: Progress) -> None:
         seen: dict[Target, int] = {}

@@ -7,7 +7,7 @@ publishes is removed: with the next publish of its sink, by its client, or when 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,13 @@ from courser.model.clock import Clock
 from courser.records.batch import Batch
 from courser.storage.durable_files import (
     is_failed_sync,
+    list_if_there,
     make_directories,
     storage_failure,
     sync_directory,
     unlink_if_there,
 )
-from courser.storage.files import DirectoryEntry, EntryKind, FileSystem
+from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
 from courser.storage.quarantine import Quarantine
 from courser.storage.staged_file import (
@@ -126,9 +127,9 @@ class Staging:
             _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
 
     def _load(self, *, is_crashed: bool) -> list[StagedPart]:
-        self._set_aside = {entry.name for entry in self._list(self.directory / QUARANTINE)}
+        self._set_aside = {entry.name for entry in list_if_there(self._file_system, self.directory / QUARANTINE)}
         found: list[StagedPart] = []
-        for entry in self._list(self.directory):
+        for entry in list_if_there(self._file_system, self.directory):
             path = self.directory / entry.name
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
                 continue
@@ -143,14 +144,6 @@ class Staging:
         if found:
             sync_directory(self._file_system, self.directory)
         return found
-
-    def _list(self, directory: Path) -> Sequence[DirectoryEntry]:
-        try:
-            return self._file_system.list_directory(directory)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise storage_failure("listing", directory, error) from error
 
     def _take(self, path: Path, *, is_crashed: bool) -> StagedPart | None:
         """One file: a part that can be published, or something that is removed or set aside."""
