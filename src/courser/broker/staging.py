@@ -61,19 +61,25 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 class StagedPart:
     """One part, as the server knows it."""
 
-    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "upkeep", "writer")
+    __slots__ = ("contents", "identity", "lock", "path", "rests_since", "touched_at", "upkeep", "writer")
 
-    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, touched_at: int) -> None:
+    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, clock: Clock) -> None:
         self.identity = identity
         self.path = path
         self.contents = contents
-        self.touched_at = touched_at
-        """When something was added to it, or when the server found it."""
+        self.touch(clock)
         self.writer: StagedFileWriter | None = None
         self.upkeep: asyncio.Future[None] | None = None
         """Hints to the kernel that are under way."""
         self.lock = asyncio.Lock()
         """Held while the disk works on it."""
+
+    def touch(self, clock: Clock) -> None:
+        """Something was added to it, or the server has found it."""
+        self.touched_at = clock.now()
+        """For people."""
+        self.rests_since = clock.monotonic()
+        """By the monotonic clock: parts expire by it, so that no step of the wall clock removes or keeps any."""
 
 
 class Staging:
@@ -166,7 +172,7 @@ class Staging:
             return None
         if staged.contents.is_finished and self._is_in_question(staged.identity):
             self._sync_found(path)
-        return StagedPart(staged.identity, path, staged.contents, self._clock.now())
+        return StagedPart(staged.identity, path, staged.contents, self._clock)
 
     def _put_aside(self, path: Path, damage: DamagedPart) -> None:
         """Report a damaged part, and keep its file where a person can look at it."""
@@ -261,7 +267,7 @@ class Staging:
         before = contents.file_size
         part.writer.append(target, batch)
         self.size += contents.file_size - before
-        part.touched_at = self._clock.now()
+        part.touch(self._clock)
         self._keep_up(part, part.writer)
 
     def _keep_up(self, part: StagedPart, writer: StagedFileWriter) -> None:
@@ -285,13 +291,13 @@ class Staging:
                 f"{PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX} are allowed"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-        path, now = self._path_of(identity), self._clock.now()
-        part = StagedPart(identity, path, PartContents(0), now)
+        path = self._path_of(identity)
+        part = StagedPart(identity, path, PartContents(0), self._clock)
         self._parts[identity] = part
         self._set_aside.discard(path.name)
         async with part.lock:
             try:
-                part.writer = await self._in_pool(partial(self._create, path, identity, now))
+                part.writer = await self._in_pool(partial(self._create, path, identity, part.touched_at))
             except BaseException:
                 del self._parts[identity]
                 raise
@@ -352,7 +358,7 @@ class Staging:
             raise
         part.writer = None
         self.size += part.contents.file_size - before
-        part.touched_at = self._clock.now()
+        part.touch(self._clock)
 
     async def _sync_names(self) -> None:
         """Make the names of files durable: without it a power cut takes a part that a publish relies on."""
@@ -393,8 +399,8 @@ class Staging:
 
     async def remove_expired(self) -> None:
         """Remove parts to which nothing was added for long."""
-        before = self._clock.now() - self._expiry
-        expired = [part for part in self._parts.values() if part.touched_at < before]
+        before = self._clock.monotonic() - self._expiry
+        expired = [part for part in self._parts.values() if part.rests_since < before]
         if expired:
             _log.info("staged parts expired count=%d", len(expired))
         await self._remove(expired)
