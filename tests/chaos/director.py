@@ -179,13 +179,13 @@ class Director:
             self._complain("silent", f"requests of {sorted(busy)} got no answer in time")
         self._check_workers()
         if episode.heals_first:
-            self._sandbox.heal()
+            self._heal()
         self._end(episode.end, is_well=not episode.troubles and not episode.kill_count)
         if not episode.heals_first:
             # The trouble meets the start, too. It may refuse; what it does, it must do right.
             if self._sandbox.start() is None:
                 self._end(End.KILL)
-            self._sandbox.heal()
+            self._heal()
         self._must_start()
         sdk.end()
         self._judge()
@@ -215,7 +215,21 @@ class Director:
         return sorted(acts, key=lambda act: act[0])
 
     def _making(self, trouble: Trouble, source: random.Random) -> Callable[[], None]:
-        return lambda: self._sandbox.make(trouble, source)
+        def make() -> None:
+            self._sandbox.make(trouble, source)
+            if trouble in (Trouble.CLOCK_AHEAD, Trouble.CLOCK_BEHIND):
+                self._note_clock_set()
+
+        return make
+
+    def _heal(self) -> None:
+        if self._sandbox.is_clock_set:
+            self._note_clock_set()
+        self._sandbox.heal()
+
+    def _note_clock_set(self) -> None:
+        with self._book.lock:
+            self._book.history.clock_set()
 
     def _letting_in(self, stack: ExitStack, attack: Attack, seed: int) -> Callable[[], None]:
         def let_in() -> None:
@@ -229,7 +243,7 @@ class Director:
     def _kill_and_start(self) -> None:
         self._end(End.KILL)
         if self._sandbox.start() is not None:
-            self._sandbox.heal()
+            self._heal()
             self._must_start()
 
     def _end(self, end: End, *, is_well: bool = False) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from courser.model.clock import CLOCK_LEAD_MAX
 from tests.sdk.programs.load import name_of, payload_of
 
 Path = tuple[str | int, ...]
@@ -111,8 +112,6 @@ class Message:
     operation: Operation
     offset: int | None = None
     """None: nobody was told."""
-    is_staged: bool = False
-    """Whether it came by a publish."""
     found_at: int = 0
     """The tick of the last judgement that found it; 0 if none did."""
 
@@ -174,6 +173,7 @@ class History:
         """Messages that must never be seen again, and why."""
         self._unanswered: list[Operation] = []
         self._vanishing: set[Path] = set()
+        self._clock_step_count = 0
 
     # --- what is asked --------------------------------------------------------------------------------
 
@@ -225,14 +225,16 @@ class History:
     def publishes(self, operation: Operation, sink: str, batch: int, messages: list[Message]) -> Publish:
         """The operation publishes messages that were staged: each was declared with ``sends``."""
         publish = Publish(sink, batch, operation, messages)
-        for message in messages:
-            message.is_staged = True
         self._publishes.append(publish)
         return publish
 
     def let_vanish(self, path: Path) -> None:
         """Messages of this topic expire, or give way to newer ones."""
         self._vanishing.add(path)
+
+    def clock_set(self) -> None:
+        """The server's clock was set, by more than it would wait for: times of messages follow it."""
+        self._clock_step_count += 1
 
     # --- what is known --------------------------------------------------------------------------------
 
@@ -296,7 +298,13 @@ class History:
         """Every register and every partition was judged: destructions and publishes of the past are settled."""
         for publish in self._publishes:
             present = [message for message in publish.messages if message.found_at]
-            absent = [m for m in publish.messages if not m.found_at and not self._may_be_destroyed(m)]
+            topics = {message.path[:2] for message in present}
+            absent = [
+                message
+                for message in publish.messages
+                if not message.found_at
+                and (not self._may_be_destroyed(message) or (message.path[:2] in topics and self._is_purged(message)))
+            ]
             if present and absent and not any(message.path[:2] in self._vanishing for message in absent):
                 text = f"{len(present)} of {len(publish.messages)} messages are there; {publish.operation}"
                 self.complain("torn", (), f"batch {publish.batch} of sink {publish.sink}: {text}")
@@ -330,18 +338,24 @@ class History:
         writes = [(value, operation) for value, operation in writes if operation.may_be_done]
         done = [operation for _, operation in writes if operation.outcome is Outcome.DONE]
         allowed = {v for v, operation in writes if not any(operation.ended_before(later) for later in done)}
-        is_doubtful = not done or any(self._may_come_late(d, register) for d in self._destructions)
+        is_doubtful = not done or any(
+            self._may_come_late(destruction, register, value) for destruction in self._destructions for value in allowed
+        )
         return allowed | {None} if is_doubtful else allowed
 
-    @staticmethod
-    def _may_come_late(destruction: Destruction, register: Register) -> bool:
+    def _may_come_late(self, destruction: Destruction, register: Register, value: Value) -> bool:
         """Whether a purge that failed may still take a stored offset.
 
         When it is carried out at last, offsets that point below its end go, also those that were stored meanwhile:
-        what they point at is gone, so that nobody skips a message or reads one twice.
+        what they point at is gone, so that nobody skips a message or reads one twice. Its end is where the partition
+        ended when it was journaled. So an offset stays if its message was sent behind the answer to the purge.
         """
         is_in_doubt = destruction.operation.outcome is Outcome.UNKNOWN and destruction.kind is DestructionKind.PURGE
-        return is_in_doubt and register.is_position and destruction.covers(register.path)
+        if not is_in_doubt or not register.is_position or not destruction.covers(register.path):
+            return False
+        partition = self._partitions.get(register.path)
+        owners = partition.owners.get(value, []) if partition is not None and isinstance(value, int) else []
+        return not owners or any(not destruction.operation.ended_before(owner.operation) for owner in owners)
 
     def _last_write(self, register: Register) -> str:
         return f"last write: {register.writes[-1][1]}"
@@ -382,7 +396,7 @@ class History:
 
     def _place(self, message: Message, offset: int) -> None:
         """A message is, or is said to be, at this offset."""
-        if message.offset is not None and message.offset != offset and not self._may_be_published_again(message):
+        if message.offset is not None and message.offset != offset:
             text = f"{message.identity} was at offset {message.offset}, and is at {offset}"
             self.complain("duplicate", message.path, text)
             return
@@ -395,17 +409,6 @@ class History:
                 text = f"offset {offset} was {owner.identity}, and is {message.identity}"
                 self.complain("reused", message.path, f"{text}; {owner.operation}; {message.operation}")
         owners.append(message)
-
-    def _may_be_published_again(self, message: Message) -> bool:
-        """Whether a purge may have taken it while its publish was under way.
-
-        Such a publish, interrupted, is finished by a start: behind the purge, at new offsets. Whoever read before the
-        purge reads these messages twice.
-        """
-        return message.is_staged and any(
-            not d.operation.ended_before(message.operation) and not message.operation.ended_before(d.operation)
-            for d in self._covering(message)
-        )
 
     def _is_other_log(self, first: Message, second: Message) -> bool:
         """Whether the partition may have been deleted and made anew between the two."""
@@ -431,14 +434,23 @@ class History:
     def _may_be_destroyed(self, message: Message) -> bool:
         return any(not d.operation.ended_before(message.operation) for d in self._covering(message))
 
+    def _is_purged(self, message: Message) -> bool:
+        """Whether only purges can have destroyed it: they take all that a publish has for a topic, or nothing."""
+        possible = [d for d in self._covering(message) if not d.operation.ended_before(message.operation)]
+        return bool(possible) and all(d.kind is DestructionKind.PURGE for d in possible)
+
     def _covering(self, message: Message) -> list[Destruction]:
         return [d for d in self._destructions if d.operation.may_be_done and d.covers(message.path)]
 
     def _check_times(self, path: Path, found: Sequence[Found]) -> None:
+        """Offsets grow, and so do times: they go back only where the clock was set back, and only that often."""
+        step_count = 0
         for before, after in itertools.pairwise(found):
             if after.offset <= before.offset:
                 self.complain("order", path, f"offset {after.offset} follows {before.offset}")
-            if after.timestamp < before.timestamp:
+            is_step = after.timestamp < before.timestamp - CLOCK_LEAD_MAX
+            step_count += is_step
+            if after.timestamp < before.timestamp and not (is_step and step_count <= self._clock_step_count):
                 times = f"{before.timestamp} at offset {before.offset}, {after.timestamp} at offset {after.offset}"
                 self.complain("order", path, f"time goes back within the partition: {times}")
 

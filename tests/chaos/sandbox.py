@@ -109,6 +109,11 @@ class Sandbox:
 
     # --- trouble --------------------------------------------------------------------------------------
 
+    @property
+    def is_clock_set(self) -> bool:
+        """Whether the server's clock is another one than the machine's."""
+        return self.control.clock_offset != 0
+
     def make(self, trouble: Trouble, source: Random) -> None:
         """Begin some trouble. Strangers and freezes are not made here."""
         match trouble:

@@ -197,6 +197,25 @@ def test_a_topic_whose_messages_expire(scene: Scene) -> None:
     assert scene.judge((0, message)) == ["resurrected"]
 
 
+def test_time_goes_back_where_the_clock_was_set_back_and_nowhere_else(scene: Scene) -> None:
+    minutes, day = 60_000_000, 86_400_000_000
+    messages = [scene.send() for _ in range(4)]
+
+    def judge(*times: int) -> list[str]:
+        count = len(scene.history.violations)
+        found = [
+            seen(message, offset, time) for offset, (message, time) in enumerate(zip(messages, times, strict=True))
+        ]
+        scene.history.judge_partition(PARTITION, found)
+        return [violation.kind for violation in scene.history.violations[count:]]
+
+    assert judge(day, day, 0, 1) == ["order"]
+    scene.history.clock_set()
+    assert judge(day, day, 0, 1) == []
+    assert judge(2 * day, day, 0, 1) == ["order"], "it was set once"
+    assert judge(minutes, 0, 0, 1) == ["order"], "so little is waited for"
+
+
 # --- registers ----------------------------------------------------------------------------------------
 
 
@@ -274,6 +293,18 @@ def test_a_failed_purge_may_take_stored_offsets_late_and_only_until_the_next_rea
     assert history.values(PARTITION, "offset") == {8}
 
 
+def test_a_failed_purge_never_takes_offsets_of_messages_that_were_sent_behind_its_answer(scene: Scene) -> None:
+    history = scene.history
+    scene.send(offset=7)
+    scene.destroy(DestructionKind.PURGE, Outcome.UNKNOWN)
+    scene.send(offset=8)
+    for value, allowed in ((7, {7, None}), (8, {8})):
+        operation = history.begin("consumer", "store", PARTITION)
+        history.writes(operation, PARTITION, "offset", value, is_position=True)
+        history.end(operation, Outcome.DONE)
+        assert history.values(PARTITION, "offset") == allowed
+
+
 def test_a_register_that_nobody_wrote(scene: Scene) -> None:
     assert judge_topic(scene, 1) == ["stranger"]
 
@@ -334,16 +365,31 @@ def test_a_publish_asked_for_again_is_the_same_one(scene: Scene) -> None:
     assert scene.judge((0, messages[0])) == []
 
 
-def test_a_purge_in_the_middle_of_a_publish_may_move_it_and_never_double_it(scene: Scene) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.UNKNOWN])
+def test_a_purge_in_the_middle_of_a_publish_does_not_move_it(scene: Scene, outcome: Outcome) -> None:
     history = scene.history
     operation = history.begin("stager", "publish", ())
     messages = history.sends(operation, PARTITION, ["q 0"])
     history.publishes(operation, "sink", 1, messages)
     history.judge_glimpse(PARTITION, [seen(messages[0], 0)], history.begin("reader", "poll", PARTITION))
-    scene.destroy(DestructionKind.PURGE, Outcome.UNKNOWN)
+    scene.destroy(DestructionKind.PURGE, outcome)
     history.end(operation, Outcome.DONE)
-    assert scene.judge((5, messages[0])) == []
-    assert "duplicate" in scene.judge((5, messages[0]), (6, messages[0]))
+    assert scene.judge((5, messages[0])) == ["duplicate"]
+
+
+@pytest.mark.parametrize(("count", "violations"), [(0, []), (1, ["torn"]), (2, [])])
+def test_a_purge_in_the_middle_of_a_publish_takes_all_of_it_or_nothing(
+    scene: Scene, count: int, violations: list[str]
+) -> None:
+    history = scene.history
+    operation = history.begin("stager", "publish", ())
+    messages = history.sends(operation, PARTITION, ["q 0", "q 1"])
+    (elsewhere,) = history.sends(operation, ("s", "u", 0), ["q 2"])
+    history.publishes(operation, "sink", 1, [*messages, elsewhere])
+    scene.destroy(DestructionKind.PURGE)
+    history.end(operation, Outcome.DONE)
+    history.judge_partition(("s", "u", 0), [seen(elsewhere, 0)])
+    assert scene.judge(*enumerate(messages[:count])) == violations
 
 
 def test_a_publish_without_a_purge_does_not_move(scene: Scene) -> None:

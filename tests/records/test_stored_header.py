@@ -91,7 +91,7 @@ def test_every_flipped_byte_of_the_body_is_noticed(batch: Batch) -> None:
     ids=["topic", "partition", "incarnation"],
 )
 def test_a_batch_of_another_partition_is_recognised(other: PartitionIdentity) -> None:
-    with pytest.raises(BadBatch, match="belongs to topic"):
+    with pytest.raises(BadBatch, match="belongs to partition"):
         read(stamped(MIXED), other)
 
 

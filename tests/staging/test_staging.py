@@ -15,8 +15,11 @@ from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, InvalidRequest, NotAllowed, NotFound, ServerFailure
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.testing.broker import TestBroker
+from courser.testing.clocks import ManualClock
 
 SINK = "a query"
+DAY = 86_400_000_000
+DECADE = 3650 * DAY
 MAY_SEND = Permissions(streams={0: StreamPermissions(send_messages=True)})
 
 
@@ -241,6 +244,21 @@ async def test_what_nobody_publishes_is_removed_when_it_is_old(tmp_path: Path) -
         assert (await client.get_sink(SINK)).part_count == 0
         assert list(broker.broker.staging.directory.iterdir()) == []
         assert await code_of(client.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_NOT_FOUND
+
+
+@pytest.mark.parametrize("step", [-DECADE, DECADE])
+async def test_staged_parts_expire_by_the_time_that_passes_whatever_the_clock_says(step: int) -> None:
+    clock = ManualClock()
+    async with TestBroker(settings=BrokerSettings(staging_expiry=DAY), clock=clock) as broker:
+        client = await prepared(broker)
+        await stage_part(client, 0, 0, 1, "a")
+        clock.jump(step)
+        clock.advance(DAY)
+        await broker.broker.look_after_staging()
+        assert (await client.get_sink(SINK)).part_count == 1
+        clock.advance(1)
+        await broker.broker.look_after_staging()
+        assert (await client.get_sink(SINK)).part_count == 0
 
 
 async def test_the_same_part_twice_is_refused() -> None:

@@ -116,7 +116,7 @@ def test_a_file_of_another_partition_is_set_aside_whole_and_not_used(stop: StopK
     engine.open(stop)
     assert stored(engine) == {}
     assert engine.quarantined() == {"offsets": foreign}
-    assert_reported_once(engine, f"belongs to topic {IDENTITY.topic_uuid.hex()}, partition 4-9")
+    assert_reported_once(engine, f"belongs to partition {IDENTITY.topic_uuid.hex()}:4-9")
     assert engine.quarantined() == {"offsets": foreign}
 
 

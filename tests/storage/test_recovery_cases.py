@@ -13,7 +13,7 @@ from courser.errors import PartitionReadOnly
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.identity_search import ForeignPartition, identity_text
+from courser.storage.identity_search import ForeignPartition
 from courser.storage.ledger import RECORD_SIZE, OffsetGap
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkippedRange, SkipReason
@@ -496,7 +496,7 @@ def test_case_x_a_segment_of_another_partition_is_left_alone_and_the_rest_is_ser
     engine.open(stop)
     finding = the_finding(engine)
     assert (finding.letter, finding.is_damage, finding.first_offset, finding.end_offset) == ("X", True, 6, 12)
-    assert all(identity_text(identity) in finding.text for identity in (IDENTITY, other.identity))
+    assert all(str(identity) in finding.text for identity in (IDENTITY, other.identity))
     assert offsets(engine) == [*range(6), *range(12, 18)]
     assert skipped(engine)[:1] == [SkippedRange(6, 12, SkipReason.LOST)]
     assert data_of(engine, 6) == foreign

@@ -121,6 +121,7 @@ class Broker:
             draw=draw,
             take_room=self._take_room,
         )
+        self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.polls = Polls(
             self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max

@@ -7,7 +7,7 @@ from courser.errors import PartitionOffline
 from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.identity_search import ForeignPartition, identity_text
+from courser.storage.identity_search import ForeignPartition
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
@@ -77,8 +77,8 @@ def offline_partition_log(
     """
     place = f"whose place is {home}" if home is not None else "which is no partition of this server"
     failure = (
-        f"{found.what} partition {identity_text(found.found)}, {place}; expected here is "
-        f"{identity_text(found.expected)}; nothing in the directory was changed: stop the server and put the right "
+        f"{found.what} partition {found.found}, {place}; expected here is "
+        f"{found.expected}; nothing in the directory was changed: stop the server and put the right "
         "directory back (if two were swapped, swap them back), or delete the partition"
     )
     recovered = _nothing(file_system, directory, found.expected, failure)

@@ -179,6 +179,17 @@ class Partition:
         self._wake_due_sync(now)
         return True
 
+    async def ready_to_append(self, count: int) -> None:
+        """Return when so many messages can be appended without waiting: the next ``append`` writes them at once.
+
+        For a caller that has to decide at the last moment whether it still wants to.
+
+        Raises:
+            CourserError: they cannot be appended.
+        """
+        if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
+            await self._wait_to_append(count)
+
     async def _wait_to_append(self, count: int) -> None:
         """What a send has to wait for before it is written. Nothing is awaited between the last look and the append."""
         log = self.log

@@ -26,6 +26,7 @@ from courser.catalog import changes
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import TopicAddress
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.staged_file import PartIdentity, Target
 
@@ -109,8 +110,8 @@ class Publishing:
             return Published(False, 0, 0)
         self._redo.begin(sink.open)
         progress = await self._redo.append(sink, sink.open)
-        await self._redo.show(sink.open)
-        # It runs after this publish has released the sink. If the sink's next publish runs first, that one settles it.
+        await self._redo.show(sink)
+        # It gets its turn when this one is over; the next publish of the sink does the same if it comes first.
         _ = self._start(self._settle_quietly(command.sink))
         return Published(False, progress.message_count, progress.size)
 
@@ -161,8 +162,8 @@ class Publishing:
     async def _carry_out(self, sink: Sink, publish: Publish) -> None:
         """Append what is not in the logs yet, then settle the publish. May be repeated after a failure."""
         await self._redo.append(sink, publish)
-        await self._redo.sync(publish)
-        # The parts are kept until this entry is durable: a start needs them after a power cut.
+        await self._redo.sync(sink)
+        # Until this entry is durable, the parts are what a power cut leaves.
         await self._catalog.submit(changes.EndPublish(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
@@ -184,18 +185,27 @@ class Publishing:
         except Exception:  # noqa: BLE001 - a defect in a background task; only the log reports it
             _log.exception("publish acknowledged but not finalized sink=%r", name)
 
-    async def settle(self, stream_id: int | None = None, topic_id: int | None = None) -> None:
-        """Settle acknowledged publishes: of all topics, of a stream, or of one topic.
+    async def settle(self) -> None:
+        """Settle all that was answered. Raises ``CourserError`` if the disk refuses."""
+        await self._settle(lambda _: True)
 
-        If messages of an unsettled publish are deleted, a crash brings them back.
+    async def settle_below(self, identity: PartitionIdentity, before_offset: int) -> None:
+        """Settle what was answered and lies in a partition below an offset.
+
+        Retention is about to delete there. After a crash an open publish looks for its messages in the log, and
+        appends them again if it finds none.
 
         Raises:
             CourserError: the disk refuses.
         """
 
         def concerns(row: PublishTarget) -> bool:
-            return stream_id in (None, row.stream_id) and topic_id in (None, row.topic_id)
+            found = PartitionIdentity(row.topic_uuid, row.partition_id, row.incarnation)
+            return found == identity and row.offset < before_offset
 
+        await self._settle(concerns)
+
+    async def _settle(self, concerns: Callable[[PublishTarget], bool]) -> None:
         for sink in list(self._catalog.state.sinks.values()):
             publish = sink.open
             if publish is not None and self._redo.is_appended(publish) and any(map(concerns, publish.targets)):
@@ -221,16 +231,16 @@ class Publishing:
         async def give_up() -> None:
             sink = self._catalog.state.sinks.get(name)
             if sink is not None and sink.open is not None:
-                await self._sync_before_giving_up(sink.open)
+                await self._sync_before_giving_up(sink, sink.open)
                 self._redo.forget(sink.open)
             await self._catalog.submit(changes.ForgetSink(name))
 
         await self._shielded(self._in_turn(name, give_up))
 
-    async def _sync_before_giving_up(self, publish: Publish) -> None:
-        """Sync the logs: acknowledged messages must not depend on parts that are about to be forgotten."""
+    async def _sync_before_giving_up(self, sink: Sink, publish: Publish) -> None:
+        """What was answered must not depend on parts that nobody will look for any more."""
         try:
-            await self._redo.sync(publish)
+            await self._redo.sync(sink)
         except CourserError:
             if self._redo.is_appended(publish):
                 raise

@@ -2,6 +2,10 @@
 
 Every appended batch has a producer, made from the op and the nonce of the publish, and a sequence, which counts the
 batches of the publish in this partition. So the log itself shows a start how far the last session got.
+
+A purge that is journaled behind the decision takes all that the publish has for the topic. It removes the topic's
+partitions from the targets of the publish, and no redo appends to those any more: not the next one, and not the one
+that was waiting while the purge was journaled.
 """
 
 import asyncio
@@ -19,7 +23,7 @@ from courser.broker.staging import Staging
 from courser.catalog.entities import Publish, PublishTarget, Sink
 from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, StorageFailure
 from courser.records.batch import Batch, parse_batch
-from courser.storage.durable_files import storage_failure
+from courser.storage.durable_files import list_if_there
 from courser.storage.files import FileSystem
 from courser.storage.producer_search import last_sequence
 from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, Target
@@ -46,6 +50,15 @@ class AppendProgress:
         self.size = 0
         self.is_appended = False
         """Whether everything is in the logs, synced or not."""
+        self._known: Publish | None = None
+        self._targets: frozenset[Target] = frozenset()
+
+    def wants(self, sink: Sink, target: Target) -> bool:
+        """Whether the open publish of a sink appends to a partition: not after a purge of its topic."""
+        if sink.open is not self._known:
+            self._known = sink.open
+            self._targets = frozenset(map(_target_of, sink.open.targets if sink.open is not None else ()))
+        return target in self._targets
 
 
 class Redo:
@@ -94,9 +107,10 @@ class Redo:
         is_same = identity.topic_uuid == target.topic_uuid and identity.incarnation == target.incarnation
         return partition if is_same else None
 
-    def partitions_of(self, publish: Publish) -> list[Partition]:
-        """The target partitions that still exist."""
-        return [found for row in publish.targets if (found := self.find(_target_of(row))) is not None]
+    def partitions_of(self, sink: Sink) -> list[Partition]:
+        """Those of the open publish that are still there, and were not purged since."""
+        rows = sink.open.targets if sink.open is not None else ()
+        return [found for row in rows if (found := self.find(_target_of(row))) is not None]
 
     # --- appending ---
 
@@ -157,12 +171,7 @@ class Redo:
     def _has_parts(self, sink: Sink, publish: Publish) -> bool:
         """In the pool: whether any part still exists, complete or not."""
         names = {self._staging.path_of(identity).name for identity in _identities(sink, publish)}
-        try:
-            return any(entry.name in names for entry in self._file_system.list_directory(self._staging.directory))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise storage_failure("listing", self._staging.directory, error) from error
+        return any(entry.name in names for entry in list_if_there(self._file_system, self._staging.directory))
 
     async def _append_parts(self, sink: Sink, publish: Publish, progress: AppendProgress) -> None:
         seen: dict[Target, int] = {}
@@ -173,13 +182,14 @@ class Redo:
             open_reader = partial(StagedFileReader, self._file_system, path, file_size=part.size, digest=part.digest)
             reader = await self._in_pool(open_reader)
             try:
-                await self._append_part(reader, publish, progress, seen, blocks)
+                await self._append_part(reader, sink, publish, progress, seen, blocks)
             finally:
                 reader.close()
 
     async def _append_part(
         self,
         reader: StagedFileReader,
+        sink: Sink,
         publish: Publish,
         progress: AppendProgress,
         seen: dict[Target, int],
@@ -197,7 +207,8 @@ class Redo:
             try:
                 for record, sequence, batch in batches:
                     self._check_open()
-                    await self._append_batch(record, batch, producer, sequence)
+                    is_wanted = partial(progress.wants, sink, record.target)
+                    await self._append_batch(record, batch, producer, sequence, is_wanted)
                     progress.last[record.target] = sequence
                     progress.message_count += record.message_count
                     progress.size += record.size
@@ -214,12 +225,18 @@ class Redo:
             if sequence > progress.last.get(record.target, -1):
                 yield record, sequence
 
-    async def _append_batch(self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int) -> None:
+    async def _append_batch(
+        self, record: StagedBatch, batch: Batch, producer: bytes, sequence: int, is_wanted: Callable[[], bool]
+    ) -> None:
         partition = self.find(record.target)
-        if partition is None:
-            # The partition was deleted after the decision: its messages would be gone anyway.
+        if partition is None or not is_wanted():
+            # Deleted or purged after the decision: its messages would be gone by now in any case.
             return
         try:
+            # Purges are journaled while writes wait: one may come in here.
+            await partition.ready_to_append(batch.count)
+            if not is_wanted():
+                return
             await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
         except PartitionReadOnly:
             if not partition.is_deleted:
@@ -242,14 +259,14 @@ class Redo:
 
     # --- syncs ---
 
-    async def show(self, publish: Publish) -> None:
-        """Sync partitions whose readers see synced messages only, so that acknowledged messages can be read."""
-        partitions = self.partitions_of(publish)
+    async def show(self, sink: Sink) -> None:
+        """Sync where readers see nothing else: what a driver is told is published can be read."""
+        partitions = self.partitions_of(sink)
         await self._sync([found for found in partitions if found.log.visible_end < found.log.next_offset])
 
-    async def sync(self, publish: Publish) -> None:
-        """Sync the logs, whatever the durability levels of the topics. Raises ``CourserError``."""
-        await self._sync(self.partitions_of(publish))
+    async def sync(self, sink: Sink) -> None:
+        """Make the logs durable, whatever the topics' levels are. Raises ``CourserError``."""
+        await self._sync(self.partitions_of(sink))
 
     async def _sync(self, partitions: list[Partition]) -> None:
         for partition, result in zip(

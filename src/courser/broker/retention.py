@@ -7,7 +7,7 @@ checks all topics periodically, and checks a topic that reached its size limit a
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from courser.broker.topic_settings import expiry_of
 from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -155,6 +156,8 @@ class Retention:
         self.counters = RetentionCounters()
         self._step = self._believed_step = clock.step
         self._stepped_at = clock.monotonic()
+        self.settle: Callable[[PartitionIdentity, int], Awaitable[None]] | None = None
+        """Called before what lies in a partition below an offset is deleted: a publish may still look for it."""
 
     def _expiry_time(self) -> int:
         """The time used for expiry: the clock, without a recent step forward that may be wrong."""
@@ -272,6 +275,12 @@ class Retention:
         gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
         if not gone:
             return
+        if self.settle is not None:
+            try:
+                await self.settle(log.identity, before_offset)
+            except CourserError as error:
+                # The disk may be full, and only this makes room. What could come back is what the publish holds.
+                _log.warning("deleting messages of a publish that is not settled reason=%s", error)
         await partition.trim(before_offset)
         topic.room = 0
         self._note(topic, partition, gone, reason)

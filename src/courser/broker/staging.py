@@ -7,7 +7,7 @@ part that is not published is removed: by the next publish of its sink, by its c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,13 @@ from courser.model.clock import Clock
 from courser.records.batch import Batch
 from courser.storage.durable_files import (
     is_failed_sync,
+    list_if_there,
     make_directories,
     storage_failure,
     sync_directory,
     unlink_if_there,
 )
-from courser.storage.files import DirectoryEntry, EntryKind, FileSystem
+from courser.storage.files import EntryKind, FileSystem
 from courser.storage.limits import EngineLimits
 from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
 from courser.storage.quarantine import Quarantine
@@ -61,19 +62,25 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 class StagedPart:
     """One part in memory."""
 
-    __slots__ = ("contents", "identity", "lock", "path", "touched_at", "upkeep", "writer")
+    __slots__ = ("contents", "identity", "lock", "path", "rests_since", "touched_at", "upkeep", "writer")
 
-    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, touched_at: int) -> None:
+    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, clock: Clock) -> None:
         self.identity = identity
         self.path = path
         self.contents = contents
-        self.touched_at = touched_at
-        """When a chunk was last added, or when a start found the part."""
+        self.touch(clock)
         self.writer: StagedFileWriter | None = None
         self.upkeep: asyncio.Future[None] | None = None
         """Write-back hints to the kernel that are running."""
         self.lock = asyncio.Lock()
         """Held while disk work on this part is running."""
+
+    def touch(self, clock: Clock) -> None:
+        """Something was added to it, or the server has found it."""
+        self.touched_at = clock.now()
+        """For people."""
+        self.rests_since = clock.monotonic()
+        """By the monotonic clock: parts expire by it, so that no step of the wall clock removes or keeps any."""
 
 
 class Staging:
@@ -129,9 +136,9 @@ class Staging:
             _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
 
     def _load(self, *, is_crashed: bool) -> list[StagedPart]:
-        self._set_aside = {entry.name for entry in self._list(self.directory / QUARANTINE)}
+        self._set_aside = {entry.name for entry in list_if_there(self._file_system, self.directory / QUARANTINE)}
         found: list[StagedPart] = []
-        for entry in self._list(self.directory):
+        for entry in list_if_there(self._file_system, self.directory):
             path = self.directory / entry.name
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
                 continue
@@ -147,14 +154,6 @@ class Staging:
         if found:
             sync_directory(self._file_system, self.directory)
         return found
-
-    def _list(self, directory: Path) -> Sequence[DirectoryEntry]:
-        try:
-            return self._file_system.list_directory(directory)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise storage_failure("listing", directory, error) from error
 
     def _take(self, path: Path, *, is_crashed: bool) -> StagedPart | None:
         """Check one file: keep it as a part that can be published, remove it, or move it to quarantine."""
@@ -177,7 +176,7 @@ class Staging:
             return None
         if staged.contents.is_finished and self._is_in_question(staged.identity):
             self._sync_found(path)
-        return StagedPart(staged.identity, path, staged.contents, self._clock.now())
+        return StagedPart(staged.identity, path, staged.contents, self._clock)
 
     def _put_aside(self, path: Path, damage: DamagedPart) -> None:
         """Report a damaged part and keep its file for inspection."""
@@ -272,7 +271,7 @@ class Staging:
         before = contents.file_size
         part.writer.append(target, batch)
         self.size += contents.file_size - before
-        part.touched_at = self._clock.now()
+        part.touch(self._clock)
         self._keep_up(part, part.writer)
 
     def _keep_up(self, part: StagedPart, writer: StagedFileWriter) -> None:
@@ -296,13 +295,13 @@ class Staging:
                 f"the limits are {PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX}"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-        path, now = self._path_of(identity), self._clock.now()
-        part = StagedPart(identity, path, PartContents(0), now)
+        path = self._path_of(identity)
+        part = StagedPart(identity, path, PartContents(0), self._clock)
         self._parts[identity] = part
         self._set_aside.discard(path.name)
         async with part.lock:
             try:
-                part.writer = await self._in_pool(partial(self._create, path, identity, now))
+                part.writer = await self._in_pool(partial(self._create, path, identity, part.touched_at))
             except BaseException:
                 del self._parts[identity]
                 raise
@@ -363,7 +362,7 @@ class Staging:
             raise
         part.writer = None
         self.size += part.contents.file_size - before
-        part.touched_at = self._clock.now()
+        part.touch(self._clock)
 
     async def _sync_names(self) -> None:
         """Make the names of files durable; otherwise a power cut could lose a part that a publish needs."""
@@ -403,9 +402,9 @@ class Staging:
         await self._remove(chosen)
 
     async def remove_expired(self) -> None:
-        """Remove parts to which nothing was added for a long time."""
-        before = self._clock.now() - self._expiry
-        expired = [part for part in self._parts.values() if part.touched_at < before]
+        """Remove parts to which nothing was added for long."""
+        before = self._clock.monotonic() - self._expiry
+        expired = [part for part in self._parts.values() if part.rests_since < before]
         if expired:
             _log.info("staged parts expired count=%d", len(expired))
         await self._remove(expired)

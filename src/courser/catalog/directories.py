@@ -26,6 +26,7 @@ from courser.catalog.state import CatalogState
 from courser.errors import DamagedData, StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import (
+    list_if_there,
     make_directories,
     remove_tree,
     storage_failure,
@@ -241,12 +242,10 @@ class Directories:
         return partition_directory(self._path, *ids)
 
     def subdirectories(self, directory: Path) -> list[str]:
-        """Names of the subdirectories of a directory; empty if the directory does not exist."""
-        try:
-            entries = self._file_system.list_directory(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
+        """Names of the directories in a directory; none if there is no such directory. Raises ``StorageFailure``."""
+        return sorted(
+            entry.name for entry in list_if_there(self._file_system, directory) if entry.kind is EntryKind.DIRECTORY
+        )
 
     def descriptor(self, directory: Path) -> StreamDescriptor | TopicDescriptor | None:
         """The descriptor of a directory, or None if it is absent or damaged.
@@ -289,20 +288,14 @@ class Directories:
                 raise storage_failure("copy", directory / DESCRIPTOR, error) from error
 
     def is_finished(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
-        """Whether a partition was created completely: its ledger is written last."""
-        try:
-            entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return any(entry.name == LEDGER for entry in entries)
+        """Whether the making of a partition came to its end: its ledger comes last. Raises ``StorageFailure``."""
+        directory = self.partition_path(stream, topic, partition)
+        return any(entry.name == LEDGER for entry in list_if_there(self._file_system, directory))
 
     def has_messages(self, stream: Stream, topic: Topic, partition: Partition) -> bool:
-        """Whether the directory of a partition has segments."""
-        try:
-            entries = self._file_system.list_directory(self.partition_path(stream, topic, partition))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return any(entry.name.endswith(LOG_SUFFIX) for entry in entries)
+        """Whether there are segments in the directory of a partition. Raises ``StorageFailure``."""
+        directory = self.partition_path(stream, topic, partition)
+        return any(entry.name.endswith(LOG_SUFFIX) for entry in list_if_there(self._file_system, directory))
 
     # --- removing ---
 

@@ -122,6 +122,7 @@ class Publish(msgspec.Struct, frozen=True, array_like=True):
     """8 random bytes. Ops are reused if metadata is restored from a backup; the nonce is not."""
     parts: tuple[PublishedPart, ...]
     targets: tuple[PublishTarget, ...]
+    """Those of a topic go when it is purged: nothing more is appended to them."""
 
 
 class Sink(msgspec.Struct, array_like=True):

@@ -20,7 +20,7 @@ from courser.catalog.salvage import Salvage, salvage_metadata
 from courser.catalog.state import CatalogState
 from courser.model.clock import Clock
 from courser.model.topic_options import TopicOptions
-from courser.storage.durable_files import replace_file
+from courser.storage.durable_files import list_if_there, replace_file
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_identity
 from courser.storage.journal import SnapshotMark
@@ -221,11 +221,7 @@ class _Merge:
     def _partitions_in(self, directory: Path) -> list[Partition]:
         """The newest incarnation of each partition id, up to the first missing id."""
         newest: dict[int, int] = {}
-        try:
-            entries = self._file_system.list_directory(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        for entry in entries:
+        for entry in list_if_there(self._file_system, directory):
             partition_id, _, incarnation = entry.name.partition("-")
             numbers = _number(partition_id), _number(incarnation)
             if entry.kind is not EntryKind.DIRECTORY or numbers[0] is None or numbers[1] is None:

@@ -6,6 +6,8 @@ forbid changes nothing, so replaying a journal always gives the same result.
 
 from pathlib import Path
 
+import msgspec
+
 from courser.catalog import changes
 from courser.catalog.entities import (
     ConsumerGroup,
@@ -147,6 +149,12 @@ def _purge(state: CatalogState, topic: Topic, count: int, ends: tuple[int, ...])
     topic.purge_count = max(topic.purge_count + 1, count)
     if ends:
         state.purge_ends[topic.uuid] = ends[: len(topic.partitions)]
+    for sink in state.sinks.values():
+        # An open publish was decided before the purge, so the purge takes all of its messages in this topic, also
+        # those that are not in the log yet. Without its targets no redo brings them back.
+        if sink.open is not None and any(target.topic_uuid == topic.uuid for target in sink.open.targets):
+            kept = tuple(target for target in sink.open.targets if target.topic_uuid != topic.uuid)
+            sink.open = msgspec.structs.replace(sink.open, targets=kept)
 
 
 def _new_partitions(first: int, count: int, op: int, timestamp: int) -> list[Partition]:

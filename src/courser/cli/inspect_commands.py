@@ -22,13 +22,12 @@ from courser.inspect.log_file import LogInspection
 from courser.inspect.small_files import LedgerInspection, OffsetsInspection, SessionInspection
 from courser.inspect.verify import Verification
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.identity_search import identity_text
 
 _OFFSET = click.IntRange(min=0)
 
 
 def _owner(identity: PartitionIdentity | None) -> str:
-    return f"identity {identity_text(identity)}" if identity is not None else "identity unknown"
+    return f"identity {identity}" if identity is not None else "identity unknown"
 
 
 # --- log and index ---

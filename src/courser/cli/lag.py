@@ -3,6 +3,7 @@
 import asyncio
 
 from courser.api.replies import PartitionBounds
+from courser.cli.bounds import bounds_by_partition
 from courser.cli.naming import Place
 from courser.cli.records import Field, Record
 from courser.client.client import Client
@@ -19,22 +20,21 @@ GROUP_LAG_FIELDS = (
 
 async def group_lags(client: Client, place: Place, group: Identifier) -> list[Record]:
     """For each partition: what the group has committed, where the partition ends, and what lies between."""
-    bounds = await client.get_partition_bounds(*place.names)
-    stored = await asyncio.gather(
-        *(_stored_offset(client, place, group, partition.partition_id) for partition in bounds.partitions)
-    )
-    lags = await asyncio.gather(
-        *(lag_of(client, place, partition, offset) for partition, offset in zip(bounds.partitions, stored, strict=True))
-    )
-    return [
-        {
-            "partition_id": partition.partition_id,
-            "stored_offset": offset,
-            "next_offset": partition.next_offset,
-            "lag": lag,
-        }
-        for partition, offset, lag in zip(bounds.partitions, stored, lags, strict=True)
-    ]
+    bounds = await bounds_by_partition(client, place)
+    return await asyncio.gather(*(_lag_record(client, place, group, *partition) for partition in bounds.items()))
+
+
+async def _lag_record(
+    client: Client, place: Place, group: Identifier, partition_id: int, bounds: PartitionBounds | None
+) -> Record:
+    """Of one partition; nothing is known of one that is offline."""
+    stored = await _stored_offset(client, place, group, partition_id) if bounds is not None else None
+    return {
+        "partition_id": partition_id,
+        "stored_offset": stored,
+        "next_offset": bounds.next_offset if bounds is not None else None,
+        "lag": await lag_of(client, place, bounds, stored) if bounds is not None else None,
+    }
 
 
 async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_offset: int | None) -> int:
@@ -62,7 +62,7 @@ async def _stored_offset(client: Client, place: Place, group: Identifier, partit
 
 
 async def max_lag(client: Client, place: Place, groups: list[int]) -> int | None:
-    """Of the group that is furthest behind, over all partitions; None if there are no groups."""
+    """Of the group that is furthest behind, over all partitions that are not offline; None if there are no groups."""
     lags = await asyncio.gather(*(group_lags(client, place, group) for group in groups))
-    totals = [sum(int(str(record["lag"])) for record in of_group) for of_group in lags]
+    totals = [sum(lag for record in of_group if isinstance(lag := record["lag"], int)) for of_group in lags]
     return max(totals, default=None)

@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from courser.api.replies import StreamInfo, TopicInfo
+from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
 from courser.cli.naming import Place, any_place_argument
@@ -96,7 +97,7 @@ async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_l
 
 async def _one_topic(client: Client, place: Place) -> Record:
     details = await client.get_topic(*place.names)
-    bounds = await client.get_partition_bounds(*place.names)
+    bounds = await bounds_by_partition(client, place)
     rows: list[Record] = []
     for group in await client.get_consumer_groups(*place.names):
         lags = await group_lags(client, place, group.group_id)
@@ -106,6 +107,6 @@ async def _one_topic(client: Client, place: Place) -> Record:
         "topic": details.topic.name,
         "message_count": details.topic.message_count,
         "size": details.topic.size,
-        "partitions": partition_records(details.partitions, bounds.partitions),
+        "partitions": partition_records(details.partitions, bounds),
         "groups": rows,
     }

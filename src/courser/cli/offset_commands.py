@@ -2,6 +2,7 @@
 
 import click
 
+from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
@@ -52,14 +53,14 @@ def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
     async def ask(client: Client) -> Record:
         who = _consumer(consumer, kind)
         found = await client.get_consumer_offset(*place.names, place.partition_id or 0, consumer=who)
-        bounds = (await client.get_partition_bounds(*place.names)).partitions[found.partition_id]
+        bounds = (await bounds_by_partition(client, place))[found.partition_id]
         return {
             "consumer": consumer,
             "kind": kind,
             "partition_id": found.partition_id,
             "stored_offset": found.stored_offset,
             "current_offset": found.current_offset,
-            "lag": await lag_of(client, place, bounds, found.stored_offset),
+            "lag": await lag_of(client, place, bounds, found.stored_offset) if bounds is not None else None,
         }
 
     emit_thing(_FIELDS, ask_server(ask, place, _sought(consumer, kind)), output)

@@ -2,6 +2,7 @@
 
 import click
 
+from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import Place, Word, topic_argument
 from courser.cli.records import Record, emit_deed, emit_list
@@ -20,8 +21,8 @@ def list_command(*, place: Place, output: str) -> None:
 
     async def ask(client: Client) -> list[Record]:
         details = await client.get_topic(*place.names)
-        bounds = await client.get_partition_bounds(*place.names)
-        return partition_records(details.partitions, bounds.partitions)
+        bounds = await bounds_by_partition(client, place)
+        return partition_records(details.partitions, bounds)
 
     empty = f"no partitions: courser partition create {place} 1 makes one"
     emit_list(PARTITION_FIELDS, ask_server(ask, place), output, empty=empty)

@@ -5,6 +5,7 @@ from typing import TypeVar, cast
 
 import click
 
+from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import Place, Word, stream_argument, topic_argument
 from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, EXPIRY, TOPIC_SIZE, expiry_of
@@ -43,8 +44,8 @@ def get_command(*, place: Place, output: str) -> None:
 def _whole(place: Place) -> Record:
     async def ask(client: Client) -> Record:
         details = await client.get_topic(*place.names)
-        bounds = await client.get_partition_bounds(*place.names)
-        return {**topic_record(details.topic), "partitions": partition_records(details.partitions, bounds.partitions)}
+        bounds = await bounds_by_partition(client, place)
+        return {**topic_record(details.topic), "partitions": partition_records(details.partitions, bounds)}
 
     return ask_server(ask, place)
 

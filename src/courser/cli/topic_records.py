@@ -1,5 +1,7 @@
 """Topics and partitions as records: what several commands show of them."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import asdict
 
 from courser.api.replies import PartitionBounds, PartitionInfo, TopicInfo
@@ -26,6 +28,11 @@ def as_exact_size(value: object) -> str:
     return format_byte_size(value) if isinstance(value, int) else ABSENT
 
 
+def as_first_offset(value: object) -> str:
+    """Only of a partition that is offline nothing is known."""
+    return "offline" if value is None else str(value)
+
+
 TOPIC_FIELDS = (
     Field("topic_id", "id", is_number=True),
     Field("name"),
@@ -47,7 +54,7 @@ SETTING_FIELDS = (
 )
 PARTITION_FIELDS = (
     Field("partition_id", "partition", is_number=True),
-    Field("first_offset", "first", is_number=True),
+    Field("first_offset", "first", text=as_first_offset, is_number=True),
     Field("next_offset", "next", is_number=True),
     Field("message_count", "messages", is_number=True),
     Field("size", text=as_size, is_number=True),
@@ -77,20 +84,23 @@ def _set_names(topic: TopicInfo) -> list[str]:
     return [name for name, value in asdict(topic.options).items() if value is not None]
 
 
-def partition_records(partitions: list[PartitionInfo], bounds: list[PartitionBounds]) -> list[Record]:
-    """Partitions with the offsets that they hold now: ``[first_offset, next_offset)``."""
-    bounds_of = {entry.partition_id: entry for entry in bounds}
+def partition_records(partitions: list[PartitionInfo], bounds: Mapping[int, PartitionBounds | None]) -> list[Record]:
+    """Partitions with the offsets that they hold now: ``[first_offset, next_offset)``. Of an offline one, None."""
     records: list[Record] = []
     for partition in partitions:
-        held = bounds_of.get(partition.partition_id)
+        if partition.partition_id not in bounds:
+            # Made between the two questions.
+            continue
+        held = bounds[partition.partition_id]
         record = {
             "partition_id": partition.partition_id,
             "first_offset": None if held is None else held.first_offset,
             "next_offset": None if held is None else held.next_offset,
-            "message_count": partition.message_count,
-            "size": partition.size,
-            "segment_count": partition.segment_count,
+            "message_count": None if held is None else partition.message_count,
+            "size": None if held is None else partition.size,
+            "segment_count": None if held is None else partition.segment_count,
             "created_at": partition.created_at,
+            "is_offline": held is None,
         }
         records.append(record)
     return records

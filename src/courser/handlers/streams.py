@@ -52,5 +52,4 @@ async def delete_stream(broker: Broker, session: Session, command: c.DeleteStrea
 async def purge_stream(broker: Broker, session: Session, command: c.PurgeStream) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream = broker.finder.stream(session, command)
-    await broker.publishing.settle(stream.stream_id)
     await broker.catalog.submit(changes.PurgeStream(stream.stream_id))

@@ -64,7 +64,6 @@ async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic)
 async def purge_topic(broker: Broker, session: Session, command: c.PurgeTopic) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream, topic = broker.finder.topic(session, command)
-    await broker.publishing.settle(stream.stream_id, topic.topic_id)
     await broker.catalog.submit(changes.PurgeTopic(stream.stream_id, topic.topic_id))
 
 
@@ -96,7 +95,6 @@ async def delete_partitions(broker: Broker, session: Session, command: c.DeleteP
 async def delete_segments(broker: Broker, session: Session, command: c.DeleteSegments) -> None:
     """Delete the oldest sealed segments that no stored offset still needs."""
     address = broker.finder.address(session, command)
-    await broker.publishing.settle(*address)
     await broker.retention.delete_segments(address, command.partition_id, command.count)
 
 

@@ -11,9 +11,9 @@ from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPl
 from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.identity_search import identity_text, log_owner
+from courser.storage.identity_search import log_owner
 from courser.storage.ledger import RECORD_SIZE, LedgerReading, LedgerState, SegmentFacts, read_ledger
-from courser.storage.offset_table import GRANULE, OffsetsReading, owner_text
+from courser.storage.offset_table import GRANULE, OffsetsReading
 from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_offset_of, log_path
 
 _NO_LEDGER = LedgerReading(LedgerState(), 0, 0, (), exists=False)
@@ -252,7 +252,7 @@ class PartitionCheck:
             return None
         assert owner is not None
         text = (
-            f"holds messages of {identity_text(owner)} in the directory of {identity_text(plan.identity)}: a start "
+            f"holds messages of {owner} in the directory of {plan.identity}: a start "
             "leaves it as it is and does not serve it; move it to where it belongs, and put the right file back"
         )
         sealed = plan.expected.sealed or plan.expected.synced
@@ -306,7 +306,7 @@ class PartitionCheck:
         self._note_size(len(offsets.data))
         head = offsets.head
         if head.identity is not None and head.identity != identity:
-            text = f"the file belongs to {owner_text(head.identity)}: the next start sets it aside"
+            text = f"the file belongs to partition {head.identity}: the next start sets it aside"
             yield Finding(Severity.DAMAGE, "consumers", path, text)
             return
         if head.epoch is not None:

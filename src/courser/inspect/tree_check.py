@@ -24,7 +24,7 @@ from courser.inspect.metadata_check import Metadata, examine_metadata
 from courser.inspect.partition_check import is_partition
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import EntryKind, FileSystem
-from courser.storage.identity_search import find_stranger, identity_text
+from courser.storage.identity_search import find_stranger
 from courser.storage.paths import (
     DESCRIPTOR,
     PARTITIONS,
@@ -187,7 +187,7 @@ class _Look:
             home = self._home_of(owner)
             place = f"whose place is {home}" if home is not None else "which is not in the metadata"
             text = (
-                f"{what} {identity_text(owner)}, {place}; by the metadata {identity_text(expected)} should be here: a "
+                f"{what} {owner}, {place}; by the metadata {expected} should be here: a "
                 "start leaves the directory as it is, and the partition is offline until the right one is back"
             )
             yield Finding(Severity.DAMAGE, "tree", path, text)

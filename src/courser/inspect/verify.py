@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from courser.errors import StorageFailure
 from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
 from courser.inspect.metadata_check import Metadata, MetadataCheck
 from courser.inspect.modes_check import ModesCheck
@@ -255,7 +256,7 @@ def is_clean(file_system: FileSystem, data_directory: Path) -> bool:
     """Whether the server of a data directory has stopped cleanly and not started again since."""
     try:
         session = read_session(file_system, data_directory)
-    except OSError:
+    except StorageFailure:
         return False
     return session is not None and session.is_clean
 

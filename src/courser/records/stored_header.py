@@ -33,6 +33,10 @@ class PartitionIdentity:
     incarnation: int
     """The journal op that created the partition: ids are reused after a deletion, this number is not."""
 
+    def __str__(self) -> str:
+        """As logs, error messages and tools spell it: ``<topic uuid>:<partition>-<incarnation>``."""
+        return f"{self.topic_uuid.hex()}:{self.partition_id}-{self.incarnation}"
+
 
 class StoredHeader(NamedTuple):
     """The fields of ``layout.STORED_HEADER``, in order."""
@@ -114,7 +118,7 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
         or partition_id != identity.partition_id
         or incarnation != identity.incarnation
     ):
-        raise BadBatch(f"the batch belongs to topic {topic_uuid.hex()}, partition {partition_id}-{incarnation}")
+        raise BadBatch(f"the batch belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}")
     # The checksum proves that the bytes are unchanged, not that they are valid: check the lengths.
     if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
         raise BadBatch(f"a length of {stored_length} bytes and {count} messages is impossible")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
-from courser.storage.files import EntryKind, File, FileSystem, read_into, write_all
+from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_into, write_all
 from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import TEMPORARY_SUFFIX
 
@@ -144,6 +144,16 @@ def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> Non
         with contextlib.suppress(FileExistsError):
             file_system.make_directory(directory)
         sync_directory(file_system, directory.parent)
+
+
+def list_if_there(file_system: FileSystem, path: Path) -> list[DirectoryEntry]:
+    """The entries of a directory; none if there is no such directory. Raises ``StorageFailure``."""
+    try:
+        return file_system.list_directory(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise storage_failure("listing", path, error) from error
 
 
 def unlink_if_there(file_system: FileSystem, path: Path) -> bool:

@@ -38,18 +38,13 @@ class ForeignPartition(StartRefused):
     def __init__(self, path: Path, expected: PartitionIdentity, found: PartitionIdentity, what: str) -> None:
         super().__init__(
             path,
-            f"{what} {identity_text(found)}, and {identity_text(expected)} belongs here",
+            f"{what} {found}, and {expected} belongs here",
             "stop the server and put the right directory back; nothing in this one was changed",
         )
         self.expected = expected
         self.found = found
         self.what = what
         """The beginning of a sentence that ends with the partition's name."""
-
-
-def identity_text(identity: PartitionIdentity) -> str:
-    """A partition as tools spell it: ``<topic uuid>:<partition>-<incarnation>``."""
-    return f"{identity.topic_uuid.hex()}:{identity.partition_id}-{identity.incarnation}"
 
 
 @dataclass(frozen=True, slots=True)

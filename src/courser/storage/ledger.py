@@ -283,7 +283,7 @@ def decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, Ledg
     if version != _VERSION or kind not in RecordKind.__members__.values():
         return f"record format {version}, kind {kind} is not known"
     if (topic_uuid, partition_id, incarnation) != (identity.topic_uuid, identity.partition_id, identity.incarnation):
-        return f"the record belongs to topic {topic_uuid.hex()}, partition {partition_id}-{incarnation}"
+        return f"the record belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}"
     start, reserved, timestamp, epoch, *event = rest
     numbers = LedgerNumbers(start_offset=start, reserved_end=reserved, last_timestamp=timestamp, epoch=epoch)
     return sequence, numbers, _decode_event(RecordKind(kind), event)

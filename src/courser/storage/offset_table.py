@@ -173,18 +173,13 @@ def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> byt
     return xxh3(rest).to_bytes(8, "little") + rest
 
 
-def owner_text(identity: PartitionIdentity) -> str:
-    """Whose file it is, for people."""
-    return f"topic {identity.topic_uuid.hex()}, partition {identity.partition_id}-{identity.incarnation}"
-
-
 def read_offsets(data: Buffer, epoch: int, identity: PartitionIdentity) -> OffsetsReading:
     """Take a whole file apart. Damaged records are passed over and reported; the good ones behind them count."""
     header = decode_header(data)
     if isinstance(header, str):
         return OffsetsReading({}, 0, ((0, header),))
     if header.identity is not None and header.identity != identity:
-        reason = f"the file belongs to {owner_text(header.identity)}: set aside, and not used"
+        reason = f"the file belongs to partition {header.identity}: set aside, and not used"
         return OffsetsReading({}, 0, ((0, reason),), is_foreign=True)
     if header.epoch < epoch:
         # A purge made these void; the power went before their file did. In a file of a later epoch are those that a

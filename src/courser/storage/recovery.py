@@ -15,7 +15,7 @@ from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import FileSystem
-from courser.storage.identity_search import LEDGER_TEXT, ForeignPartition, find_log_owners, identity_text
+from courser.storage.identity_search import LEDGER_TEXT, ForeignPartition, find_log_owners
 from courser.storage.ledger import (
     RECORD_SIZE,
     Event,
@@ -312,7 +312,7 @@ class _Recovery:
                 self._note(Oddity.FOREIGN_SEGMENT, path, text)
 
     def _foreign_text(self, base: int) -> str:
-        found, expected = identity_text(self._foreign[base]), identity_text(self._identity)
+        found, expected = str(self._foreign[base]), str(self._identity)
         return f"holds messages of {found} in the directory of {expected}: left as it is, and not served"
 
     def _refuse_writes_before_strangers(self, reading: LedgerReading) -> None:
@@ -320,7 +320,7 @@ class _Recovery:
         end = max([reading.state.numbers.start_offset, *(segment.end_offset for segment in self._segments)])
         later = [base for base in self._foreign if base >= end]
         if later and self._failure is None:
-            path, found = log_path(self._directory, min(later)), identity_text(self._foreign[min(later)])
+            path, found = log_path(self._directory, min(later)), str(self._foreign[min(later)])
             self._failure = (
                 f"{path} holds messages of {found}, and the newest segment of this partition may be missing: stop the "
                 "server, move that file to where it belongs, and put the right one back"

@@ -12,7 +12,7 @@ from pathlib import Path
 from courser.errors import StartRefused
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import replace_file
+from courser.storage.durable_files import replace_file, storage_failure
 from courser.storage.files import DirectoryIdentity, FileSystem, read_exactly
 from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
@@ -80,13 +80,19 @@ def decode_session(data: bytes) -> Session | None:
 
 
 def read_session(file_system: FileSystem, directory: Path) -> Session | None:
-    """The last session; None if there was none, or nobody can tell."""
+    """The last session; None if there was none, or nobody can tell.
+
+    Raises:
+        StorageFailure: the file is there, and cannot be read.
+    """
     try:
         file = file_system.open(directory / SESSION)
+        data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
+        file.close()
     except FileNotFoundError:
         return None
-    data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
-    file.close()
+    except OSError as error:
+        raise storage_failure("reading", directory / SESSION, error) from error
     return decode_session(bytes(data or b""))
 
 
