@@ -18,7 +18,7 @@ from tests.spark.test_write import everything, stream_from
 from tests.spark.topics import client_of, make_topic, numbered, options_of, send
 from tests.spark_fixtures import TEST_SETTINGS
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 DRIVER = """
 import json, sys
