@@ -18,7 +18,7 @@ from courser.bench.results import decode_result
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.main import run
 from courser.client.client import connect
-from tests.cli.commands import COMMAND, PATIENCE, Cli, in_this_process, on_a_terminal
+from tests.cli.commands import COMMAND_WITH_INTERRUPTS, PATIENCE, Cli, in_this_process, on_a_terminal
 from tests.servers import RunningServer
 
 TINY = ("--messages", "200", "--batch", "5..20", "--message-size", "10..50")
@@ -157,7 +157,8 @@ def test_a_file_that_is_no_result(cli: Cli, tmp_path: Path) -> None:
 
 def test_ctrl_c_removes_the_streams(server: RunningServer, cli: Cli) -> None:
     arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000"]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [*COMMAND_WITH_INTERRUPTS, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         # It has started when its stream exists.
         while not streams_of_runs(server):

@@ -97,6 +97,8 @@ def test_a_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     program = f"""
 import signal
+# A shell that starts the tests in the background lets them ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from courser.spark.session import spark_session
 spark = spark_session("hidden", "local[1]", {TEST_SETTINGS!r}, keep_interrupts=True)
 
