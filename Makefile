@@ -27,6 +27,9 @@ COMPILED := hatch_build.py $(wildcard src/courser/records/*.c src/courser/record
 RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 
+# Child processes of tests would compile every module they import, each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 ARGS ?=
 JOBS ?= 2
 ROUNDS ?= 1000000

@@ -9,13 +9,14 @@ a failure shows the number, and ``COURSER_SEED`` brings the same run back.
 import os
 import random
 import re
+import sys
 import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-pytest_plugins = ["tests.spark_fixtures"]
+pytest_plugins = ["tests.spark_fixtures", "tests.wheels"]
 
 SEED_VARIABLE = "COURSER_SEED"
 SEED_DEFAULT = "20261115"
@@ -23,8 +24,44 @@ SEED_DEFAULT = "20261115"
 SEED_DRAWN = "random"
 """The value of the variable that asks for a new seed."""
 
+WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_five_minutes.py::")
+"""The tests that share the wheel, and an environment in which it is installed."""
 WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
-"""Where the tests are that share one Spark session, and so one process."""
+"""The directories whose tests may use the Spark session. They share one, and so one process."""
+WITHOUT_SESSION = (
+    "tests/lake/",
+    "tests/pipelines/test_checkpoint.py",
+    "tests/pipelines/test_commands.py",
+    "tests/pipelines/test_definition.py",
+    "tests/pipelines/test_failing.py",
+    "tests/pipelines/test_kills.py",
+    "tests/pipelines/test_locking.py",
+    "tests/pipelines/test_origin.py",
+    "tests/pipelines/test_progress.py",
+    "tests/pipelines/test_publishing.py",
+    "tests/pipelines/test_server_side.py",
+    "tests/pipelines/test_sources.py",
+    "tests/pipelines/test_supervision.py",
+    "tests/pipelines/test_table_kills.py",
+    "tests/spark/test_admission.py",
+    "tests/spark/test_decoding.py",
+    "tests/spark/test_encoding.py",
+    "tests/spark/test_java.py",
+    "tests/spark/test_options.py",
+    "tests/spark/test_planning.py",
+    "tests/spark/test_preparing.py",
+    "tests/spark/test_read_errors.py",
+    "tests/spark/test_reference.py",
+    "tests/spark/test_segments.py",
+    "tests/spark/test_several_topics.py",
+    "tests/spark/test_topic_names.py",
+)
+"""The modules there that use no session: each of them runs on any worker, beside the session."""
+WITH_CLUSTER = ("tests/spark/test_cluster.py", "tests/pipelines/test_cluster.py")
+"""The tests that share a Spark cluster."""
+SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
+SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "installed": WHEEL_SCOPE}
+"""Fixtures that are so costly that they may be made on one worker only."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
 SPARK_TIMEOUT = 900.0
 """Seconds of a test with Spark, in place of those in pyproject.toml: a Java that starts on a busy machine takes a
@@ -51,6 +88,10 @@ settings.load_profile("default")
 
 
 def pytest_configure() -> None:
+    # Tests start hundreds of servers and commands. Without bytecode on disk, each of them compiles every module it
+    # imports, and takes more than twice the CPU time to start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Into the environment, so that the workers of xdist, which inherit it, draw from the same seed.
     chosen = os.environ.get(SEED_VARIABLE) or SEED_DEFAULT
     os.environ[SEED_VARIABLE] = str(random.SystemRandom().randrange(2**32)) if chosen == SEED_DRAWN else chosen
@@ -62,34 +103,45 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        for name, scope in SHARED_FIXTURES.items():
+            if name in getattr(item, "fixturenames", ()) and _scope_of(item.nodeid) != scope:
+                raise pytest.UsageError(f"{item.nodeid} uses {name} outside its scope: see tests/conftest.py")
         is_with_spark = item.nodeid.startswith((*WITH_SPARK, *WITH_JAVA_OF_THEIR_OWN))
         if is_with_spark and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT))
 
 
-class ReleasesTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Each test goes to the next worker that is free, but the scenarios of one SDK release stay on one worker.
+def _scope_of(nodeid: str) -> str:
+    """Tests of the same scope run on the same worker, one after the other."""
+    module = nodeid.partition("::")[0]
+    if nodeid.startswith(WITH_WHEEL):
+        return WHEEL_SCOPE
+    if nodeid.startswith(WITH_CLUSTER):
+        return CLUSTER_SCOPE
+    if nodeid.startswith(WITH_SPARK):
+        return module if module.startswith(WITHOUT_SESSION) else SESSION_SCOPE
+    if nodeid.startswith(("tests/torture/", *WITH_JAVA_OF_THEIR_OWN)):
+        return module
+    found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
+    return found[1] if found else nodeid
 
-    They share a child process there, and the last of them asks it what none of them has used. The tests of the wheel
-    stay together too: they share an environment that takes a minute to install; and so does each module of the torture
-    tests, of the demo and of the examples, which has something large of its own. All tests that use the Spark session
-    of the process stay on one worker, so that there is one Java and not one for each. (The ``loadgroup`` of xdist 3.8
-    is meant for this, and groups nothing under pytest 9.2.)
+
+class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Each test goes to the next worker that is free, but tests that share something large stay on one worker.
+
+    The scenarios of an SDK release share a child process, and the last of them asks it what none of them has used. The
+    tests of the wheel share an environment that takes a minute to install. Each module of the torture tests, of the
+    demo and of the examples has something large of its own. All tests that use the Spark session share one Java, and
+    those that use the cluster share six. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing under
+    pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/test_packaging.py::"):
-            return "packaging"
-        if nodeid.startswith(WITH_SPARK):
-            return "spark"
-        if nodeid.startswith(("tests/torture/", *WITH_JAVA_OF_THEIR_OWN)):
-            return nodeid.partition("::")[0]
-        found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
-        return found[1] if found else nodeid
+        return _scope_of(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ReleasesTogether | None:
-    return ReleasesTogether(config, log) if config.getoption("dist") == "load" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedTogether | None:
+    return SharedTogether(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture

@@ -26,13 +26,18 @@ if TYPE_CHECKING:
     # Loaded by every run of pytest: pyspark is not, unless a test asks for it.
     from pyspark.sql import SparkSession
 
-PATIENCE = 240.0
-"""Seconds that a start or a driver may take before the test gives up. Java on a busy machine is not quick."""
+PATIENCE = 600.0
+"""Seconds that a start or a driver may take before the test gives up: less than ``SPARK_TIMEOUT`` of conftest. On a
+busy machine Java takes minutes to start."""
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A session of a test lives for a minute: the best machine code would be ready when it ends."""
 
+PYTHON_PATIENCE = {"spark.python.authenticate.socketTimeout": "300s"}
+"""Spark gives a Python process 15 seconds to start, and fails the query after that. A busy machine needs longer."""
+
 TEST_SETTINGS = {
+    **PYTHON_PATIENCE,
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.shuffle.partitions": "2",
 }

@@ -13,14 +13,14 @@ import pytest
 from tests.docs.blocks import blocks_of
 from tests.docs.stage import steady
 from tests.servers import free_port
-from tests.wheels import clean_variables, make_builder, make_environment
+from tests.wheels import Environment, clean_variables
 
 _SCRIPT_TIMEOUT = 120
 
 
 @pytest.mark.timeout(600)
-def test_the_script_of_the_readme_runs_from_the_wheel(tmp_path: Path) -> None:
-    binaries = install(tmp_path)
+def test_the_script_of_the_readme_runs_from_the_wheel(installed: Environment, tmp_path: Path) -> None:
+    binaries = installed.directory / "bin"
     directory = tmp_path / "empty"
     directory.mkdir()
     (script,) = (block.text for block in blocks_of("README.md") if "kill -9" in block.text and block.kind == "sh")
@@ -51,13 +51,6 @@ def test_the_script_of_the_readme_runs_from_the_wheel(tmp_path: Path) -> None:
         "demo    orders      1         2  622 B       1        0",
     ]
     assert "sent 1 message to demo/orders, partition 0, offset 0" in err
-
-
-def install(directory: Path) -> Path:
-    """Build the wheel, make an environment, put the wheel in it and nothing else; return where its programs are."""
-    builder = make_builder(directory / "builder")
-    wheel = builder.make_wheel(builder.make_sdist(directory / "sdist"), directory / "wheel")
-    return make_environment(directory / "environment", str(wheel)).directory / "bin"
 
 
 @contextmanager

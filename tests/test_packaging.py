@@ -18,36 +18,15 @@ import pytest
 
 from courser import __version__
 from tests.servers import RunningServer
-from tests.wheels import ROOT, Builder, Environment, clean_variables, make_builder, make_environment, run
+from tests.wheels import ROOT, Builder, Environment, clean_variables, make_environment, run
 
 LIBRARY = "courser/records/_frame_walk.abi3.so"
-
-
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    return make_builder(tmp_path_factory.mktemp("builder"))
-
-
-@pytest.fixture(scope="module")
-def sdist(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return builder.make_sdist(tmp_path_factory.mktemp("sdist"))
-
-
-@pytest.fixture(scope="module")
-def wheel(builder: Builder, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As a machine with a C compiler makes it, if this is one."""
-    return builder.make_wheel(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def pure_wheel(builder: Builder, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a machine without a C compiler makes it."""
     return builder.make_wheel(sdist, tmp_path_factory.mktemp("pure-wheel"), {"CC": "/nowhere/cc"})
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return make_environment(tmp_path_factory.mktemp("installed"), str(wheel))
 
 
 def names_in(wheel: Path) -> set[str]:

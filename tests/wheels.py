@@ -1,6 +1,7 @@
 """The package as users get it: source archive, wheel, and a virtual environment that holds nothing else.
 
-The tree itself is only read: building a wheel in it would replace the compiled part that a running server uses.
+The tree itself is only read: building a wheel in it would replace the compiled part that a running server uses. The
+fixtures build each of these once per run; ``conftest`` keeps the tests that use them on one worker.
 """
 
 import os
@@ -10,6 +11,8 @@ import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0
@@ -33,7 +36,9 @@ class Environment:
 
     def install(self, *requirements: str) -> None:
         """What pip takes: names, files."""
-        run(sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *requirements)
+        # The tests import a small part of what is installed: Python compiles that part when it is first imported.
+        options = ("--quiet", "--no-compile", "--disable-pip-version-check")
+        run(sys.executable, "-m", "pip", "--python", self.python, "install", *options, *requirements)
 
 
 def make_environment(directory: Path, *requirements: str) -> Environment:
@@ -95,3 +100,25 @@ class Builder:
 def make_builder(directory: Path) -> Builder:
     """A new one."""
     return Builder(make_environment(directory, _BUILD_REQUIREMENT, "pip"))
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    return make_builder(tmp_path_factory.mktemp("builder"))
+
+
+@pytest.fixture(scope="session")
+def sdist(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return builder.make_sdist(tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="session")
+def wheel(builder: Builder, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as a machine with a C compiler builds it, if this is one."""
+    return builder.make_wheel(sdist, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel and its dependencies. Tests must not change it."""
+    return make_environment(tmp_path_factory.mktemp("installed"), str(wheel))

@@ -1,6 +1,7 @@
 """``courser bench`` as users and programs see it."""
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
@@ -17,7 +18,7 @@ from courser.bench.results import decode_result
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.main import run
 from courser.client.client import connect
-from tests.cli.commands import COMMAND, Cli, in_this_process, on_a_terminal
+from tests.cli.commands import COMMAND_WITH_INTERRUPTS, PATIENCE, Cli, in_this_process, on_a_terminal
 from tests.servers import RunningServer
 
 TINY = ("--messages", "200", "--batch", "5..20", "--message-size", "10..50")
@@ -156,12 +157,17 @@ def test_a_file_that_is_no_result(cli: Cli, tmp_path: Path) -> None:
 
 def test_ctrl_c_removes_the_streams(server: RunningServer, cli: Cli) -> None:
     arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000"]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # It has begun when a stream is there.
-    while not streams_of_runs(server):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    command = [*COMMAND_WITH_INTERRUPTS, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        # It has started when its stream exists.
+        while not streams_of_runs(server):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                raise AssertionError(f"it ended with {process.wait(0.1)}")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
     assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert "interrupted" in errors
     assert streams_of_runs(server) == []

@@ -17,6 +17,17 @@ import pytest
 from courser.cli.main import run
 
 COMMAND = [sys.executable, "-c", "from courser.cli.main import main; main()"]
+COMMAND_WITH_INTERRUPTS = [
+    sys.executable,
+    "-c",
+    # A shell that starts the tests in the background lets them, and so their children, ignore interrupts.
+    """if True:
+    import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from courser.cli.main import main
+    main()
+    """,
+]
 COMMAND_AT_TERMINAL = [
     sys.executable,
     "-c",

@@ -5,6 +5,7 @@ and every promise is checked; then it is started once more, to see that the star
 points is known from an undisturbed run, and all of them must have been reached.
 """
 
+import copy
 import random
 from collections.abc import Callable
 
@@ -39,25 +40,23 @@ def undisturbed(scenario: Scenario, seed: int) -> int:
 
 def crash_at(scenario: Scenario, seed: int, call: int, moment: CrashMoment) -> bool:
     """Die there; say whether the point was reached."""
-    for outcome in range(1 + POWER_CUTS):
-        disk = new_disk(seed)
-        disk.plan = FaultPlan().crash_at(call, moment)
-        facts = Facts()
-        try:
-            scenario(Life(disk, facts))
-        except SimulatedCrash:
-            recover(disk, facts, outcome, f"{seed}, {call}, {moment}, {outcome}")
-        else:
-            return False
-    return True
+    disk = new_disk(seed)
+    disk.plan = FaultPlan().crash_at(call, moment)
+    facts = Facts()
+    try:
+        scenario(Life(disk, facts))
+    except SimulatedCrash:
+        for outcome in range(1 + POWER_CUTS):
+            point = f"{seed}, {call}, {moment}, {outcome}"
+            recover(disk.clone(random.Random(point)), copy.deepcopy(facts), is_killed=outcome == 0)
+        return True
+    return False
 
 
-def recover(disk: FakeFileSystem, facts: Facts, outcome: int, point: str) -> None:
-    disk.plan = FaultPlan()
-    if outcome == 0:
+def recover(disk: FakeFileSystem, facts: Facts, *, is_killed: bool) -> None:
+    if is_killed:
         disk.kill()
     else:
-        disk.random = random.Random(point)
         disk.power_cut()
     for _ in range(2):
         life = Life(disk, facts)

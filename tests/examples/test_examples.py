@@ -17,7 +17,7 @@ from tests.servers import ROOT, RunningServer
 from tests.spark_fixtures import JAVA_OPTIONS
 
 EXAMPLES = ROOT / "examples"
-PATIENCE = 280.0
+PATIENCE = 600.0
 """Seconds: below the limit of a test, so that what was said is shown."""
 
 

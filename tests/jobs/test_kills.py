@@ -19,19 +19,19 @@ from tests.jobs.topics import all_messages, connected, facts_of, fill_topic, mak
 from tests.lake.rows import ask_duckdb, offsets_by_polars
 from tests.servers import ROOT, RunningServer
 from tests.sessions import kill_session
-from tests.spark_fixtures import running_cluster
+from tests.spark_fixtures import TEST_SETTINGS, running_cluster
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 COUNT = 6000
 SMALL = {"maxBytesPerPartition": "16 KiB"}
 
-DRIVER = """
+DRIVER = f"""
 import sys
 from pathlib import Path
 from courser.jobs.export import export
 from courser.jobs.replay import replay
 from courser.spark.session import spark_session
-spark = spark_session("killed", "local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+spark = spark_session("killed", "local[2]", {TEST_SETTINGS!r})
 """
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.pipelines.scenes import PATIENCE, Scene
 from tests.servers import ROOT
 from tests.sessions import kill_session
-from tests.spark_fixtures import JAVA_OPTIONS
+from tests.spark_fixtures import TEST_SETTINGS
 
 COURSER = [str(Path(sys.executable).parent / "courser")]
-JAVA = f'[spark]\n"spark.driver.extraJavaOptions" = "{JAVA_OPTIONS}"\n'
+JAVA = "[spark]\n" + "".join(f'"{key}" = "{value}"\n' for key, value in TEST_SETTINGS.items())
 
 
 def dying(function: str, call: int) -> list[str]:

@@ -23,7 +23,7 @@ from tests.servers import RunningServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds that a run may take before a test gives up."""
 STREAM = "shop"
 

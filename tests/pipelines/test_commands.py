@@ -109,7 +109,7 @@ def test_reset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "orders begins at earliest with its next run" in told
     assert "will be written again" in told
     assert run(["pipeline", "reset", str(path), "--to", "noon", "--yes"]) == 1
-    assert "--to takes" in capsys.readouterr().err
+    assert "--to must be" in capsys.readouterr().err
     with Lock(folder / "checkpoints" / "orders" / "lock", this_process("orders")).acquire():
         assert run(["pipeline", "reset", "orders", "--to", "latest", "--yes"]) == 1
     assert f"process {os.getpid()}" in capsys.readouterr().err

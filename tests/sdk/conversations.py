@@ -15,8 +15,9 @@ from typing import Any, Self
 
 from tests.sdk.environments import ROOT, python_of
 
-PATIENCE = 120.0
-"""Seconds that an answer or an event may take before the test gives up."""
+PATIENCE = 240.0
+"""Seconds that an answer or an event may take before the test gives up: more than the child gives a scenario, and less
+than pytest gives a test."""
 
 
 class Refused(Exception):

@@ -1,9 +1,11 @@
 """Reads and writes on a real cluster: tasks run in processes of two workers, which share nothing with the driver."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from tests.servers import RunningServer
+from tests.spark.test_write import everything
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, send
 from tests.spark_fixtures import Cluster
 
@@ -85,3 +87,23 @@ parents = source.mapInArrow(parent, "parent long").collect()
 found["worker_count"] = len({row.parent for row in parents})
 print(json.dumps(found))
 """
+
+
+JOB = """
+from tests.spark.suicide import die_once
+target, marker = __import__("json").loads(sys.argv[1])
+rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
+deadly = rows.mapInArrow(lambda batches: die_once(batches, marker), "value string")
+deadly.write.format("courser").options(**target).mode("append").save()
+"""
+
+
+def test_an_executor_killed_in_the_middle_of_a_task(cluster: Cluster, server: RunningServer, tmp_path: Path) -> None:
+    marker = tmp_path / "died"
+    target = options_of(server, "executor", batchBytes=2000)
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    with client_of(server) as client:
+        make_topic(client, "executor", 2)
+        cluster.run(JOB, json.dumps([target, str(marker)]), settings=settings)
+        assert marker.exists(), "nobody was killed"
+        assert Counter(everything(client, "executor")) == Counter(str(number).encode() for number in range(4000))

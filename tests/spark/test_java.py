@@ -9,7 +9,7 @@ import pytest
 
 from courser.spark import java
 from courser.spark.java import JavaMissing, find_java, java_version
-from tests.spark_fixtures import JAVA_OPTIONS, PATIENCE
+from tests.spark_fixtures import PATIENCE, TEST_SETTINGS
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -97,8 +97,10 @@ def test_a_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     program = f"""
 import signal
+# A shell that starts the tests in the background lets them ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from courser.spark.session import spark_session
-spark = spark_session("hidden", "local[1]", {{"spark.driver.extraJavaOptions": "{JAVA_OPTIONS}"}}, keep_interrupts=True)
+spark = spark_session("hidden", "local[1]", {TEST_SETTINGS!r}, keep_interrupts=True)
 
 def double(batches):
     yield from batches

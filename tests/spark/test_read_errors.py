@@ -210,7 +210,7 @@ def test_a_topic_that_is_created_again_between_planning_and_reading_is_noticed(
     ("schema", "message"),
     [
         ("offset STRING", 'column "offset" is bigint, not string'),
-        ("value BINARY", 'there is no column "value"'),
+        ("value BINARY", 'unknown column "value"'),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(server: RunningServer, schema: str, message: str) -> None:

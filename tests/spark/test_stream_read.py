@@ -14,7 +14,7 @@ from courser.client.sync import SyncClient
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, send
 
-PATIENCE = 240
+PATIENCE = 600
 """Seconds that a micro-batch may take before a test gives up."""
 
 

@@ -16,7 +16,7 @@ from courser.spark.failures import one_line
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, read, send
 
-PATIENCE = 240
+PATIENCE = 600
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Writes whose drivers and executors are killed: what is in the source is in the sink, once."""
+"""Writes whose drivers are killed: what is in the source is in the sink, once."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from courser.client.sync import SyncClient
 from tests.servers import ROOT, RunningServer
 from tests.spark.test_write import everything, stream_from
 from tests.spark.topics import client_of, make_topic, numbered, options_of, send
-from tests.spark_fixtures import TEST_SETTINGS, Cluster
+from tests.spark_fixtures import TEST_SETTINGS
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 DRIVER = """
 import json, sys
@@ -71,25 +71,3 @@ def test_drivers_killed_before_and_behind_the_publish(
     assert len(everything(client, "killed")) == 400
     stream_from(spark, server, "kill source", "killed", tmp_path / "checkpoint")
     assert Counter(everything(client, "killed")) == Counter(numbered(600))
-
-
-JOB = """
-from tests.spark.suicide import die_once
-target, marker = __import__("json").loads(sys.argv[1])
-rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
-deadly = rows.mapInArrow(lambda batches: die_once(batches, marker), "value string")
-deadly.write.format("courser").options(**target).mode("append").save()
-"""
-
-
-def test_an_executor_killed_in_the_middle_of_a_task(
-    cluster: Cluster, server: RunningServer, client: SyncClient, tmp_path: Path
-) -> None:
-    make_topic(client, "executor", 2)
-    marker = tmp_path / "died"
-    target = options_of(server, "executor", batchBytes=2000)
-    cluster.run(
-        JOB, json.dumps([target, str(marker)]), settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-    )
-    assert marker.exists(), "nobody was killed"
-    assert Counter(everything(client, "executor")) == Counter(str(number).encode() for number in range(4000))

@@ -16,8 +16,9 @@ from tests.sdk.programs.catalogue import scenario_named, scenarios_of
 from tests.sdk.programs.sdk import Sdk
 from tests.sdk.programs.steps import Steps
 
-SCENARIO_PATIENCE = 60.0
-"""Seconds of a scenario. Left alone, an SDK waits five seconds before it connects again, and some do so often."""
+SCENARIO_PATIENCE = 200.0
+"""Seconds of a scenario. Left alone, an SDK waits five seconds before it connects again, and some do so often.
+On a busy machine a scenario of ten parts takes ten times as long as on an idle one."""
 
 
 class Child:
