@@ -149,7 +149,7 @@ async def test_swapped_directories_are_left_alone_and_swapping_them_back_restore
     for finding in found:
         home = two if finding.path == one else one
         assert all(
-            part in finding.reason for part in (identity_text(own), identity_text(foreign), f"whose place is {home}")
+            part in finding.reason for part in (identity_text(own), identity_text(foreign), f"which belongs in {home}")
         )
     swap(one, two)
     first = 0

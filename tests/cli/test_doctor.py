@@ -47,7 +47,7 @@ def mount(kind: str = "ext4", *options: str) -> Mount:
         (checks.check_syncs(SyncTimes(0.000_01, 0.001, 30)), State.WARNING, "write cache"),
         (checks.check_space(Space(100 * GIB, 50 * GIB)), State.OK, ""),
         (checks.check_space(Space(100 * GIB, 10 * GIB)), State.WARNING, "message_expiry"),
-        (checks.check_space(Space(100 * GIB, GIB)), State.PROBLEM, "make room"),
+        (checks.check_space(Space(100 * GIB, GIB)), State.PROBLEM, "free some space"),
         (checks.check_file_limit(1024, 1024 * 1024), State.OK, ""),
         (checks.check_file_limit(1024, 1024), State.WARNING, "LimitNOFILE"),
         (checks.check_memory(8 * GIB), State.OK, ""),
@@ -145,11 +145,11 @@ def test_ports(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> Non
         found: dict[str, str] = next(row for row in rows if row.get("check") == "port")
         return found
 
-    assert "server answers" in port_finding(server.address)["finding"]
+    assert "server is running" in port_finding(server.address)["finding"]
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(0)
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        assert "another program listens" in port_finding(address)["finding"]
+        assert "in use by another program" in port_finding(address)["finding"]
     assert port_finding(address)["state"] == "ok"
     assert port_finding("192.0.2.1:8090")["state"] == "problem"
 

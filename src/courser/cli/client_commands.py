@@ -1,4 +1,4 @@
-"""``courser client`` and ``courser me``: connections, as the server sees them."""
+"""``courser client`` and ``courser me``: the connections of a server."""
 
 import click
 from msgspec.structs import asdict
@@ -47,5 +47,5 @@ def get_command(*, client_id: int, output: str) -> None:
 
 @server_command("me", "courser me", "courser me -o json")
 def me_command(*, output: str) -> None:
-    """Show the connection of this command: who is logged in, from where."""
+    """Show the connection of this command: the user and the address."""
     _show(ask_server(lambda client: client.get_me()), output)

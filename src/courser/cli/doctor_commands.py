@@ -1,4 +1,4 @@
-"""``courser doctor``: whether this machine suits a server, and what to do if it does not."""
+"""``courser doctor``: check whether this machine is suitable for a server, and advise what to change."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
     "  courser doctor\n"
     "  courser doctor --data /var/lib/courser\n"
     "  courser doctor --config server.toml -o json\n\n"
-    "Exit codes: 0 nothing is in the way (there may be warnings), 1 a problem was found, 2 wrong usage.",
+    "Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage.",
 )
 @config_option
 @set_option
@@ -45,13 +45,13 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
     "--data",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path),
-    help="Where the data is or will be, if it is not where the configuration says.",
+    help="The data directory, if it differs from the configuration.",
 )
 @output_option
 def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
-    """Look at Python, the disk, limits, ports and what Spark needs; say what to do about each finding.
+    """Check Python, the disk, limits, ports and the requirements of Spark; give advice for each finding.
 
-    Writes a small file beside the data and syncs it a few times; deletes it again. Safe beside a running server.
+    Writes a small file next to the data, syncs it a few times and deletes it. Safe while a server is running.
     """
     try:
         configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
@@ -78,9 +78,9 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
 
 
 _CONCLUSIONS = {
-    State.OK: "this machine suits a server",
-    State.WARNING: "a server works here; the warnings say what could be better",
-    State.PROBLEM: "something is in the way of a server: see the advice",
+    State.OK: "this machine is suitable for a server",
+    State.WARNING: "a server works on this machine; the warnings show what could be improved",
+    State.PROBLEM: "a server cannot run well on this machine; see the advice",
 }
 
 
@@ -104,7 +104,7 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[Diagnosi
     yield _examine_port(configuration[keys.TCP_ADDRESS])
     yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
-        yield Diagnosis("configuration", State.WARNING, warning, "courser config show shows what holds, and why")
+        yield Diagnosis("configuration", State.WARNING, warning, "courser config show prints each value and its source")
 
 
 def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
@@ -123,7 +123,7 @@ def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
         yield checks.check_syncs(facts.measure_syncs(place))
     except OSError as error:
         reason = f"cannot be measured in {place}: {error.strerror or error}"
-        yield Diagnosis("fsync", State.PROBLEM, reason, "run as the user that the server runs as")
+        yield Diagnosis("fsync", State.PROBLEM, reason, "run the command as the user that runs the server")
 
 
 def _examine_spark() -> Iterator[Diagnosis]:
@@ -135,7 +135,7 @@ def _examine_spark() -> Iterator[Diagnosis]:
     except JavaMissing as missing:
         yield checks.check_java(None, "; ".join(missing.seen))
     except OSError as error:
-        yield checks.check_java(None, f"the cache directory cannot be written: {error}")
+        yield checks.check_java(None, f"cannot write the cache directory: {error}")
     else:
         yield checks.check_java(java.version, f"{java.program} ({java.origin})")
 
@@ -149,7 +149,7 @@ def _examine_port(address: Address) -> Diagnosis:
         check_address(address)
     except AddressRefused as error:
         refusal, remedy = error.reason, error.remedy
-    # Whoever listens on all addresses answers on loopback.
+    # A server that listens on all addresses answers on loopback.
     reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     is_taken = refusal is not None and facts.listens(reached, port)
     is_ours = is_taken and facts.answers_ping(reached, port)

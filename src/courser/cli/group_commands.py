@@ -1,4 +1,4 @@
-"""``courser consumer-group``: make, look at and remove consumer groups."""
+"""``courser consumer-group``: create, show and delete consumer groups."""
 
 from msgspec.structs import asdict
 
@@ -25,14 +25,14 @@ _MEMBER_FIELDS = (Field("member_id", "member", is_number=True), Field("partition
 def list_command(*, place: Place, output: str) -> None:
     """List the consumer groups of a topic."""
     groups = ask_server(lambda client: client.get_consumer_groups(*place.names), place)
-    empty = f"no groups yet: courser consumer-group create {place} NAME makes one"
+    empty = f"no groups yet; create one with courser consumer-group create {place} NAME"
     emit_list(_FIELDS, map(asdict, groups), output, empty=empty)
 
 
 @server_command("get", "courser consumer-group get demo/orders billing", "courser g g demo orders billing -o json")
 @topic_argument(_GROUP)
 def get_command(*, place: Place, group: str, output: str) -> None:
-    """Show one group: its members with their partitions, and how far it got in each partition."""
+    """Show one group: its members with their partitions, and its progress in each partition."""
 
     async def ask(client: Client) -> Record:
         details = await client.get_consumer_group(*place.names, identifier(group))
@@ -47,7 +47,7 @@ def get_command(*, place: Place, group: str, output: str) -> None:
 @server_command("create", "courser consumer-group create demo/orders billing")
 @topic_argument(Word("name"))
 def create_command(*, place: Place, name: str, output: str) -> None:
-    """Make a consumer group."""
+    """Create a consumer group."""
     details = ask_server(lambda client: client.create_consumer_group(*place.names, name), place)
     sentence = f'created group "{name}" of "{place}" with id {details.group.group_id}'
     emit_deed(sentence, asdict(details.group), output)
@@ -57,7 +57,7 @@ def create_command(*, place: Place, name: str, output: str) -> None:
 @topic_argument(_GROUP)
 @yes_option
 def delete_command(*, place: Place, group: str, is_confirmed: bool, output: str) -> None:
-    """Remove a consumer group and the offsets that are stored for it."""
+    """Delete a consumer group and its stored offsets."""
     confirm(f'delete group "{group}" of "{place}" with its stored offsets', is_confirmed=is_confirmed)
     name = identifier(group)
     ask_server(lambda client: client.delete_consumer_group(*place.names, name), place, sought(group=name))

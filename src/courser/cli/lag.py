@@ -1,4 +1,4 @@
-"""How far behind consumer groups are: messages that are there and not committed yet."""
+"""The lag of consumer groups: messages that are stored but not committed yet."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ GROUP_LAG_FIELDS = (
 
 
 async def group_lags(client: Client, place: Place, group: Identifier) -> list[Record]:
-    """For each partition: what the group has committed, where the partition ends, and what lies between."""
+    """For each partition: the committed offset of the group, the end of the partition, and the lag."""
     bounds = await client.get_partition_bounds(*place.names)
     stored = await asyncio.gather(
         *(_stored_offset(client, place, group, partition.partition_id) for partition in bounds.partitions)
@@ -38,10 +38,10 @@ async def group_lags(client: Client, place: Place, group: Identifier) -> list[Re
 
 
 async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_offset: int | None) -> int:
-    """Messages of a partition behind the stored offset.
+    """The number of messages of a partition after the stored offset.
 
-    Neither what retention has deleted is lag, nor numbers that no message ever had: a power cut or a restored backup
-    leaves a gap in the numbering, and a group that has read everything would seem to be behind for ever.
+    Messages that retention deleted are not lag, nor are offsets that were never used: a power cut or a restored backup
+    leaves a gap in the offsets, and a group that has read everything would seem to lag forever.
     """
     first, end = bounds.first_offset, bounds.next_offset
     position = first if stored_offset is None else max(stored_offset + 1, first)
@@ -49,7 +49,7 @@ async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_o
         return end - position
     try:
         segments = (await client.get_segments(*place.names, bounds.partition_id)).segments
-    except NotAllowed:  # who may only poll is told the upper bound
+    except NotAllowed:  # a user who may only poll gets the upper bound
         return end - position
     return sum(max(0, min(row.next_offset, end) - max(row.first_offset, position)) for row in segments)
 
@@ -62,7 +62,7 @@ async def _stored_offset(client: Client, place: Place, group: Identifier, partit
 
 
 async def max_lag(client: Client, place: Place, groups: list[int]) -> int | None:
-    """Of the group that is furthest behind, over all partitions; None if there are no groups."""
+    """The largest lag of any group, over all partitions; None if there are no groups."""
     lags = await asyncio.gather(*(group_lags(client, place, group) for group in groups))
     totals = [sum(int(str(record["lag"])) for record in of_group) for of_group in lags]
     return max(totals, default=None)

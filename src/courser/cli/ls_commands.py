@@ -1,4 +1,4 @@
-"""``courser ls``: what is there, at a glance: streams with their topics and how far behind groups are, or one topic."""
+"""``courser ls``: an overview of streams and topics with the lag of their groups, or of one topic."""
 
 import asyncio
 
@@ -39,11 +39,11 @@ _GROUP_FIELDS = (
 
 @server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
 @any_place_argument()
-@click.option("--names", is_flag=True, help="Only stream/topic, one a line: for scripts.")
+@click.option("--names", is_flag=True, help="Print only stream/topic, one per line, for scripts.")
 def ls_command(*, place: Place | None, names: bool, output: str) -> None:
-    """List all topics; with STREAM those of a stream; with STREAM/TOPIC its partitions and groups.
+    """List all topics. With STREAM, list its topics; with STREAM/TOPIC, list its partitions and groups.
 
-    Lag is how many messages a group has not committed yet; of several groups, the one that is furthest behind counts.
+    Lag is the number of messages that a group has not committed yet. For several groups, the largest lag is shown.
     """
     if place is not None and place.topic is not None:
         record = ask_server(lambda client: _one_topic(client, place), place)
@@ -52,11 +52,11 @@ def ls_command(*, place: Place | None, names: bool, output: str) -> None:
         )
         return
     topics = ask_server(lambda client: _topics(client, place, with_lag=not names), place)
-    empty = "nothing here yet: echo hello | courser send demo/orders --create"
+    empty = "no topics yet; try: echo hello | courser send demo/orders --create"
     if names:
         found = [f"{record['stream']}/{record['topic']}" for record in topics if record["topic"] is not None]
         if output == "table" and found:
-            # A heading would be taken for a name.
+            # No header line: a script would take it for a name.
             click.echo("\n".join(found))
         else:
             emit_list((Field("name"),), ({"name": name} for name in found), output, empty=empty)

@@ -1,4 +1,4 @@
-"""What ``courser doctor`` makes of the facts: each finding says how good it is and what to do about it. Pure."""
+"""The checks of ``courser doctor``: each turns facts into a state and advice. Pure functions."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,18 +8,18 @@ from courser.cli.machine_facts import Mount, Space, SyncTimes
 
 PYTHON_MIN = (3, 11)
 _FILES_MIN = 4096
-"""Below it a few hundred partitions and connections meet the limit."""
+"""With a lower limit, a few hundred partitions and connections reach it."""
 _SYNC_SLOW = 0.015
 _SYNC_BAD = 0.050
 _SYNC_UNBELIEVABLE = 0.000_03
-"""Seconds: no disk writes a block and confirms it that quickly."""
+"""Seconds: no disk writes and confirms a block faster than this."""
 _SPACE_WARNING = 0.80
 _SPACE_PROBLEM = 0.95
 _DIRTY_RATIO_MAX = 40
 _MEMORY_MIN = 256 * 2**20
-"""Bytes: what a server needs for itself and the segments that are read just now."""
+"""Bytes: enough for a server and the segments that are being read."""
 _MEMORY_SPARK = 2 * 2**30 + 512 * 2**20
-"""Bytes: Java's heap of 1 GB, as much again around it, and some ten Python processes."""
+"""Bytes: Java's heap of 1 GB, the same again for Java's other memory, and about ten Python processes."""
 
 _TESTED = ("ext4", "xfs")
 _LOCAL = ("btrfs", "zfs", "ext3", "f2fs", "bcachefs")
@@ -28,7 +28,7 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs")
 
 
 class State(Enum):
-    """How good it is."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -37,7 +37,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One finding."""
+    """One finding of ``courser doctor``."""
 
     check: str
     state: State
@@ -51,93 +51,93 @@ def check_python(version: tuple[int, ...], implementation: str, *, is_64_bit: bo
     if version[:2] < PYTHON_MIN:
         return Diagnosis("python", State.PROBLEM, name, "install Python 3.11 or newer")
     if not is_64_bit:
-        return Diagnosis("python", State.WARNING, name, "use a 64-bit Python: sizes and offsets need it to be quick")
+        return Diagnosis("python", State.WARNING, name, "use a 64-bit Python: 64-bit offsets are slow on 32 bits")
     return Diagnosis("python", State.OK, name)
 
 
 def check_compiled(*, is_compiled: bool) -> Diagnosis:
-    """The part in C, which is optional."""
+    """The optional part in C."""
     if is_compiled:
         return Diagnosis("compiled part", State.OK, "built")
-    advice = "install a C compiler and Python's headers, then install courser again: large sends get quicker"
-    return Diagnosis("compiled part", State.WARNING, "not built, Python does its work", advice)
+    advice = "install a C compiler and Python's headers, then reinstall courser: large sends become faster"
+    return Diagnosis("compiled part", State.WARNING, "not built, using Python code instead", advice)
 
 
 def check_directory(path: str, *, exists: bool, is_writable: bool, is_in_use: bool) -> Diagnosis:
     """The data directory."""
     if not is_writable:
-        advice = "run as the user that owns it, or set system.path to a directory that this user may write"
-        return Diagnosis("data directory", State.PROBLEM, f"{path} cannot be written", advice)
+        advice = "run as the user that owns it, or set system.path to a directory that this user can write"
+        return Diagnosis("data directory", State.PROBLEM, f"{path} is not writable", advice)
     if is_in_use:
-        return Diagnosis("data directory", State.OK, f"{path}, a server uses it now")
-    return Diagnosis("data directory", State.OK, path if exists else f"{path}, will be made at the first start")
+        return Diagnosis("data directory", State.OK, f"{path}, in use by a server")
+    return Diagnosis("data directory", State.OK, path if exists else f"{path}, will be created at the first start")
 
 
 def check_file_system(mount: Mount | None) -> Diagnosis:
-    """Whether it keeps data, and was tested."""
+    """Whether the file system is persistent, and tested with Courser."""
     if mount is None:
         return Diagnosis("file system", State.WARNING, "unknown", "use ext4 or XFS on a local disk")
     name = f"{mount.kind} on {mount.point}"
     if mount.kind in _VOLATILE:
         return Diagnosis(
-            "file system", State.PROBLEM, f"{name}: in memory", "move the data to a disk: all is lost at a restart"
+            "file system", State.PROBLEM, f"{name}: in memory", "move the data to a disk: a restart loses everything"
         )
     if mount.kind == "overlay":
-        advice = "mount a volume for the data: this layer goes away with its container"
+        advice = "mount a volume for the data: this layer is deleted with its container"
         return Diagnosis("file system", State.WARNING, f"{name}: a container's own layer", advice)
     if mount.kind in _REMOTE or mount.kind.startswith("fuse"):
-        advice = "use a local disk: over the network neither locks nor fsync can be relied on"
+        advice = "use a local disk: locks and fsync are not reliable over the network"
         return Diagnosis("file system", State.WARNING, f"{name}: not a local disk", advice)
     if mount.kind in _TESTED:
         return Diagnosis("file system", State.OK, name)
-    advice = "ext4 and XFS are the ones that are tested with power cuts"
+    advice = "use ext4 or XFS: Courser is tested with power cuts on these"
     return Diagnosis("file system", State.OK if mount.kind in _LOCAL else State.WARNING, name, advice)
 
 
 def check_mount_options(mount: Mount | None) -> list[Diagnosis]:
-    """What an option costs, in safety or in speed."""
+    """Mount options that reduce safety or speed."""
     if mount is None:
         return []
     found = [_OPTIONS[option] for option in mount.options if option in _OPTIONS]
     shown = ",".join(mount.options)
     findings = [Diagnosis("mount options", state, shown, advice) for state, advice in found]
     if not {"noatime", "relatime"} & set(mount.options) and "ro" not in mount.options:
-        advice = "mount it with noatime: every read writes otherwise"
+        advice = "mount it with noatime: otherwise every read causes a write"
         findings.append(Diagnosis("mount options", State.WARNING, shown, advice))
     return findings or [Diagnosis("mount options", State.OK, shown)]
 
 
-_FLUSHES = "mount it without this option: a power cut may take data that was synced"
+_FLUSHES = "mount it without this option: a power cut may lose synced data"
 _OPTIONS = {
     "nobarrier": (State.PROBLEM, f"nobarrier: {_FLUSHES}"),
     "barrier=0": (State.PROBLEM, f"barrier=0: {_FLUSHES}"),
-    "nobh": (State.WARNING, "nobh: an option of old kernels, leave it out"),
-    "data=writeback": (State.WARNING, "data=writeback: use data=ordered, a power cut leaves less damage"),
-    "sync": (State.WARNING, "sync: leave it out, the server syncs what has to be synced"),
-    "ro": (State.PROBLEM, "ro: mount it for writing; after errors of the disk the kernel makes it read-only"),
+    "nobh": (State.WARNING, "nobh: remove this option of old kernels"),
+    "data=writeback": (State.WARNING, "data=writeback: use data=ordered, a power cut then does less damage"),
+    "sync": (State.WARNING, "sync: remove it, the server syncs what is necessary"),
+    "ro": (State.PROBLEM, "ro: mount it writable; the kernel makes it read-only after disk errors"),
 }
 
 
 def check_syncs(times: SyncTimes) -> Diagnosis:
-    """How quick acknowledgements at the level ``synced`` can be."""
+    """How fast the server can acknowledge at the level ``synced``."""
     finding = f"median {_milliseconds(times.median)}, longest {_milliseconds(times.longest)} of {times.count}"
     if times.median > _SYNC_BAD:
-        advice = "look at the disk's health and load (dmesg, iostat -x): each durable send waits that long"
+        advice = "check the disk's health and load (dmesg, iostat -x): each durable send waits that long"
         return Diagnosis("fsync", State.PROBLEM, finding, advice)
     if times.median > _SYNC_SLOW:
         advice = "use an SSD for durable topics, or the profile balanced (courser config example balanced)"
         return Diagnosis("fsync", State.WARNING, finding, advice)
     if times.median < _SYNC_UNBELIEVABLE:
-        advice = "make sure that the disk's write cache is protected: no disk is that quick"
+        advice = "make sure that the disk's write cache is protected: no disk is that fast"
         return Diagnosis("fsync", State.WARNING, finding, advice)
     return Diagnosis("fsync", State.OK, finding)
 
 
 def check_space(space: Space) -> Diagnosis:
-    """Whether there is room."""
+    """Whether the disk has enough free space."""
     finding = f"{size_text(space.free)} of {size_text(space.size)} free"
     if space.used_share > _SPACE_PROBLEM:
-        return Diagnosis("disk space", State.PROBLEM, finding, "make room: sends fail when the disk is full")
+        return Diagnosis("disk space", State.PROBLEM, finding, "free some space: sends fail when the disk is full")
     if space.used_share > _SPACE_WARNING:
         advice = "add space, or limit topics with message_expiry and max_topic_size"
         return Diagnosis("disk space", State.WARNING, finding, advice)
@@ -145,7 +145,7 @@ def check_space(space: Space) -> Diagnosis:
 
 
 def check_file_limit(soft: int, hard: int) -> Diagnosis:
-    """How many files and connections fit. The server raises the limit as far as it may."""
+    """The limit of open files. The server raises the soft limit to the hard limit."""
     finding = f"{hard} files at most (ulimit -n is {soft})"
     if hard < _FILES_MIN:
         advice = "raise it: LimitNOFILE=65536 in the systemd unit, or nofile in /etc/security/limits.conf"
@@ -154,53 +154,53 @@ def check_file_limit(soft: int, hard: int) -> Diagnosis:
 
 
 def check_write_back(dirty_ratio: int | None) -> list[Diagnosis]:
-    """How much the kernel may keep unwritten."""
+    """How much dirty data the kernel may keep in memory."""
     if dirty_ratio is None or dirty_ratio <= _DIRTY_RATIO_MAX:
         return []
-    advice = "set it to 20 or less: what a power cut takes without fsync grows with it, and so do stalls"
+    advice = "set it to 20 or less: a larger value loses more unsynced data in a power cut and causes longer stalls"
     return [Diagnosis("vm.dirty_ratio", State.WARNING, f"{dirty_ratio} percent of memory", advice)]
 
 
 def check_port(address: str, *, is_taken: bool, refusal: str | None, remedy: str, is_ours: bool) -> Diagnosis:
-    """Where the server would listen."""
+    """Whether the server can listen on its address."""
     if is_ours:
-        return Diagnosis("port", State.OK, f"{address}: a Courser or Iggy server answers")
+        return Diagnosis("port", State.OK, f"{address}: a Courser or Iggy server is running")
     if is_taken:
-        advice = "stop the program that listens there, or set tcp.address to another port"
-        return Diagnosis("port", State.PROBLEM, f"{address}: another program listens", advice)
+        advice = "stop the program that uses the port, or set tcp.address to another port"
+        return Diagnosis("port", State.PROBLEM, f"{address}: in use by another program", advice)
     if refusal is not None:
         return Diagnosis("port", State.PROBLEM, refusal, remedy)
     return Diagnosis("port", State.OK, f"{address}: free")
 
 
 def check_memory(available: int | None) -> Diagnosis:
-    """What can be had without swapping."""
+    """The memory that is available without swapping."""
     if available is None:
-        return Diagnosis("memory", State.OK, "unknown: the kernel does not tell")
+        return Diagnosis("memory", State.OK, "unknown: the kernel does not report it")
     finding = f"{size_text(available)} available"
     if available < _MEMORY_MIN:
-        return Diagnosis("memory", State.WARNING, finding, "end other programs or add memory: reads will be slow")
+        return Diagnosis("memory", State.WARNING, finding, "stop other programs or add memory: reads will be slow")
     if available < _MEMORY_SPARK:
-        advice = "enough for a server; Spark jobs beside it need about 2.5 GB, or another machine (--master)"
+        advice = "enough for a server; Spark jobs need about 2.5 GB more, or another machine (--master)"
         return Diagnosis("memory", State.OK, finding, advice)
     return Diagnosis("memory", State.OK, f"{finding}, enough for Spark too")
 
 
 def check_package(name: str, version: str | None, wanted: str, *, is_met: bool) -> Diagnosis:
-    """A package that Spark jobs need, and that a server does without."""
+    """A package that Spark jobs need and a server does not."""
     if version is None:
         advice = "nothing to do: the commands that need it install it (courser demo, courser pipeline)"
-        return Diagnosis(name, State.OK, "not installed, only Spark jobs need it", advice)
+        return Diagnosis(name, State.OK, "not installed, needed only for Spark jobs", advice)
     if not is_met:
         return Diagnosis(name, State.WARNING, f"{version} is too old for Spark jobs", f"pip install '{wanted}'")
     return Diagnosis(name, State.OK, version)
 
 
 def check_java(version: int | None, where: str) -> Diagnosis:
-    """What runs Spark."""
+    """The Java that runs Spark."""
     if version is None:
         advice = "nothing to do: the commands that need it install one (courser demo, courser pipeline)"
-        return Diagnosis("java", State.OK, f"none that Spark jobs could use: {where}", advice)
+        return Diagnosis("java", State.OK, f"no suitable Java for Spark jobs: {where}", advice)
     return Diagnosis("java", State.OK, f"{version}: {where}")
 
 

@@ -1,4 +1,4 @@
-"""``courser segment``: the files that a partition consists of."""
+"""``courser segment``: the files that make up a partition."""
 
 import click
 from msgspec.structs import asdict
@@ -33,9 +33,9 @@ def list_command(*, place: Place, output: str) -> None:
 @topic_argument(PARTITION, Word("count", click.IntRange(min=1)))
 @yes_option
 def delete_command(*, place: Place, count: int, is_confirmed: bool, output: str) -> None:
-    """Remove the oldest sealed segments of a partition that no stored offset still needs. There is no way back.
+    """Delete the oldest sealed segments of a partition that no stored offset needs. This cannot be undone.
 
-    The newest segment always stays, and so do those with messages that a consumer has not read yet.
+    The newest segment is never deleted, nor are segments with messages that a consumer has not read yet.
     """
     partition_id = place.partition_id or 0
     confirm(f'delete up to {count} segments of partition {partition_id} of "{place}"', is_confirmed=is_confirmed)

@@ -1,4 +1,4 @@
-"""``courser send``: messages from the command line or from a pipe into a topic."""
+"""``courser send``: send messages from the command line or from stdin to a topic."""
 
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,7 @@ from courser.errors import AlreadyExists, NotFound
 
 _BATCH_COUNT = 1000
 _BATCH_SIZE = 1024 * 1024
-"""Messages and bytes of one request, at most; a single message may be larger."""
+"""Maximum messages and bytes of one request; a single message may be larger."""
 _FIELDS = (
     Field("stream"),
     Field("topic"),
@@ -34,7 +34,7 @@ _FIELDS = (
 
 @dataclass(slots=True)
 class _Sending:
-    """Where to, how, and how much so far."""
+    """The target, the options, and the progress."""
 
     place: Place
     partitioning: AnyPartitioning
@@ -42,21 +42,21 @@ class _Sending:
     key: str | None
     payload_kind: str
     partition_count: int | None
-    """Of a topic that is made if it is missing; None does not make it."""
+    """Partitions of a topic to create if it is missing; None does not create it."""
     writer: RecordWriter | None
     count: int = 0
     first: Sent | None = None
-    """Where the first batch went."""
+    """The acknowledgement of the first batch."""
     is_in_a_row: bool = True
-    """Whether all messages follow one another in one partition."""
+    """Whether all messages have consecutive offsets in one partition."""
 
     @property
     def is_created(self) -> bool:
-        """Whether a topic that is missing is made."""
+        """Whether to create a missing topic."""
         return self.partition_count is not None
 
     def note(self, sent: Sent, count: int) -> None:
-        """Count a batch that was acknowledged."""
+        """Count an acknowledged batch."""
         first = self.first = self.first or sent
         expected = (first.partition_id, first.base_offset + self.count)
         self.is_in_a_row = self.is_in_a_row and (sent.partition_id, sent.base_offset) == expected
@@ -71,7 +71,7 @@ class _Sending:
     "tail -f app.log | courser send logs/app",
 )
 @topic_argument(Word("messages", takes_all=True, is_required=False))
-@click.option("--create", "is_created", is_flag=True, help="Make the stream and the topic if they are missing.")
+@click.option("--create", "is_created", is_flag=True, help="Create the stream and the topic if they do not exist.")
 @click.option(
     "--partitions",
     "partition_count",
@@ -79,15 +79,17 @@ class _Sending:
     metavar="COUNT",
     default=1,
     show_default=True,
-    help="Of a topic that --create makes.",
+    help="The number of partitions that --create creates.",
 )
-@click.option("-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition, and keep it.")
+@click.option(
+    "-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition. The key is stored."
+)
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Send to this one. Otherwise the partitions take turns.",
+    help="Send to this partition. Default: use all partitions in turn.",
 )
 @click.option(
     "-H",
@@ -95,7 +97,7 @@ class _Sending:
     "headers",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Goes with each message; also key:kind:value. May be repeated.",
+    help="A header for each message; also key:kind:value. May be repeated.",
 )
 @click.option(
     "--as",
@@ -103,7 +105,7 @@ class _Sending:
     type=click.Choice(INPUT_KINDS),
     default="text",
     show_default=True,
-    help="What is given: text as it is, JSON that is checked, or hexadecimal digits.",
+    help="The format of the input: text, JSON (which is validated), or hexadecimal digits.",
 )
 def send_command(
     *,
@@ -117,9 +119,9 @@ def send_command(
     payload_kind: str,
     output: str,
 ) -> None:
-    """Send messages: those on the command line, or each line of stdin. Returns when they are acknowledged."""
+    """Send messages from the command line, or each line of stdin. Returns when they are acknowledged."""
     if key is not None and partition is not None:
-        raise click.UsageError("--key and --partition exclude each other")
+        raise click.UsageError("--key and --partition cannot be combined")
     sending = _Sending(
         Place(place.stream, place.topic, partition),
         Partitioning.key(key) if key is not None else partition,
@@ -131,7 +133,7 @@ def send_command(
     )
     given = [word.encode(errors="surrogateescape") for word in messages]
     if not given and sys.stdin.isatty():
-        say("type messages, one a line; Ctrl-D ends")
+        say("type one message per line; press Ctrl-D to finish")
     try:
         ask_server(lambda client: _send_all(client, sending, given), sending.place)
     except Failure as failure:
@@ -159,7 +161,7 @@ async def _stdin() -> AsyncIterator[list[bytes]]:
         async for lines in lines_of(sys.stdin.fileno()):
             yield lines
     except OSError as error:
-        raise Failure(f"cannot read stdin: {error.strerror or error}", "give messages on the command line") from error
+        raise Failure(f"cannot read stdin: {error.strerror or error}", "pass messages on the command line") from error
 
 
 def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
@@ -212,7 +214,7 @@ async def _send_or_create(client: Client, sending: _Sending, messages: list[Send
 
 
 async def _create(client: Client, sending: _Sending) -> None:
-    """Make what is missing. Somebody else may do so at the same time."""
+    """Create the stream and the topic if they are missing. Another client may do so at the same time."""
     stream, topic = sending.place.names
     if isinstance(stream, str):
         with suppress(AlreadyExists):
@@ -230,7 +232,7 @@ def _with_create_hint(failure: Failure, sending: _Sending) -> Failure:
     if failure.hint.startswith("courser partition create"):
         return failure
     meant = failure.hint.partition("?")
-    advice = "add --create to make it" if not meant[1] else "or add --create to make a new one"
+    advice = "pass --create to create it" if not meant[1] else "or pass --create to create a new one"
     return Failure(failure.message, f"{meant[0]}? {advice}" if meant[1] else advice, ExitCode.NOT_FOUND)
 
 

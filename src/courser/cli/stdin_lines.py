@@ -1,4 +1,4 @@
-"""Lines of stdin for a program with an event loop: whatever is there at the moment, whether file, pipe or keyboard."""
+"""Read lines of stdin on an event loop as they become available, from a file, a pipe or a keyboard."""
 
 import asyncio
 import os
@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator
 
 _CHUNK_SIZE = 256 * 1024
 LINE_SIZE_MAX = 64_000_000
-"""Bytes: the most that a message can have."""
+"""Bytes: the maximum size of a message."""
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their ends, in the lists in which they come. A last line without an end counts.
+    """Lists of available lines without line ends. An incomplete last line counts.
 
-    Read by a thread of its own that nobody waits for: a keyboard cannot be interrupted.
+    A daemon thread reads stdin: reading from a keyboard cannot be interrupted.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(4)
-    """Chunks that may wait to be sent."""
+    """Chunks that may be queued."""
 
     def read() -> None:
         data: bytes | OSError = b"-"
@@ -31,7 +31,7 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, data)
             except RuntimeError:
-                # The loop is closed: nobody wants it any more.
+                # The loop is closed: the line is not needed.
                 return
 
     threading.Thread(target=read, name="stdin", daemon=True).start()

@@ -1,4 +1,4 @@
-"""``courser stream``: make, look at, rename, empty and remove streams."""
+"""``courser stream``: create, show, rename, purge and delete streams."""
 
 import click
 from msgspec.structs import asdict
@@ -25,7 +25,7 @@ STREAM_FIELDS = (
 def list_command(*, output: str) -> None:
     """List all streams."""
     streams = ask_server(lambda client: client.get_streams())
-    empty = "no streams yet: courser stream create NAME makes one"
+    empty = "no streams yet; create one with courser stream create NAME"
     emit_list(STREAM_FIELDS, map(asdict, streams), output, empty=empty)
 
 
@@ -41,10 +41,10 @@ def get_command(*, place: Place, output: str) -> None:
 @server_command("create", "courser stream create demo")
 @click.argument("name")
 def create_command(*, name: str, output: str) -> None:
-    """Make a stream."""
+    """Create a stream."""
     if "/" in name:
-        # The server would take it, and no command could name it as one word.
-        raise Failure(f'"{name}" is the name of a topic', f"courser topic create {name} makes one", ExitCode.USAGE)
+        # The server would accept the name, but no command could refer to it as one word.
+        raise Failure(f'"{name}" is the name of a topic', f"courser topic create {name} creates it", ExitCode.USAGE)
     stream = ask_server(lambda client: client.create_stream(name))
     emit_deed(f'created stream "{name}" with id {stream.stream_id}', asdict(stream), output)
 
@@ -52,16 +52,16 @@ def create_command(*, name: str, output: str) -> None:
 @server_command("update", "courser stream update demo production")
 @stream_argument(Word("new_name"))
 def update_command(*, place: Place, new_name: str, output: str) -> None:
-    """Give a stream another name."""
+    """Rename a stream."""
     ask_server(lambda client: client.update_stream(place.stream, new_name), place)
-    emit_deed(f'stream "{place}" is called "{new_name}" now', {"stream": place.stream, "name": new_name}, output)
+    emit_deed(f'renamed stream "{place}" to "{new_name}"', {"stream": place.stream, "name": new_name}, output)
 
 
 @server_command("delete", "courser stream delete demo --yes")
 @stream_argument()
 @yes_option
 def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove a stream with all its topics and messages. There is no way back."""
+    """Delete a stream with all its topics and messages. This cannot be undone."""
     confirm(f'delete stream "{place}" with all its topics and messages', is_confirmed=is_confirmed)
     ask_server(lambda client: client.delete_stream(place.stream), place)
     emit_deed(f'deleted stream "{place}"', {"stream": place.stream, "deleted": True}, output)
@@ -71,7 +71,7 @@ def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
 @stream_argument()
 @yes_option
 def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove all messages of a stream; its topics stay. Offsets are not used again."""
+    """Delete all messages of a stream, but keep its topics. Offsets are not reused."""
     confirm(f'delete all messages of stream "{place}"', is_confirmed=is_confirmed)
     ask_server(lambda client: client.purge_stream(place.stream), place)
     emit_deed(f'purged stream "{place}"', {"stream": place.stream, "purged": True}, output)

@@ -1,4 +1,4 @@
-"""``courser topic``: make, look at, change, empty and remove topics."""
+"""``courser topic``: create, show, change, purge and delete topics."""
 
 from collections.abc import Callable
 from typing import TypeVar, cast
@@ -29,7 +29,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 def list_command(*, place: Place, output: str) -> None:
     """List the topics of a stream."""
     topics = ask_server(lambda client: client.get_topics(place.stream), place)
-    empty = f"no topics yet: courser topic create {place}/NAME makes one"
+    empty = f"no topics yet; create one with courser topic create {place}/NAME"
     emit_list(TOPIC_FIELDS, map(topic_record, topics), output, empty=empty)
 
 
@@ -53,11 +53,16 @@ _CHANGEABLE_OPTIONS = (
     click.option(
         "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
     ),
-    click.option("--max-topic-size", type=TOPIC_SIZE, metavar="SIZE", help='Of all partitions: "10 GiB", "unlimited".'),
+    click.option(
+        "--max-topic-size",
+        type=TOPIC_SIZE,
+        metavar="SIZE",
+        help='The maximum size of all partitions: "10 GiB", "unlimited".',
+    ),
     click.option(
         "--durability",
         type=click.Choice(("replicated", "persisted")),
-        help="persisted: a send is acknowledged after its data is synced. replicated: as the server does.",
+        help="persisted: sends are acknowledged after a sync. replicated: the server's default.",
     ),
     click.option(
         "--consumer-offset-durability",
@@ -67,17 +72,19 @@ _CHANGEABLE_OPTIONS = (
 )
 _FIXED = "Cannot be changed later."
 _FIXED_OPTIONS = (
-    click.option("--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'Of one segment file: "256 MiB". {_FIXED}'),
+    click.option(
+        "--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'The size of a segment file: "256 MiB". {_FIXED}'
+    ),
     click.option(
         "--enforce-fsync/--no-enforce-fsync",
         default=None,
-        help=f"Whether messages of this topic are synced. {_FIXED}",
+        help=f"Whether to sync messages of this topic. {_FIXED}",
     ),
     click.option(
         "--messages-required-to-save",
         type=click.IntRange(min=1),
         metavar="COUNT",
-        help=f"With fsync: messages that a power cut may take. {_FIXED}",
+        help=f"With fsync: how many messages a power cut may lose. {_FIXED}",
     ),
 )
 
@@ -116,7 +123,7 @@ def create_command(
     output: str,
     **settings: object,
 ) -> None:
-    """Make a topic, with one partition unless told otherwise. What is not set is as the server's defaults."""
+    """Create a topic, by default with one partition. Other settings default to those of the server."""
     name = str(place.topic)
     wanted = _settings(settings, compression, expiry, expiry_option)
     count = 1 if partitions is None else partitions
@@ -146,14 +153,14 @@ def update_command(
     output: str,
     **settings: object,
 ) -> None:
-    """Change a topic's name or settings. What is not given stays as it is.
+    """Change a topic's name or settings. Settings that are not given stay unchanged.
 
-    The size of segments and how often messages are synced are fixed when a topic is made.
+    The segment size and the sync settings cannot be changed after a topic is created.
     """
-    # There are options for what can be changed, and for nothing else.
+    # Only settings that can be changed have options.
     wanted = cast("ChangeableTopicSettings", _settings(settings, compression, expiry, expiry_option))
     if new_name is None and not wanted:
-        raise click.UsageError("nothing to change: give a NEW_NAME or an option")
+        raise click.UsageError("nothing to change: pass a NEW_NAME or an option")
 
     async def ask(client: Client) -> Record:
         await client.update_topic(*place.names, new_name, **wanted)
@@ -179,7 +186,7 @@ def _settings(
 @topic_argument()
 @yes_option
 def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove a topic with all its messages. There is no way back."""
+    """Delete a topic with all its messages. This cannot be undone."""
     confirm(f'delete topic "{place}" with all its messages', is_confirmed=is_confirmed)
     ask_server(lambda client: client.delete_topic(*place.names), place)
     emit_deed(f'deleted topic "{place}"', {"stream": place.stream, "topic": place.topic, "deleted": True}, output)
@@ -189,7 +196,7 @@ def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
 @topic_argument()
 @yes_option
 def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove all messages of a topic, and the offsets that were stored for it. Offsets are not used again."""
+    """Delete all messages of a topic and its stored offsets. Offsets are not reused."""
     confirm(f'delete all messages of topic "{place}"', is_confirmed=is_confirmed)
     ask_server(lambda client: client.purge_topic(*place.names), place)
     emit_deed(f'purged topic "{place}"', {"stream": place.stream, "topic": place.topic, "purged": True}, output)

@@ -1,4 +1,4 @@
-"""Whole batches as they came: for programs that move many messages, such as bulk reads, Arrow tables, Spark."""
+"""Whole batches as received: for programs that move many messages, such as bulk reads, Arrow tables, Spark."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +10,13 @@ from courser.client.polling import messages_of
 
 
 class PolledBatches:
-    """What a bulk poll returned."""
+    """The result of a bulk poll."""
 
     def __init__(self, polled: Polled) -> None:
         self._polled = polled
         self.partition_id = polled.partition_id
         self.current_offset = polled.current_offset
-        """Of the newest message of the partition."""
+        """The offset of the newest message of the partition."""
         self.message_count = polled.message_count
         self.size = polled.size
         """Bytes of all batches."""
@@ -24,7 +24,7 @@ class PolledBatches:
 
     @property
     def pieces(self) -> tuple[memoryview, ...]:
-        """The bytes: whole batch records behind one another. Valid for as long as somebody holds them."""
+        """The bytes: whole batch records, one after another. Valid as long as a reference to them exists."""
         return self._polled.pieces
 
     @property
@@ -43,12 +43,12 @@ class PolledBatches:
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next poll goes on; None if there was nothing."""
+        """The offset for the next poll; None if the result is empty."""
         views = self.views
         return views[-1].next_offset if views else None
 
     def messages(self) -> list[Message]:
-        """One object per message, after all."""
+        """The messages, one object each."""
         return messages_of(self._polled)
 
     def to_arrow(self, *, headers: bool = False) -> Any:

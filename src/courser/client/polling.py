@@ -1,4 +1,4 @@
-"""Replies of polls into messages: one object each, for programs that want to look at every message."""
+"""Convert replies of polls to messages, one object each."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from courser.client.messages import Message
 from courser.records import layout
 
 Fields = tuple[bytes, int, int, int, int, int, bytes]
-"""As ``Message`` has them."""
+"""The fields of ``Message``, in order."""
 
 _unpack_header = layout.WIRE_HEADER.unpack_from
 _unpack_frame = layout.FRAME_HEADER.unpack_from
@@ -22,13 +22,13 @@ def messages_of(polled: Polled, encryptor: Encryptor | None = None) -> list[Mess
 
 
 def fields_of(polled: Polled, encryptor: Encryptor | None = None) -> Iterator[Fields]:
-    """What messages are made of. Raises ``DecryptionFailed``."""
+    """The fields of all messages. Raises ``DecryptionFailed``."""
     for piece in polled.pieces:
         yield from _fields_in(piece) if encryptor is None else _decrypted(_fields_in(piece), encryptor)
 
 
 def _fields_in(records: memoryview) -> Iterator[Fields]:
-    """The messages of batch records behind one another."""
+    """The fields of the messages in consecutive batch records."""
     start, size = 0, len(records)
     while start < size:
         partition_id, base_offset, timestamp, origin, length, _, count = _unpack_header(records, start)

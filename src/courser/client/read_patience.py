@@ -1,7 +1,7 @@
-"""How much of a large reply must have come before the event loop is told.
+"""Let the kernel collect more bytes of a large reply before it wakes the event loop.
 
-By default it is told of every few packets, and each time costs more than what it receives: half of the time of a bulk
-poll. The kernel can be asked to wait for more.
+By default the loop wakes up for every few packets, and that costs half of the time of a bulk poll. The kernel can be
+told to wait for more bytes.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import socket
 import sys
 
 _WAIT_SIZE_MAX = 512 * 1024
-"""Bytes that are waited for: the kernel has room for them, and the server need not wait for us."""
+"""Bytes to wait for, at most: they fit into the kernel's buffer, so the server does not have to wait."""
 
 
 class ReadPatience:
-    """What one connection waits for. Does nothing where bytes come encrypted: nobody knows then how many there are."""
+    """Sets how many bytes one connection waits for. Does nothing with TLS: the number of encrypted bytes is unknown."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self._socket: socket.socket | None = None
@@ -22,7 +22,7 @@ class ReadPatience:
             self._socket = transport.get_extra_info("socket")
 
     def expect(self, size: int) -> None:
-        """So many bytes of the reply are still to come; 0 if it is whole."""
+        """Expect ``size`` more bytes of the reply; 0 if it is complete."""
         wait_size = max(min(size, _WAIT_SIZE_MAX), 1)
         if wait_size != self._size and self._socket is not None:
             self._size = wait_size

@@ -1,7 +1,7 @@
-"""Memory for large replies, used again when nobody looks at the last one any more.
+"""Memory for large replies, reused when no reference to the previous reply is left.
 
-New memory is slow: the kernel hands it out page by page, and fills each with zeros first. A program that polls in a
-loop lets go of one reply while it waits for the next, so two or three pieces of memory go round.
+New memory is slow: the kernel provides it page by page, and fills each page with zeros. A program that polls in a loop
+releases one reply while it waits for the next, so two or three blocks of memory are enough.
 """
 
 import sys
@@ -11,35 +11,35 @@ from numpy.typing import NDArray
 
 _SPARE_COUNT = 3
 _SPARE_SIZE_MAX = 16 * 1024 * 1024
-"""Bytes of a reply whose memory is kept."""
+"""The largest block that is kept for reuse."""
 _ROUNDING = 256 * 1024
-"""Sizes are rounded up to this, so that memory fits the next reply as well."""
+"""Sizes are rounded up to a multiple of this, so that a block also fits the next reply."""
 
 
 def _references(spares: list[NDArray[np.uint8]], number: int) -> int:
-    """How many references there are to a piece of memory; every view of it, and every part of a view, keeps one."""
+    """The number of references to a block. Every view, and every part of a view, holds one."""
     return sys.getrefcount(spares[number])
 
 
 _UNUSED = _references([np.empty(1, np.uint8)], 0)
-"""Of memory that only such a list knows: counted, because interpreters differ."""
+"""The number of references to a block that only the list holds. Measured, because interpreters differ."""
 
 
 class ReceiveMemory:
-    """What one connection receives into."""
+    """The receive memory of one connection."""
 
     def __init__(self) -> None:
         self._spares: list[NDArray[np.uint8]] = []
 
     def take(self, size: int) -> memoryview:
-        """So many bytes, filled with anything."""
+        """Return ``size`` bytes with arbitrary contents."""
         spares = self._spares
         for number in range(len(spares)):
             if len(spares[number]) >= size and _references(spares, number) == _UNUSED:
-                # The latest last: what is never large enough goes first.
+                # Move it to the end, so that blocks that are never large enough are dropped first.
                 spares.append(spares.pop(number))
                 return spares[-1].data[:size]
-        # Not bytearray: it would fill the memory with zeros first.
+        # Not a bytearray: that would fill the memory with zeros first.
         memory = np.empty(-(-size // _ROUNDING) * _ROUNDING, np.uint8)
         if size <= _SPARE_SIZE_MAX:
             spares.append(memory)

@@ -1,8 +1,8 @@
-"""Batches whose answers were lost: looked for on the server before they are sent again.
+"""Search the server for a batch whose reply was lost, before it is sent again.
 
-Every message has an id of 128 bits that its producer drew. A batch is stored whole or not at all, so the id of its
-first message tells. What is not found is sent again. One way to a duplicate is left: a server that is cut off from the
-client without knowing it may take a batch that it has received out of its buffer after the client has looked.
+Every message has a random id of 128 bits. A batch is stored as a whole or not at all, so the id of its first message
+identifies it. A batch that is not found is sent again. One possible duplicate remains: a server that has not noticed
+the broken connection may process a batch from its receive buffer after the client has searched.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from courser.records.batch import Batch
 
 _READ_SIZE_MAX = 4 * 1024 * 1024
 _LOOK_SIZE_MAX = 256 * 1024 * 1024
-"""Bytes that are looked through before it is sent again unseen."""
+"""Bytes to search before the batch is sent again without certainty."""
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 _ID = slice(layout.FRAME_ID_POSITION, layout.FRAME_ID_POSITION + 16)
 
@@ -28,9 +28,9 @@ _ID = slice(layout.FRAME_ID_POSITION, layout.FRAME_ID_POSITION + 16)
 async def find_batch(
     link: Link, place: tuple[Identifier, Identifier, int], batch: Batch, first_offset: int
 ) -> Sent | None:
-    """Where a batch was stored, at ``first_offset`` or above; None if it is not there, or may not be looked for."""
+    """Where a batch was stored, at ``first_offset`` or above; None if it is not found, or the user may not poll."""
     stream, topic, partition_id = place
-    # Behind what the server is still busy with; and what is not synced is not shown at the level `synced`.
+    # Wait for requests in progress, and for a sync: at the level `synced`, unsynced messages cannot be read.
     await link.request(c.FlushMessages(stream, topic, partition_id, fsync=True))
     first_id = np.frombuffer(batch.body[_ID], "<u8")
     offset, looked_at = first_offset, 0
@@ -49,7 +49,7 @@ async def find_batch(
         for view in batches_of(polled):
             found = np.flatnonzero((view.ids().view("<u8").reshape(-1, 2) == first_id).all(axis=1))
             if len(found):
-                # The reply to a send names streams and topics by number, which nobody here asks for.
+                # The reply to a send contains the ids of stream and topic, which are not needed here.
                 return Sent(0, 0, partition_id, view.first_offset + int(found[0]))
             offset = view.next_offset
         looked_at += polled.size

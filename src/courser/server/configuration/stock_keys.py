@@ -1,6 +1,6 @@
-"""Keys of Iggy's own files, from 0.5 to today, that take no effect here: not built yet, or without a meaning.
+"""Keys of Iggy's own files, from 0.5 on, that have no effect here: not supported yet, or not used by Courser.
 
-A stock file loads as it is. What matters to data is never passed over in silence: ``REFUSED``.
+A stock file loads unchanged. A key that would change how data is stored is never ignored silently: ``REFUSED``.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key, Status
 
-# --- not built yet, and data would depend on it -------------------------------------------------------
+# --- not supported yet, and stored data would depend on it --------------------------------------------
 
 
 def _refused(path: str, description: str) -> Key[bool]:
@@ -32,20 +32,20 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
     ),
 )
 
-# --- not built yet, and on in stock files -------------------------------------------------------------
+# --- not supported yet, and enabled in stock files ----------------------------------------------------
 
 _LATER = tuple(
     Key(
         path=f"{table}.enabled",
         kind=kinds.BOOL,
         default=False,
-        description=f"{name}; the other keys of this table are ignored until then",
+        description=f"{name}; the other keys of this table are ignored too",
         status=Status.LATER,
     )
     for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
 )
 
-# --- no meaning here ----------------------------------------------------------------------------------
+# --- not used -----------------------------------------------------------------------------------------
 
 _TLS_NAMES = "enabled self_signed cert_file key_file"
 
@@ -115,7 +115,7 @@ def _ignored() -> Iterator[Key[object]]:
     for path in _IGNORED_SECRETS:
         yield _ignored_key(path, is_secret=True)
     for path in _IGNORED_TABLES:
-        # Secrets may be in there: nothing of it is ever shown.
+        # The contents may include secrets: never show them.
         yield _ignored_key(path, is_secret=True, has_any_below=True)
 
 
@@ -124,7 +124,7 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
         path=path,
         kind=kinds.ANYTHING,
         default=None,
-        description="no meaning here",
+        description="not used",
         status=Status.IGNORED,
         is_secret=is_secret,
         has_any_below=has_any_below,
