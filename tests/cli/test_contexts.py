@@ -106,7 +106,7 @@ def test_the_login_of_the_environment_is_for_those_who_name_none(unset: Cli, mon
         (["context", "use", "prdo"], 5, 'did you mean "prod"?'),
         (["context", "delete", "prdo", "--yes"], 5, 'did you mean "prod"?'),
         (["context", "create", "prod", "h:1"], 1, "--force"),
-        (["context", "create", "x", "http://h:1"], 2, "TCP only"),
+        (["context", "create", "x", "http://h:1"], 2, "only TCP"),
         (["context", "create", "x", "iggy://h:99999"], 2, "hint:"),
         (["ping", "--context", "prdo"], 5, 'did you mean "prod"?'),
         (["login", "--url", "h:1"], 2, "courser context create"),

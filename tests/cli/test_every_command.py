@@ -152,7 +152,7 @@ FAILURES = [
     ("sink delete {k}", 2, "--yes", "without a terminal"),
     ("me --url iggy://x.invalid:1", 4, "no user to log in as", "COURSER_USERNAME"),
     ("me --url iggy://a:b@x.invalid:1", 3, "hint", "check the address"),
-    ("ping --url http://127.0.0.1:1", 2, "TCP only", "context show"),
+    ("ping --url http://127.0.0.1:1", 2, "only TCP", "context show"),
     ("stats --context nowhere", 5, 'context "nowhere" not found', "courser context list"),
     ("options --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
     ("cluster --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),

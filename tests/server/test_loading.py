@@ -18,7 +18,7 @@ from courser.server.configuration.environment import (
     variable,
     with_file,
 )
-from courser.server.configuration.key import Key, Status, variable_name
+from courser.server.configuration.key import Key, KeyStatus, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
@@ -260,7 +260,7 @@ def test_no_variable_that_courser_itself_reads_is_taken_for_a_mistake() -> None:
 
 def test_keys_that_are_refused_or_come_later_are_switches_with_an_off_position() -> None:
     for key in all_keys().keys:
-        if key.status in (Status.REFUSED, Status.LATER):
+        if key.status in (KeyStatus.REFUSED, KeyStatus.LATER):
             assert key.default in (False, "none")
 
 

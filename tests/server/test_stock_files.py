@@ -7,7 +7,7 @@ import pytest
 
 from courser.model.quantities import SECOND
 from courser.server.configuration import checks
-from courser.server.configuration.key import Status
+from courser.server.configuration.key import KeyStatus
 from courser.server.configuration.key_index import all_keys
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
@@ -64,7 +64,7 @@ def test_the_table_has_no_key_that_no_stock_file_has() -> None:
         stock_files.WITHOUT_SYSTEM,
     )
     names = {name for text in texts for name in names_in(tomllib.loads(text))}
-    accepted = {key.path.rpartition(".")[2] for key in all_keys().keys if key.status is Status.IGNORED}
+    accepted = {key.path.rpartition(".")[2] for key in all_keys().keys if key.status is KeyStatus.IGNORED}
     of_the_guide = {"archive_expired", "access_key_id", "secret_access_key", "key_prefix", "path"}
     of_newer_files = {
         *("wal_bytes_max", "wal_group_commit_delay_micros", "dedup_clients_max", "consumer_offsets_max"),

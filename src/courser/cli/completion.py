@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from courser.cli.connecting import find_target
 from courser.cli.failures import Failure
-from courser.cli.naming import PlaceArgument, identifier
+from courser.cli.naming import TopicPathArgument, identifier
 from courser.client.client import Client, connect
 from courser.client.contexts import load_contexts
 from courser.client.targets import Target
@@ -26,7 +26,7 @@ _STREAMS_MAX = 50
 
 def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names for the next word of a place."""
-    assert isinstance(param, PlaceArgument)
+    assert isinstance(param, TopicPathArgument)
     before = param.words_before(ctx)
     if not before:
         names = _names(_streams if param.depth == "stream" else lambda client: _places(client, incomplete))

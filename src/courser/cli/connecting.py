@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from courser.cli.explaining import explain, explain_missing
 from courser.cli.failures import ExitCode, Failure, closest
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.server_options import ServerChoice, server_choice
 from courser.cli.terminal import ask_secret
 from courser.client.client import Client, connect
@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, Identifier] = {}
 
 def ask_server(
     action: Action[_Answer],
-    place: Place | None = None,
+    place: TopicPath | None = None,
     names: Mapping[str, Identifier] = _NOTHING,
     *,
     is_patient: bool = False,

@@ -8,7 +8,7 @@ import click
 
 from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, closest
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.client.client import Client
 from courser.client.contexts import Resolved
 from courser.errors import (
@@ -109,7 +109,7 @@ def _login_hint(resolved: Resolved) -> str:
 
 
 async def explain_missing(
-    client: Client, error: NotFound, place: Place | None, names: Mapping[str, Identifier]
+    client: Client, error: NotFound, place: TopicPath | None, names: Mapping[str, Identifier]
 ) -> Failure:
     """Find out what is missing, the stream, the topic or another name, and suggest a similar one."""
     if error.code is ErrorCode.NO_PARTITIONS and place is not None:
@@ -122,13 +122,13 @@ async def explain_missing(
     return found or Failure(harmless(str(error)), hint, ExitCode.NOT_FOUND)
 
 
-def without_partitions(place: Place) -> Failure:
+def without_partitions(place: TopicPath) -> Failure:
     """The failure for a topic without partitions."""
     hint = f"courser partition create {place} 1 adds one"
     return Failure(harmless(f'topic "{place}" has no partitions'), harmless(hint), ExitCode.NOT_FOUND)
 
 
-async def _missing_place(client: Client, place: Place | None) -> Failure | None:
+async def _missing_place(client: Client, place: TopicPath | None) -> Failure | None:
     if place is None:
         return None
     streams = {stream.name: stream.stream_id for stream in await client.get_streams()}
@@ -149,7 +149,7 @@ async def _missing_place(client: Client, place: Place | None) -> Failure | None:
     return Failure(f'partition {place.partition_id} not found in topic "{place}"', hint, ExitCode.NOT_FOUND)
 
 
-async def _missing_name(client: Client, place: Place | None, names: Mapping[str, Identifier]) -> Failure | None:
+async def _missing_name(client: Client, place: TopicPath | None, names: Mapping[str, Identifier]) -> Failure | None:
     for kind, name in names.items():
         match kind:
             case "group" if place is not None:

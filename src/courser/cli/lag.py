@@ -3,7 +3,7 @@
 import asyncio
 
 from courser.api.replies import PartitionBounds
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.records import Field, Record
 from courser.client.client import Client
 from courser.errors import NotAllowed, NotFound
@@ -17,7 +17,7 @@ GROUP_LAG_FIELDS = (
 )
 
 
-async def group_lags(client: Client, place: Place, group: Identifier) -> list[Record]:
+async def group_lags(client: Client, place: TopicPath, group: Identifier) -> list[Record]:
     """For each partition: the committed offset of the group, the end of the partition, and the lag."""
     bounds = await client.get_partition_bounds(*place.names)
     stored = await asyncio.gather(
@@ -37,7 +37,7 @@ async def group_lags(client: Client, place: Place, group: Identifier) -> list[Re
     ]
 
 
-async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_offset: int | None) -> int:
+async def lag_of(client: Client, place: TopicPath, bounds: PartitionBounds, stored_offset: int | None) -> int:
     """The number of messages of a partition after the stored offset.
 
     Messages that retention deleted are not lag, nor are offsets that were never used: a power cut or a restored backup
@@ -54,14 +54,14 @@ async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_o
     return sum(max(0, min(row.next_offset, end) - max(row.first_offset, position)) for row in segments)
 
 
-async def _stored_offset(client: Client, place: Place, group: Identifier, partition_id: int) -> int | None:
+async def _stored_offset(client: Client, place: TopicPath, group: Identifier, partition_id: int) -> int | None:
     try:
         return (await client.get_consumer_offset(*place.names, partition_id, group=group)).stored_offset
     except NotFound:
         return None
 
 
-async def max_lag(client: Client, place: Place, groups: list[int]) -> int | None:
+async def max_lag(client: Client, place: TopicPath, groups: list[int]) -> int | None:
     """The largest lag of any group, over all partitions; None if there are no groups."""
     lags = await asyncio.gather(*(group_lags(client, place, group) for group in groups))
     totals = [sum(int(str(record["lag"])) for record in of_group) for of_group in lags]

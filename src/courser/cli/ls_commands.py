@@ -7,8 +7,8 @@ import click
 from courser.api.replies import StreamInfo, TopicInfo
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
-from courser.cli.naming import Place, any_place_argument
-from courser.cli.records import Field, Part, Record, as_size, emit_list, emit_thing
+from courser.cli.naming import TopicPath, any_place_argument
+from courser.cli.records import Field, Record, Section, as_size, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.topic_records import PARTITION_FIELDS, partition_records
 from courser.client.client import Client
@@ -40,7 +40,7 @@ _GROUP_FIELDS = (
 @server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
 @any_place_argument()
 @click.option("--names", is_flag=True, help="Print only stream/topic, one per line, for scripts.")
-def ls_command(*, place: Place | None, names: bool, output: str) -> None:
+def ls_command(*, place: TopicPath | None, names: bool, output: str) -> None:
     """List all topics. With STREAM, list its topics; with STREAM/TOPIC, list its partitions and groups.
 
     Lag is the number of messages that a group has not committed yet. For several groups, the largest lag is shown.
@@ -48,7 +48,10 @@ def ls_command(*, place: Place | None, names: bool, output: str) -> None:
     if place is not None and place.topic is not None:
         record = ask_server(lambda client: _one_topic(client, place), place)
         emit_thing(
-            _ONE_TOPIC_FIELDS, record, output, [Part("partitions", PARTITION_FIELDS), Part("groups", _GROUP_FIELDS)]
+            _ONE_TOPIC_FIELDS,
+            record,
+            output,
+            [Section("partitions", PARTITION_FIELDS), Section("groups", _GROUP_FIELDS)],
         )
         return
     topics = ask_server(lambda client: _topics(client, place, with_lag=not names), place)
@@ -64,7 +67,7 @@ def ls_command(*, place: Place | None, names: bool, output: str) -> None:
     emit_list(_TOPIC_FIELDS, topics, output, empty=empty)
 
 
-async def _topics(client: Client, place: Place | None, *, with_lag: bool) -> list[Record]:
+async def _topics(client: Client, place: TopicPath | None, *, with_lag: bool) -> list[Record]:
     if place is not None:
         streams = [(await client.get_stream(place.stream)).stream]
     else:
@@ -79,7 +82,7 @@ async def _topics(client: Client, place: Place | None, *, with_lag: bool) -> lis
 
 
 async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_lag: bool) -> Record:
-    place = Place(stream.stream_id, topic.topic_id)
+    place = TopicPath(stream.stream_id, topic.topic_id)
     record: dict[str, object] = {
         "stream": stream.name,
         "topic": topic.name,
@@ -94,7 +97,7 @@ async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_l
     return record
 
 
-async def _one_topic(client: Client, place: Place) -> Record:
+async def _one_topic(client: Client, place: TopicPath) -> Record:
     details = await client.get_topic(*place.names)
     bounds = await client.get_partition_bounds(*place.names)
     rows: list[Record] = []

@@ -43,7 +43,7 @@ class SyncTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """Bytes of a file system."""
 
     size: int
@@ -113,10 +113,10 @@ def measure_syncs(directory: Path) -> SyncTimes:
     return SyncTimes(statistics.median(times), max(times), len(times))
 
 
-def measure_space(directory: Path) -> Space:
+def measure_space(directory: Path) -> DiskSpace:
     """Raises ``OSError``."""
     figures = os.statvfs(directory)
-    return Space(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
+    return DiskSpace(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
 
 
 def file_limits() -> tuple[int, int]:

@@ -4,7 +4,7 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style
-from courser.cli.naming import PARTITION, Place, identifier, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, identifier, topic_argument
 from courser.cli.payloads import payload_kind_option
 from courser.cli.records import emit_deed
 from courser.cli.send_commands import send_command
@@ -41,7 +41,7 @@ __all__ = ["flush_command", "poll_command", "send_command"]
 @payload_kind_option
 def poll_command(
     *,
-    place: Place,
+    place: TopicPath,
     message_count: int,
     offset: int | None,
     first: bool,
@@ -85,7 +85,7 @@ def poll_command(
 @server_command("flush", "courser message flush demo/orders 0 --fsync")
 @topic_argument(PARTITION)
 @click.option("-f", "--fsync", "is_synced", is_flag=True, help="Sync the messages to disk.")
-def flush_command(*, place: Place, is_synced: bool, output: str) -> None:
+def flush_command(*, place: TopicPath, is_synced: bool, output: str) -> None:
     """With --fsync, sync the messages of a partition to disk, so that they survive a power cut.
 
     Without --fsync this does nothing: messages are written to the file before they are acknowledged.

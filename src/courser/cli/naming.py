@@ -24,7 +24,7 @@ def identifier(word: str) -> Identifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicPath:
     """A stream, a topic or a partition."""
 
     stream: Identifier
@@ -59,7 +59,7 @@ class Word:
         return text if self.is_required else f"[{text}]"
 
 
-class PlaceArgument(click.Argument):
+class TopicPathArgument(click.Argument):
     """The arguments of a command: a stream or topic, and further words. Each becomes an argument of the function."""
 
     def __init__(self, depth: str, rest: Sequence[Word], *, is_optional: bool) -> None:
@@ -91,7 +91,7 @@ class PlaceArgument(click.Argument):
         partition_id = rest.pop("partition_id", None)
         assert partition_id is None or isinstance(partition_id, int)
         topic = names[1] if count == 2 else None
-        ctx.params["place"] = Place(names[0], topic, partition_id) if names else None
+        ctx.params["place"] = TopicPath(names[0], topic, partition_id) if names else None
         ctx.params |= rest
 
     def _split(self, words: Sequence[str]) -> list[str]:
@@ -133,7 +133,7 @@ def _convert(word: Word, text: str, ctx: click.Context) -> object:
 def _place_argument(depth: str, *rest: Word, is_optional: bool = False) -> Callable[[_Function], _Function]:
     def add(function: _Function) -> _Function:
         parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
-        parameters.append(PlaceArgument(depth, rest, is_optional=is_optional))
+        parameters.append(TopicPathArgument(depth, rest, is_optional=is_optional))
         return function
 
     return add

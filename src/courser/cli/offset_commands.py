@@ -5,7 +5,7 @@ import click
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
-from courser.cli.naming import PARTITION, Place, Word, identifier, sought, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, topic_argument
 from courser.cli.records import Field, Record, emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
@@ -46,7 +46,7 @@ def _consumer(name: str, kind: str) -> Consumer:
 @_consumer_argument
 @topic_argument(PARTITION)
 @_kind_option
-def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
+def get_command(*, consumer: str, place: TopicPath, kind: str, output: str) -> None:
     """Show the stored offset of a consumer or a group."""
 
     async def ask(client: Client) -> Record:
@@ -73,7 +73,7 @@ def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
 @_consumer_argument
 @topic_argument(PARTITION, Word("offset", click.IntRange(min=0)))
 @_kind_option
-def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: str) -> None:
+def set_command(*, consumer: str, place: TopicPath, offset: int, kind: str, output: str) -> None:
     """Store an offset: that of the last message that the consumer or group has processed.
 
     The offset of a group can be changed only while the group has no members.
@@ -94,7 +94,7 @@ def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: 
 @topic_argument(PARTITION)
 @_kind_option
 @yes_option
-def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool, output: str) -> None:
+def delete_command(*, consumer: str, place: TopicPath, kind: str, is_confirmed: bool, output: str) -> None:
     """Delete the stored offset: the consumer or group starts over in this partition.
 
     The offset of a group can be deleted only while the group has no members.
@@ -113,7 +113,7 @@ def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool
     emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "deleted": True}, output)
 
 
-async def _speak_for(client: Client, place: Place, who: Consumer) -> None:
+async def _speak_for(client: Client, place: TopicPath, who: Consumer) -> None:
     """Become the only member of a group: the server lets only members change its offsets."""
     if who.kind is not ConsumerKind.GROUP:
         return

@@ -56,7 +56,7 @@ def expiry_of(words: tuple[str, ...]) -> int | None:
         raise click.UsageError(f"EXPIRY: expected {error}", click.get_current_context(silent=True)) from None
 
 
-class StartingPoint(click.ParamType[PollingStrategy | str]):
+class StartingPointType(click.ParamType[PollingStrategy | str]):
     """``earliest``, ``latest``, an offset, a time of day, a date, or how long ago."""
 
     name = "start"
@@ -80,7 +80,7 @@ class StartingPoint(click.ParamType[PollingStrategy | str]):
 
 
 LATEST = "latest"
-START = StartingPoint()
+START = StartingPointType()
 
 
 def parse_time(text: str, now: int | None = None) -> int | None:

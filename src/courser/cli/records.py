@@ -69,7 +69,7 @@ Fields: TypeAlias = Sequence[Field]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Section:
     """A list that is part of a thing, such as the partitions of a topic."""
 
     key: str
@@ -91,7 +91,7 @@ def emit_list(fields: Fields, records: Iterable[Record], output: str, *, empty: 
     writer.close()
 
 
-def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Part] = ()) -> None:
+def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Section] = ()) -> None:
     """Write one thing: a line per value, then its parts as tables. CSV omits the parts."""
     match output:
         case "json":
@@ -107,7 +107,7 @@ def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Part
                 _write_part(part, record)
 
 
-def _write_part(part: Part, record: Record) -> None:
+def _write_part(part: Section, record: Record) -> None:
     rows = record.get(part.key)
     if isinstance(rows, list) and rows:
         write("\n")

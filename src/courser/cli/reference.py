@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from courser.cli.lazy import LazyGroup
-from courser.cli.naming import PlaceArgument
+from courser.cli.naming import TopicPathArgument
 from courser.cli.server_options import SERVER_EXITS, SERVER_NOTE
 from courser.cli.tree import root
 
@@ -70,7 +70,7 @@ def _chapter(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
 def _usage(command: click.Command) -> str:
     words = ["[OPTIONS]"]
     for param in command.params:
-        if isinstance(param, PlaceArgument):
+        if isinstance(param, TopicPathArgument):
             words.append(param.metavar or "")
         elif isinstance(param, click.Argument):
             words.append(param.make_metavar(click.Context(command)))

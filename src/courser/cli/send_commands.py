@@ -1,6 +1,9 @@
 """``courser send``: send messages from the command line or from stdin to a topic."""
 
+import asyncio
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,11 +13,10 @@ import click
 from courser.api.replies import Sent
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.naming import Place, Word, topic_argument
+from courser.cli.naming import TopicPath, Word, topic_argument
 from courser.cli.payloads import INPUT_KINDS, headers_of, payload_of
 from courser.cli.records import Field, RecordWriter
 from courser.cli.server_options import server_command
-from courser.cli.stdin_lines import lines_of
 from courser.cli.terminal import flush, say
 from courser.client.client import Client
 from courser.client.messages import AnyPartitioning, Headers, Partitioning, SendMessage
@@ -36,7 +38,7 @@ _FIELDS = (
 class _Sending:
     """The target, the options, and the progress."""
 
-    place: Place
+    place: TopicPath
     partitioning: AnyPartitioning
     headers: Headers
     key: str | None
@@ -109,7 +111,7 @@ class _Sending:
 )
 def send_command(
     *,
-    place: Place,
+    place: TopicPath,
     messages: tuple[str, ...],
     is_created: bool,
     partition_count: int,
@@ -123,7 +125,7 @@ def send_command(
     if key is not None and partition is not None:
         raise click.UsageError("--key and --partition cannot be combined")
     sending = _Sending(
-        Place(place.stream, place.topic, partition),
+        TopicPath(place.stream, place.topic, partition),
         Partitioning.key(key) if key is not None else partition,
         headers_of(headers),
         key,
@@ -245,3 +247,51 @@ def _sentence(sending: _Sending) -> str:
     last = first.base_offset + sending.count - 1
     offsets = f"offset {last}" if sending.count == 1 else f"offsets {first.base_offset} to {last}"
     return f"{text}, partition {first.partition_id}, {offsets}"
+
+
+# --- stdin ---
+
+
+_CHUNK_SIZE = 256 * 1024
+LINE_SIZE_MAX = 64_000_000
+"""Bytes: the maximum size of a message."""
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lists of available lines without line ends. An incomplete last line counts.
+
+    A daemon thread reads stdin: reading from a keyboard cannot be interrupted.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(4)
+    """Chunks that may be queued."""
+
+    def read() -> None:
+        data: bytes | OSError = b"-"
+        while data and isinstance(data, bytes):
+            room.acquire()
+            try:
+                data = os.read(descriptor, _CHUNK_SIZE)
+            except OSError as error:
+                data = error
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, data)
+            except RuntimeError:
+                # The loop is closed: the line is not needed.
+                return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    rest: list[bytes] = []
+    while data := await chunks.get():
+        if isinstance(data, OSError):
+            raise data
+        room.release()
+        *lines, last = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*rest, lines[0]))
+            rest = []
+            yield [line.removesuffix(b"\r") for line in lines]
+        rest.append(last)
+    if end := b"".join(rest):
+        yield [end.removesuffix(b"\r")]

@@ -7,7 +7,7 @@ from courser.api.replies import SinkSummary
 from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import sought
-from courser.cli.records import Field, Part, Record, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Field, Record, Section, as_size, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.client.client import Client
@@ -70,7 +70,7 @@ def get_command(*, name: str, output: str) -> None:
         sink = await _find(client, name)
         return {**_record(sink), "parts": [asdict(part) for part in await client.get_staged_parts(name)]}
 
-    emit_thing(_FIELDS, ask_server(ask, names=sought(sink=name)), output, [Part("parts", _PART_FIELDS)])
+    emit_thing(_FIELDS, ask_server(ask, names=sought(sink=name)), output, [Section("parts", _PART_FIELDS)])
 
 
 @server_command("discard", "courser sink discard nightly-backfill --yes", "courser sink discard NAME --batch 7 --yes")

@@ -5,8 +5,8 @@ from msgspec.structs import asdict
 
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.naming import Place, Word, stream_argument
-from courser.cli.records import Field, Part, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.naming import TopicPath, Word, stream_argument
+from courser.cli.records import Field, Section, as_size, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import TOPIC_FIELDS, topic_record
@@ -31,11 +31,11 @@ def list_command(*, output: str) -> None:
 
 @server_command("get", "courser stream get demo", "courser s g 0 -o json")
 @stream_argument()
-def get_command(*, place: Place, output: str) -> None:
+def get_command(*, place: TopicPath, output: str) -> None:
     """Show one stream and its topics."""
     details = ask_server(lambda client: client.get_stream(place.stream), place)
     record = {**asdict(details.stream), "topics": [topic_record(topic) for topic in details.topics]}
-    emit_thing(STREAM_FIELDS, record, output, [Part("topics", TOPIC_FIELDS)])
+    emit_thing(STREAM_FIELDS, record, output, [Section("topics", TOPIC_FIELDS)])
 
 
 @server_command("create", "courser stream create demo")
@@ -51,7 +51,7 @@ def create_command(*, name: str, output: str) -> None:
 
 @server_command("update", "courser stream update demo production")
 @stream_argument(Word("new_name"))
-def update_command(*, place: Place, new_name: str, output: str) -> None:
+def update_command(*, place: TopicPath, new_name: str, output: str) -> None:
     """Rename a stream."""
     ask_server(lambda client: client.update_stream(place.stream, new_name), place)
     emit_deed(f'renamed stream "{place}" to "{new_name}"', {"stream": place.stream, "name": new_name}, output)
@@ -60,7 +60,7 @@ def update_command(*, place: Place, new_name: str, output: str) -> None:
 @server_command("delete", "courser stream delete demo --yes")
 @stream_argument()
 @yes_option
-def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+def delete_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
     """Delete a stream with all its topics and messages. This cannot be undone."""
     confirm(f'delete stream "{place}" with all its topics and messages', is_confirmed=is_confirmed)
     ask_server(lambda client: client.delete_stream(place.stream), place)
@@ -70,7 +70,7 @@ def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
 @server_command("purge", "courser stream purge demo --yes")
 @stream_argument()
 @yes_option
-def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+def purge_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
     """Delete all messages of a stream, but keep its topics. Offsets are not reused."""
     confirm(f'delete all messages of stream "{place}"', is_confirmed=is_confirmed)
     ask_server(lambda client: client.purge_stream(place.stream), place)

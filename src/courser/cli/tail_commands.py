@@ -6,11 +6,11 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style, check_template
-from courser.cli.naming import Place, identifier, sought, topic_argument
+from courser.cli.naming import TopicPath, identifier, sought, topic_argument
 from courser.cli.payloads import payload_kind_option
 from courser.cli.quantity_words import LATEST, START
 from courser.cli.server_options import SERVER_EXITS, server_command
-from courser.cli.tailing import Reading, read, read_as_member
+from courser.cli.tailing import TailRequest, read, read_as_member
 from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy
@@ -67,7 +67,7 @@ _USUAL_COUNT = 10
 )
 def tail_command(
     *,
-    place: Place,
+    place: TopicPath,
     is_followed: bool,
     start: PollingStrategy | str | None,
     last: int | None,
@@ -89,11 +89,11 @@ def tail_command(
     _check(is_followed=is_followed, start=start, last=last, exit_at_end=exit_at_end, group=group)
     # "latest" without waiting for new messages would print nothing.
     is_followed = is_followed or (start == LATEST and not exit_at_end)
-    place = Place(place.stream, place.topic, partition)
+    place = TopicPath(place.stream, place.topic, partition)
     if start is None and last is None and group is None:
         last = _USUAL_COUNT
     style = Style(output, payload_kind, with_headers, is_raw, template)
-    reading = Reading(place, start, last, is_followed)
+    reading = TailRequest(place, start, last, is_followed)
 
     async def show(client: Client) -> None:
         count = (await client.get_topic(*place.names)).topic.partition_count
@@ -124,7 +124,7 @@ def _check(*, is_followed: bool, start: object, last: int | None, exit_at_end: b
         raise click.UsageError("--group cannot be combined with --from or --last: a group continues where it stopped")
 
 
-def _nothing(place: Place, group: str | None, start: object) -> str:
+def _nothing(place: TopicPath, group: str | None, start: object) -> str:
     """The message if nothing was printed."""
     if group is not None:
         return f'no messages in {place} for group "{group}"'

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from courser.api.commands import WaitForArrivals
 from courser.api.replies import Arrivals, PartitionBounds
 from courser.cli.explaining import without_partitions
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.quantity_words import LATEST
 from courser.cli.terminal import say
 from courser.client.client import Client
@@ -28,10 +28,10 @@ _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TailRequest:
     """What to read."""
 
-    place: Place
+    place: TopicPath
     start: PollingStrategy | str | None = None
     """Where to start; ``LATEST`` means only messages that arrive later."""
     last: int | None = None
@@ -52,7 +52,7 @@ class _Reader:
     waiting: deque[Message] = field(default_factory=deque)
 
 
-async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]:
+async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Message]]:
     """Lists of messages."""
     readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
     newest: deque[Message] = deque(maxlen=reading.last)
@@ -68,7 +68,7 @@ async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]
             yield messages
 
 
-async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
+async def _bounds(client: Client, place: TopicPath) -> list[PartitionBounds]:
     bounds = (await client.get_partition_bounds(*place.names)).partitions
     if not bounds:
         raise without_partitions(place)
@@ -80,7 +80,7 @@ async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
     return chosen
 
 
-async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _Reader:
+async def _begin(client: Client, reading: TailRequest, bounds: PartitionBounds) -> _Reader:
     first, end = bounds.first_offset, bounds.next_offset
     position = first
     start = reading.start
@@ -95,7 +95,7 @@ async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _
     return _Reader(bounds.partition_id, position, end)
 
 
-async def _offset_of_last(client: Client, place: Place, bounds: PartitionBounds, count: int) -> int:
+async def _offset_of_last(client: Client, place: TopicPath, bounds: PartitionBounds, count: int) -> int:
     """The offset of the first of the newest ``count`` messages. Only the server knows gaps left by a power cut."""
     first, end = bounds.first_offset, bounds.next_offset
     if end - first == bounds.message_count:
@@ -115,14 +115,14 @@ async def _offset_of_last(client: Client, place: Place, bounds: PartitionBounds,
     return found[0].offset if found else end
 
 
-async def _offset_at(client: Client, place: Place, bounds: PartitionBounds, start: PollingStrategy) -> int:
+async def _offset_at(client: Client, place: TopicPath, bounds: PartitionBounds, start: PollingStrategy) -> int:
     found = await client.poll_messages(
         *place.names, bounds.partition_id, start, 1, auto_commit=False, consumer=_NOBODY, skip_missing=True
     )
     return found[0].offset if found else bounds.next_offset
 
 
-async def _poll(client: Client, place: Place, reader: _Reader) -> list[Message]:
+async def _poll(client: Client, place: TopicPath, reader: _Reader) -> list[Message]:
     """The next messages of a partition. Deleted and damaged messages are skipped and reported."""
     while True:
         try:
@@ -146,7 +146,7 @@ async def _poll(client: Client, place: Place, reader: _Reader) -> list[Message]:
 # --- existing messages ---
 
 
-async def _read_history(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+async def _read_history(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
     """All partitions, merged by time, up to the ends they had at the start."""
     while True:
         for reader in readers:
@@ -158,7 +158,7 @@ async def _read_history(client: Client, place: Place, readers: list[_Reader]) ->
         yield _merge(active)
 
 
-async def _fill(client: Client, place: Place, reader: _Reader) -> None:
+async def _fill(client: Client, place: TopicPath, reader: _Reader) -> None:
     if reader.position >= reader.end:
         return
     messages = await _poll(client, place, reader)
@@ -185,7 +185,7 @@ def _merge(readers: list[_Reader]) -> list[Message]:
 # --- new messages ---
 
 
-async def _follow(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+async def _follow(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
     """Never returns. Partitions that are added later are read from their beginning."""
     loop = asyncio.get_running_loop()
     looked_at = loop.time()
@@ -205,7 +205,7 @@ async def _follow(client: Client, place: Place, readers: list[_Reader]) -> Async
 
 
 async def _wait_for(
-    client: Client, place: Place, consumer: Consumer, positions: dict[int, int], generation: int
+    client: Client, place: TopicPath, consumer: Consumer, positions: dict[int, int], generation: int
 ) -> Arrivals:
     command = WaitForArrivals(consumer, *place.names, tuple(positions.items()), generation, int(_WAIT * 1_000_000))
     reply = await client.request(command)
@@ -217,7 +217,7 @@ async def _wait_for(
 
 
 async def read_as_member(
-    client: Client, place: Place, group: Identifier, *, is_followed: bool, limit: int | None = None
+    client: Client, place: TopicPath, group: Identifier, *, is_followed: bool, limit: int | None = None
 ) -> AsyncIterator[list[Message]]:
     """Messages of the partitions assigned to this member, at most ``limit``.
 
@@ -258,7 +258,7 @@ async def read_as_member(
             await _wait_for(client, place, consumer, positions, assignment.generation)
 
 
-async def _commit(client: Client, place: Place, group: Identifier, last: Message) -> None:
+async def _commit(client: Client, place: TopicPath, group: Identifier, last: Message) -> None:
     """Store the offset of the group. Ctrl-C does not interrupt this: printed messages are committed."""
     storing = asyncio.ensure_future(
         client.store_consumer_offset(*place.names, last.partition_id, last.offset, group=group)

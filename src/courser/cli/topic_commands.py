@@ -6,9 +6,9 @@ from typing import TypeVar, cast
 import click
 
 from courser.cli.connecting import ask_server
-from courser.cli.naming import Place, Word, stream_argument, topic_argument
+from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
 from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, EXPIRY, TOPIC_SIZE, expiry_of
-from courser.cli.records import Part, Record, emit_deed, emit_list, emit_thing
+from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import (
@@ -26,7 +26,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 @server_command("list", "courser topic list demo", "courser t l demo -o csv")
 @stream_argument()
-def list_command(*, place: Place, output: str) -> None:
+def list_command(*, place: TopicPath, output: str) -> None:
     """List the topics of a stream."""
     topics = ask_server(lambda client: client.get_topics(place.stream), place)
     empty = f"no topics yet; create one with courser topic create {place}/NAME"
@@ -35,12 +35,12 @@ def list_command(*, place: Place, output: str) -> None:
 
 @server_command("get", "courser topic get demo/orders", "courser topic get demo orders -o json")
 @topic_argument()
-def get_command(*, place: Place, output: str) -> None:
+def get_command(*, place: TopicPath, output: str) -> None:
     """Show one topic: its settings and its partitions."""
-    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Part("partitions", PARTITION_FIELDS)])
+    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Section("partitions", PARTITION_FIELDS)])
 
 
-def _whole(place: Place) -> Record:
+def _whole(place: TopicPath) -> Record:
     async def ask(client: Client) -> Record:
         details = await client.get_topic(*place.names)
         bounds = await client.get_partition_bounds(*place.names)
@@ -115,7 +115,7 @@ _CREATE_WORDS = (
 @_options(*_CHANGEABLE_OPTIONS, *_FIXED_OPTIONS)
 def create_command(
     *,
-    place: Place,
+    place: TopicPath,
     partitions: int | None,
     compression: str | None,
     expiry: tuple[str, ...],
@@ -127,7 +127,9 @@ def create_command(
     name = str(place.topic)
     wanted = _settings(settings, compression, expiry, expiry_option)
     count = 1 if partitions is None else partitions
-    details = ask_server(lambda client: client.create_topic(place.stream, name, count, **wanted), Place(place.stream))
+    details = ask_server(
+        lambda client: client.create_topic(place.stream, name, count, **wanted), TopicPath(place.stream)
+    )
     sentence = f'created topic "{place.stream}/{name}" with id {details.topic.topic_id} and {count} partitions'
     emit_deed(sentence.replace(" 1 partitions", " 1 partition"), topic_record(details.topic), output)
 
@@ -145,7 +147,7 @@ def create_command(
 @_options(*_CHANGEABLE_OPTIONS)
 def update_command(
     *,
-    place: Place,
+    place: TopicPath,
     new_name: str | None,
     compression: str | None,
     expiry: tuple[str, ...],
@@ -185,7 +187,7 @@ def _settings(
 @server_command("delete", "courser topic delete demo/orders --yes")
 @topic_argument()
 @yes_option
-def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+def delete_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
     """Delete a topic with all its messages. This cannot be undone."""
     confirm(f'delete topic "{place}" with all its messages', is_confirmed=is_confirmed)
     ask_server(lambda client: client.delete_topic(*place.names), place)
@@ -195,7 +197,7 @@ def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
 @server_command("purge", "courser topic purge demo/orders --yes")
 @topic_argument()
 @yes_option
-def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
+def purge_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
     """Delete all messages of a topic and its stored offsets. Offsets are not reused."""
     confirm(f'delete all messages of topic "{place}"', is_confirmed=is_confirmed)
     ask_server(lambda client: client.purge_topic(*place.names), place)

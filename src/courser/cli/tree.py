@@ -70,7 +70,7 @@ _STREAM = _noun(
 _TOPIC = _noun(
     "topic",
     "topic_commands",
-    "Topics: messages are sent to a topic.",
+    "Topics: messages, divided into partitions.",
     {
         "list": "List the topics of a stream.",
         "get": "Show one topic: its settings and its partitions.",

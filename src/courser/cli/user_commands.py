@@ -12,7 +12,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import identifier, sought
 from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
-from courser.cli.records import Field, Part, Record, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import ask_secret, confirm
 
@@ -72,7 +72,7 @@ def get_command(*, user: str, output: str) -> None:
     record = _record(details.user)
     if output == "table":
         record = {**record, "rows": permission_rows(details.permissions)}
-        emit_thing(_FIELDS, record, output, [Part("rows", _PERMISSION_FIELDS)])
+        emit_thing(_FIELDS, record, output, [Section("rows", _PERMISSION_FIELDS)])
         return
     emit_thing(_FIELDS, {**record, "permissions": permissions_record(details.permissions)}, output)
 

@@ -17,7 +17,7 @@ from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
 from courser.client.messaging import Messaging
 from courser.client.producer import Producer, ProducerSettings
-from courser.client.staging import StagingCommands
+from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
 from courser.client.targets import Target
 from courser.model.identifiers import Identifier
@@ -48,7 +48,7 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
-class Client(Administration, Accounts, Messaging, StagingCommands):
+class Client(Administration, Accounts, Messaging, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.

@@ -13,8 +13,7 @@ from typing import cast
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.client.read_patience import ReadPatience
-from courser.client.receive_memory import ReceiveMemory
+from courser.client.receiving import ReadPatience, ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut
 from courser.model.buffers import Buffer

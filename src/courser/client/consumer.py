@@ -14,13 +14,13 @@ from typing import Self
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.client.batches import fields_of
 from courser.client.commits import Commits
 from courser.client.consumed import ConsumedMessage, ConsumerSettings
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.membership import Membership
 from courser.client.messages import Message
-from courser.client.polling import fields_of
 from courser.client.starting import Start, StartingPoint
 from courser.errors import (
     ClientClosed,

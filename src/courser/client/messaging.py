@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
-from courser.client.batches import PolledBatches
+from courser.client.batches import PolledBatches, messages_of
 from courser.client.encryption import Encryptor
 from courser.client.messages import (
     AnyPartitioning,
@@ -20,7 +20,6 @@ from courser.client.messages import (
     write_headers,
 )
 from courser.client.outbox import Outbox
-from courser.client.polling import messages_of
 from courser.errors import OffsetsUnavailable
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier

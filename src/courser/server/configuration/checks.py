@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from courser.errors import ConfigurationRefused
 from courser.server.configuration import keys
-from courser.server.configuration.key import Key, Status
+from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
 _LOOPBACK = ("127.", "::1", "localhost")
@@ -29,7 +29,7 @@ def check(configuration: Configuration) -> None:
 
 def _not_built(configuration: Configuration) -> Iterator[str]:
     for key in configuration.index.keys:
-        if key.status is Status.REFUSED and configuration[key] != key.default:
+        if key.status is KeyStatus.REFUSED and configuration[key] != key.default:
             yield (
                 f"{configuration.where(key)} enables {key.description}, which is not supported yet: set it to "
                 f"{key.show(key.default)}"

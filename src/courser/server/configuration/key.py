@@ -9,7 +9,7 @@ from courser.server.configuration.kinds import Kind, Value
 _SYSTEM = "system."
 
 
-class Status(Enum):
+class KeyStatus(Enum):
     """How far the server supports a key."""
 
     LIVE = "live"
@@ -32,7 +32,7 @@ class Key(Generic[Value]):
     description: str
     aliases: tuple[str, ...] = ()
     """Other paths that existing files use for the same setting."""
-    status: Status = Status.LIVE
+    status: KeyStatus = KeyStatus.LIVE
     is_secret: bool = False
     has_any_below: bool = False
     """Whether the path names a table, or an array of tables, whose contents are not checked."""

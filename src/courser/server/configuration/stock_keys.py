@@ -6,13 +6,13 @@ A stock file loads unchanged. A key that would change how data is stored is neve
 from collections.abc import Iterator
 
 from courser.server.configuration import kinds
-from courser.server.configuration.key import Key, Status
+from courser.server.configuration.key import Key, KeyStatus
 
 # --- not supported yet, and stored data would depend on it --------------------------------------------
 
 
 def _refused(path: str, description: str) -> Key[bool]:
-    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=Status.REFUSED)
+    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=KeyStatus.REFUSED)
 
 
 ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
@@ -28,7 +28,7 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
         kind=kinds.choice("none", "gzip", "lz4", "snappy", "zstd"),
         default="none",
         description="compression of stored messages",
-        status=Status.REFUSED,
+        status=KeyStatus.REFUSED,
     ),
 )
 
@@ -40,7 +40,7 @@ _LATER = tuple(
         kind=kinds.BOOL,
         default=False,
         description=f"{name}; the other keys of this table are ignored too",
-        status=Status.LATER,
+        status=KeyStatus.LATER,
     )
     for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
 )
@@ -125,7 +125,7 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
         kind=kinds.ANYTHING,
         default=None,
         description="not used",
-        status=Status.IGNORED,
+        status=KeyStatus.IGNORED,
         is_secret=is_secret,
         has_any_below=has_any_below,
     )

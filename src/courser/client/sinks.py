@@ -19,7 +19,7 @@ PUBLISH_ATTEMPT_MAX = 60
 """How often a publish that exceeds the request timeout is repeated. The server continues in the meantime."""
 
 
-class StagingCommands(Asking):
+class SinkCommands(Asking):
     """Stage, finish, publish, discard."""
 
     async def stage(
