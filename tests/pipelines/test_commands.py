@@ -90,7 +90,7 @@ def test_list_and_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_stop_asks_and_waits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = ran(folder, state="finished")
     assert run(["pipeline", "stop", "orders"]) == 1
-    assert "orders does not run: it is finished" in capsys.readouterr().err
+    assert "orders is not running: it is finished" in capsys.readouterr().err
     ran(folder, state="running", process_started=1)
     assert run(["pipeline", "stop", "orders"]) == 1
     assert "it is killed" in capsys.readouterr().err
