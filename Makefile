@@ -51,9 +51,9 @@ help:  ## list the targets
 run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS=... for courser serve)
 	$(BIN)/courser serve $(ARGS)
 
-.PHONY: demonstrate
-demonstrate: $(RUNTIME)  ## show the log engine at work: a kill, a flipped bit
-	$(BIN)/courser demonstrate
+.PHONY: engine-demo
+engine-demo: $(RUNTIME)  ## show what the log engine survives: a kill, a flipped bit
+	$(BIN)/courser engine-demo
 
 .PHONY: demo
 demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspark, and a Java if there is none

@@ -147,7 +147,7 @@ async def test_swapped_directories_are_left_alone_and_swapping_them_back_restore
     assert {finding.path for finding in found} == {one, two}
     for finding in found:
         home = two if finding.path == one else one
-        assert all(part in finding.reason for part in (str(own), str(foreign), f"whose place is {home}"))
+        assert all(part in finding.reason for part in (str(own), str(foreign), f"which belongs in {home}"))
     swap(one, two)
     first = 0
     async with opened(tmp_path) as scene:

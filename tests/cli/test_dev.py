@@ -27,7 +27,7 @@ def test_the_first_minutes(place: Path) -> None:
     with start("dev", "--port", 0) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(7)]
-        assert re.fullmatch(r"server   tcp 127\.0\.0\.1:\d+, on this machine only\n", lines[0])
+        assert re.fullmatch(r"server   tcp 127\.0\.0\.1:\d+, local connections only\n", lines[0])
         assert lines[1] == "login    iggy / iggy\n"
         assert lines[2] == 'data     local_data    context "dev" saved and selected\n'
         # What is printed works as printed.
@@ -47,7 +47,7 @@ def test_the_first_minutes(place: Path) -> None:
         assert mistaken.returncode == 5
         assert mistaken.stderr.splitlines() == [
             'error: topic "ordrs" not found in stream "demo"',
-            'hint:  did you mean "orders"? or add --create to make a new one',
+            'hint:  did you mean "orders"? or pass --create to create a new one',
         ]
         code, errors = stop(process)
     assert (code, errors) == (0, "")
@@ -69,7 +69,7 @@ def test_an_environment_that_leads_elsewhere(place: Path, monkeypatch: pytest.Mo
             pass
         code, errors = stop(process)
     assert code == 0
-    assert errors.startswith("warning: COURSER_URL is set and comes before the selected context")
+    assert errors.startswith("warning: COURSER_URL overrides the selected context")
 
 
 def test_a_port_that_is_taken(place: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_port_that_is_taken(place: Path) -> None:
         result = courser("dev", "--port", port, "--data", "other")
         assert result.returncode == 1
         assert "Address already in use" in result.stderr
-        assert result.stderr.splitlines()[-1] == "hint:  courser dev --port 0 takes a free port"
+        assert result.stderr.splitlines()[-1] == "hint:  courser dev --port 0 picks a free port"
         result = courser("dev", "--port", 0)
         assert result.returncode == 1
         assert "in use by another server" in result.stderr
@@ -95,4 +95,4 @@ def test_without_a_place_for_contexts_it_still_works(place: Path, monkeypatch: p
         assert "no context saved" in text
         code, errors = stop(process)
     assert code == 0
-    assert errors.startswith('warning: the context "dev" cannot be saved: ')
+    assert errors.startswith('warning: cannot save the context "dev": ')

@@ -8,8 +8,8 @@ import pytest
 
 from courser.cli import machine_checks as checks
 from courser.cli import machine_facts as facts
-from courser.cli.machine_checks import Diagnosis, State
-from courser.cli.machine_facts import Mount, Space, SyncTimes
+from courser.cli.machine_checks import CheckResult, CheckState
+from courser.cli.machine_facts import DiskSpace, Mount, SyncTimes
 from courser.cli.main import run
 from tests.servers import RunningServer
 
@@ -23,74 +23,86 @@ def mount(kind: str = "ext4", *options: str) -> Mount:
 @pytest.mark.parametrize(
     ("finding", "state", "word"),
     [
-        (checks.check_python((3, 11, 2), "CPython", is_64_bit=True), State.OK, ""),
-        (checks.check_python((3, 10, 9), "CPython", is_64_bit=True), State.PROBLEM, "3.11"),
-        (checks.check_python((3, 12, 0), "CPython", is_64_bit=False), State.WARNING, "64-bit"),
-        (checks.check_compiled(is_compiled=True), State.OK, ""),
-        (checks.check_compiled(is_compiled=False), State.WARNING, "compiler"),
-        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=False), State.OK, ""),
-        (checks.check_directory("d", exists=False, is_writable=True, is_in_use=False), State.OK, ""),
-        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=True), State.OK, ""),
-        (checks.check_directory("d", exists=True, is_writable=False, is_in_use=False), State.PROBLEM, "system.path"),
-        (checks.check_file_system(mount()), State.OK, ""),
-        (checks.check_file_system(mount("xfs")), State.OK, ""),
-        (checks.check_file_system(mount("btrfs")), State.OK, "power cuts"),
-        (checks.check_file_system(mount("exfat")), State.WARNING, "power cuts"),
-        (checks.check_file_system(mount("tmpfs")), State.PROBLEM, "move the data"),
-        (checks.check_file_system(mount("overlay")), State.WARNING, "volume"),
-        (checks.check_file_system(mount("nfs4")), State.WARNING, "local disk"),
-        (checks.check_file_system(mount("fuse.sshfs")), State.WARNING, "local disk"),
-        (checks.check_file_system(None), State.WARNING, "ext4"),
-        (checks.check_syncs(SyncTimes(0.002, 0.01, 30)), State.OK, ""),
-        (checks.check_syncs(SyncTimes(0.02, 0.05, 30)), State.WARNING, "SSD"),
-        (checks.check_syncs(SyncTimes(0.2, 0.5, 3)), State.PROBLEM, "dmesg"),
-        (checks.check_syncs(SyncTimes(0.000_01, 0.001, 30)), State.WARNING, "write cache"),
-        (checks.check_space(Space(100 * GIB, 50 * GIB)), State.OK, ""),
-        (checks.check_space(Space(100 * GIB, 10 * GIB)), State.WARNING, "message_expiry"),
-        (checks.check_space(Space(100 * GIB, GIB)), State.PROBLEM, "make room"),
-        (checks.check_file_limit(1024, 1024 * 1024), State.OK, ""),
-        (checks.check_file_limit(1024, 1024), State.WARNING, "LimitNOFILE"),
-        (checks.check_memory(8 * GIB), State.OK, ""),
-        (checks.check_memory(GIB), State.OK, "Spark"),
-        (checks.check_memory(GIB // 8), State.WARNING, "add memory"),
-        (checks.check_memory(None), State.OK, ""),
-        (checks.check_package("pyspark", "4.3.0", "pyspark>=4.3", is_met=True), State.OK, ""),
-        (checks.check_package("pyspark", None, "pyspark>=4.3", is_met=False), State.OK, "courser demo"),
-        (checks.check_package("pyspark", "3.5", "pyspark>=4.3", is_met=False), State.WARNING, "'pyspark>=4.3'"),
-        (checks.check_java(17, "/usr/bin/java (PATH)"), State.OK, ""),
-        (checks.check_java(None, "none is on the path"), State.OK, "courser demo"),
-        (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), State.OK, ""),
-        (checks.check_port("h:1", is_taken=True, refusal="in use", remedy="", is_ours=True), State.OK, ""),
-        (checks.check_port("h:1", is_taken=True, refusal="x", remedy="y", is_ours=False), State.PROBLEM, "tcp.address"),
-        (checks.check_port("h:1", is_taken=False, refusal="x", remedy="do y", is_ours=False), State.PROBLEM, "do y"),
+        (checks.check_python((3, 11, 2), "CPython", is_64_bit=True), CheckState.OK, ""),
+        (checks.check_python((3, 10, 9), "CPython", is_64_bit=True), CheckState.PROBLEM, "3.11"),
+        (checks.check_python((3, 12, 0), "CPython", is_64_bit=False), CheckState.WARNING, "64-bit"),
+        (checks.check_compiled(is_compiled=True), CheckState.OK, ""),
+        (checks.check_compiled(is_compiled=False), CheckState.WARNING, "compiler"),
+        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=False), CheckState.OK, ""),
+        (checks.check_directory("d", exists=False, is_writable=True, is_in_use=False), CheckState.OK, ""),
+        (checks.check_directory("d", exists=True, is_writable=True, is_in_use=True), CheckState.OK, ""),
+        (
+            checks.check_directory("d", exists=True, is_writable=False, is_in_use=False),
+            CheckState.PROBLEM,
+            "system.path",
+        ),
+        (checks.check_file_system(mount()), CheckState.OK, ""),
+        (checks.check_file_system(mount("xfs")), CheckState.OK, ""),
+        (checks.check_file_system(mount("btrfs")), CheckState.OK, "power cuts"),
+        (checks.check_file_system(mount("exfat")), CheckState.WARNING, "power cuts"),
+        (checks.check_file_system(mount("tmpfs")), CheckState.PROBLEM, "move the data"),
+        (checks.check_file_system(mount("overlay")), CheckState.WARNING, "volume"),
+        (checks.check_file_system(mount("nfs4")), CheckState.WARNING, "local disk"),
+        (checks.check_file_system(mount("fuse.sshfs")), CheckState.WARNING, "local disk"),
+        (checks.check_file_system(None), CheckState.WARNING, "ext4"),
+        (checks.check_syncs(SyncTimes(0.002, 0.01, 30)), CheckState.OK, ""),
+        (checks.check_syncs(SyncTimes(0.02, 0.05, 30)), CheckState.WARNING, "SSD"),
+        (checks.check_syncs(SyncTimes(0.2, 0.5, 3)), CheckState.PROBLEM, "dmesg"),
+        (checks.check_syncs(SyncTimes(0.000_01, 0.001, 30)), CheckState.WARNING, "write cache"),
+        (checks.check_space(DiskSpace(100 * GIB, 50 * GIB)), CheckState.OK, ""),
+        (checks.check_space(DiskSpace(100 * GIB, 10 * GIB)), CheckState.WARNING, "message_expiry"),
+        (checks.check_space(DiskSpace(100 * GIB, GIB)), CheckState.PROBLEM, "free some space"),
+        (checks.check_file_limit(1024, 1024 * 1024), CheckState.OK, ""),
+        (checks.check_file_limit(1024, 1024), CheckState.WARNING, "LimitNOFILE"),
+        (checks.check_memory(8 * GIB), CheckState.OK, ""),
+        (checks.check_memory(GIB), CheckState.OK, "Spark"),
+        (checks.check_memory(GIB // 8), CheckState.WARNING, "add memory"),
+        (checks.check_memory(None), CheckState.OK, ""),
+        (checks.check_package("pyspark", "4.3.0", "pyspark>=4.3", is_met=True), CheckState.OK, ""),
+        (checks.check_package("pyspark", None, "pyspark>=4.3", is_met=False), CheckState.OK, "courser demo"),
+        (checks.check_package("pyspark", "3.5", "pyspark>=4.3", is_met=False), CheckState.WARNING, "'pyspark>=4.3'"),
+        (checks.check_java(17, "/usr/bin/java (PATH)"), CheckState.OK, ""),
+        (checks.check_java(None, "none is on the path"), CheckState.OK, "courser demo"),
+        (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), CheckState.OK, ""),
+        (checks.check_port("h:1", is_taken=True, refusal="in use", remedy="", is_ours=True), CheckState.OK, ""),
+        (
+            checks.check_port("h:1", is_taken=True, refusal="x", remedy="y", is_ours=False),
+            CheckState.PROBLEM,
+            "tcp.address",
+        ),
+        (
+            checks.check_port("h:1", is_taken=False, refusal="x", remedy="do y", is_ours=False),
+            CheckState.PROBLEM,
+            "do y",
+        ),
     ],
 )
-def test_what_is_found_and_what_to_do(finding: Diagnosis, state: State, word: str) -> None:
+def test_what_is_found_and_what_to_do(finding: CheckResult, state: CheckState, word: str) -> None:
     assert finding.state is state
     assert word in finding.advice
     assert finding.finding
-    assert finding.advice or state is State.OK
+    assert finding.advice or state is CheckState.OK
 
 
 @pytest.mark.parametrize(
     ("options", "states"),
     [
-        (("rw", "noatime"), [State.OK]),
-        (("rw", "relatime"), [State.OK]),
-        (("rw",), [State.WARNING]),
-        (("rw", "relatime", "nobarrier"), [State.PROBLEM]),
-        (("rw", "noatime", "data=writeback", "barrier=0"), [State.WARNING, State.PROBLEM]),
-        (("ro", "relatime"), [State.PROBLEM]),
+        (("rw", "noatime"), [CheckState.OK]),
+        (("rw", "relatime"), [CheckState.OK]),
+        (("rw",), [CheckState.WARNING]),
+        (("rw", "relatime", "nobarrier"), [CheckState.PROBLEM]),
+        (("rw", "noatime", "data=writeback", "barrier=0"), [CheckState.WARNING, CheckState.PROBLEM]),
+        (("ro", "relatime"), [CheckState.PROBLEM]),
     ],
 )
-def test_mount_options(options: tuple[str, ...], states: list[State]) -> None:
+def test_mount_options(options: tuple[str, ...], states: list[CheckState]) -> None:
     assert [finding.state for finding in checks.check_mount_options(mount("ext4", *options))] == states
     assert checks.check_mount_options(None) == []
 
 
 def test_write_back() -> None:
     assert checks.check_write_back(20) == checks.check_write_back(None) == []
-    assert [finding.state for finding in checks.check_write_back(80)] == [State.WARNING]
+    assert [finding.state for finding in checks.check_write_back(80)] == [CheckState.WARNING]
 
 
 def test_memory_is_what_the_kernel_calls_available() -> None:
@@ -145,11 +157,11 @@ def test_ports(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> Non
         found: dict[str, str] = next(row for row in rows if row.get("check") == "port")
         return found
 
-    assert "server answers" in port_finding(server.address)["finding"]
+    assert "server is running" in port_finding(server.address)["finding"]
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(0)
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        assert "another program listens" in port_finding(address)["finding"]
+        assert "in use by another program" in port_finding(address)["finding"]
     assert port_finding(address)["state"] == "ok"
     assert port_finding("192.0.2.1:8090")["state"] == "problem"
 

@@ -20,7 +20,7 @@ HINTS = {
     ErrorCode.STAGED_PART_INCOMPLETE: "run the job again",
     ErrorCode.STAGED_TARGET_GONE: "create the topic",
     ErrorCode.STAGING_FULL: "courser sink discard",
-    ErrorCode.BATCH_ALREADY_PUBLISHED: "go on with the next batch",
+    ErrorCode.BATCH_ALREADY_PUBLISHED: "continue with the next batch",
     ErrorCode.PUBLISH_UNFINISHED: "publish the same batch again",
 }
 
@@ -38,8 +38,8 @@ def test_failures_of_staged_writes_say_what_to_do(code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     ("cause", "host", "hint"),
     [
-        (ConnectionRefusedError(), "127.0.0.1", "courser dev starts a server"),
-        (ConnectionRefusedError(), "10.0.0.5", "check the address, which is from nowhere"),
+        (ConnectionRefusedError(), "127.0.0.1", "start a server on this machine with courser dev"),
+        (ConnectionRefusedError(), "10.0.0.5", "check the address, which comes from nowhere"),
         (ssl.SSLCertVerificationError(), "127.0.0.1", "?tls_ca_file="),
         (OSError(), "127.0.0.1", "check the address"),
         (None, "127.0.0.1", "?tls=true"),

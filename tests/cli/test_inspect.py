@@ -166,7 +166,7 @@ def test_an_index_without_its_log_is_shown_unchecked_unless_the_identity_is_give
     partition.logs[0].unlink()
     path = partition.indexes[0]
     code, out, err = courser("inspect", "index", path, "--blocks")
-    assert (code, "unchecked" in out, "could not be checked" in err) == (0, True, True)
+    assert (code, "unchecked" in out, "checksums were not verified" in err) == (0, True, True)
     _, out, _ = courser("inspect", "index", path, "--blocks", "--identity", str(IDENTITY))
     assert " ok " in out
     code, _, err = courser("inspect", "index", path, "--identity", "me")

@@ -51,7 +51,7 @@ def test_a_stream_without_topics_is_shown(stream: str, cli: Cli) -> None:
     cli("topic", "delete", f"{stream}/orders", "--yes")
     assert [line.split()[:2] for line in cli("ls").out.splitlines() if line.startswith(stream)] == [[stream, "-"]]
     empty = cli("ls", stream)
-    assert (empty.out, "nothing here yet" in empty.err) == ("", True)
+    assert (empty.out, "no topics yet" in empty.err) == ("", True)
 
 
 def test_names_of_digits_are_ids(stream: str, cli: Cli) -> None:
@@ -60,4 +60,4 @@ def test_names_of_digits_are_ids(stream: str, cli: Cli) -> None:
     cli("stream", "create", "20260131")
     result = cli("stream", "get", "20260131")
     assert result.code == 5
-    assert 'a number is an id: the stream called "20260131" has id' in result.err
+    assert 'numbers are ids; the stream named "20260131" has id' in result.err

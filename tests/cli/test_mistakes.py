@@ -15,20 +15,20 @@ def hint_of(*arguments: object, **environment: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("option", ["-o", "--output"])
 def test_the_output_option_before_the_command(option: str) -> None:
-    assert hint_of(option, "json", "ls") == (2, "it stands behind the command: courser ls -o json")
+    assert hint_of(option, "json", "ls") == (2, "put it after the command: courser ls -o json")
 
 
 @pytest.mark.parametrize("arguments", [("serve", "--config"), ("config", "show", "--config")])
 def test_a_configuration_file_that_is_not_there(arguments: tuple[str, ...], tmp_path: Path) -> None:
     code, hint = hint_of(*arguments, tmp_path / "none.toml")
-    assert (code, hint) == (1, "courser config example production prints a file to begin with")
+    assert (code, hint) == (1, "courser config example production prints a file to start from")
 
 
 def test_a_data_directory_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, hint = hint_of("dev", "--port", 0, "--data", tmp_path / "file" / "data")
     assert code == 1
-    assert "--data of courser dev" in hint
+    assert "--data for courser dev" in hint
 
 
 def test_a_topic_without_partitions(server: RunningServer) -> None:
@@ -36,7 +36,7 @@ def test_a_topic_without_partitions(server: RunningServer) -> None:
     assert courser("stream", "create", "bare", COURSER_URL=url).returncode == 0
     assert courser("topic", "create", "bare/topic", 0, COURSER_URL=url).returncode == 0
     for command in (("send", "bare/topic", "x"), ("send", "bare/topic", "x", "--create"), ("tail", "bare/topic")):
-        assert hint_of(*command, COURSER_URL=url) == (5, "courser partition create bare/topic 1 makes one")
+        assert hint_of(*command, COURSER_URL=url) == (5, "courser partition create bare/topic 1 adds one")
 
 
 def test_a_pipeline_whose_server_does_not_run_or_has_no_such_topic(server: RunningServer, tmp_path: Path) -> None:
@@ -46,15 +46,18 @@ def test_a_pipeline_whose_server_does_not_run_or_has_no_such_topic(server: Runni
     )
     check = ("pipeline", "check", file, "--without-spark")
     code, hint = hint_of(*check, COURSER_URL="127.0.0.1:1")
-    assert (code, hint.partition(";")[0]) == (3, "courser ping sees whether the server answers")
+    assert (code, hint.partition(";")[0]) == (
+        3,
+        "check the server with courser ping, or set another one in [server] of the file",
+    )
     code, hint = hint_of(*check, COURSER_URL=f"iggy://iggy:iggy@{server.address}")
-    assert (code, hint.partition(";")[0]) == (5, "courser ls shows what is there")
+    assert (code, hint.partition(";")[0]) == (5, "courser ls lists all streams and topics")
     code, hint = hint_of(*check, COURSER_URL=f"iggy://iggy:wrong@{server.address}")
     assert (code, hint.partition(";")[0]) == (4, "check [server] in the file")
 
 
 def test_a_topic_where_a_stream_is_wanted() -> None:
-    assert hint_of("stream", "create", "demo/orders") == (2, "courser topic create demo/orders makes one")
+    assert hint_of("stream", "create", "demo/orders") == (2, "courser topic create demo/orders creates it")
 
 
 def test_a_name_that_is_too_long_and_a_number_that_is_too_large(server: RunningServer) -> None:
@@ -63,4 +66,4 @@ def test_a_name_that_is_too_long_and_a_number_that_is_too_large(server: RunningS
         result = courser(*command, COURSER_URL=url)
         assert result.returncode == 1
         assert result.stderr.splitlines()[-2].startswith("error: ")
-        assert "cannot be sent: a number in it is negative or too large, or a name" in result.stderr
+        assert "a number is negative or too large, or a name" in result.stderr

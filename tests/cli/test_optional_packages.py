@@ -37,4 +37,4 @@ def test_a_session_without_pyspark_names_the_remedy() -> None:
     program = PROGRAM + "from courser.spark.session import spark_session\nspark_session()\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert last == ("courser.spark.session.PackageMissing: pyspark is not installed: pip install 'courser[spark]'")
+    assert last == ("courser.spark.session.PackageMissing: pyspark is not installed; run: pip install 'courser[spark]'")

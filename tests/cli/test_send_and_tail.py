@@ -101,9 +101,9 @@ def test_keys_and_headers_travel_with_messages(topic: str, cli: Cli) -> None:
         (["--as", "json", "{"], "message 1 is not JSON"),
         (["--as", "hex", "12", "zz"], "message 2 is not hexadecimal digits"),
         (["-H", "nonsense", "x"], "key=value or key:kind:value"),
-        (["-H", "a:uint8:300", "x"], "is no uint8"),
+        (["-H", "a:uint8:300", "x"], "is not of kind uint8"),
         (["-H", "a:strnig:b", "x"], "kinds are raw, string"),
-        (["-H", "a:bool:perhaps", "x"], "is no bool"),
+        (["-H", "a:bool:perhaps", "x"], "is not of kind bool"),
     ],
 )
 def test_what_cannot_be_sent(arguments: list[str], problem: str, topic: str, cli: Cli) -> None:
@@ -250,12 +250,12 @@ def test_where_nothing_is_to_be_read_it_says_so(topic: str, cli: Cli) -> None:
         assert (result.code, result.out) == (0, "")
         return result.err
 
-    assert said() == f"nothing to read in {topic}\n"
+    assert said() == f"no messages in {topic}\n"
     cli("send", topic, "a")
     cli("consumer-group", "create", topic, "readers")
     assert cli("tail", topic, "--group", "readers", "--raw").out == "a\n"
-    assert said("--group", "readers") == f'nothing to read in {topic} for group "readers"\n'
-    assert said("--from", 1) == f"nothing to read in {topic} from there on\n"
+    assert said("--group", "readers") == f'no messages in {topic} for group "readers"\n'
+    assert said("--from", 1) == f"no messages in {topic} from this position on\n"
     assert cli("tail", topic).err == ""
 
 
@@ -298,10 +298,10 @@ def test_words_that_are_no_text(stream: str, cli: Cli) -> None:
     assert courser("send", f"{stream}/orders", "\udcff").returncode == 0
     assert courser("tail", f"{stream}/orders", "--format", "{payload}").stdout == "0xff\n"
     result = cli("stream", "create", "\udcff")
-    assert (result.code, "not valid text" in result.err) == (2, True)
+    assert (result.code, "not valid UTF-8" in result.err) == (2, True)
 
 
 def test_limits_of_keys_are_explained(topic: str, cli: Cli) -> None:
     result = cli("send", topic, "x", "--key", "k" * 300)
     assert (result.code, "255" in result.err) == (1, True)
-    assert result.err.splitlines()[-1] == "hint:  courser send --help shows how it is used"
+    assert result.err.splitlines()[-1] == "hint:  for usage, run courser send --help"

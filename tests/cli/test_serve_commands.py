@@ -29,7 +29,7 @@ def test_show_prints_what_holds_and_why(
     assert contents["heartbeat"]["interval"] == "7s"
     assert f'address = "127.0.0.1:1"  # {path}\n' in out
     assert 'interval = "7s"  # COURSER_HEARTBEAT_INTERVAL\n' in out
-    assert err == "warning: not built yet, nothing listens there: http.enabled\n"
+    assert err == "warning: transports that are not supported yet, ignored: http.enabled\n"
 
 
 def test_show_masks_secrets_and_says_what_would_be_refused(
@@ -48,7 +48,7 @@ def test_several_mistakes_are_several_lines(capsys: pytest.CaptureFixture[str]) 
     assert run(["config", "show", "--set", "a=1", "--set", "tcp.enabled=x"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines()[0].startswith('error: a = "1" (--set): no such key')
+    assert err.splitlines()[0].startswith('error: a = "1" (--set): unknown key')
     assert err.splitlines()[1].startswith('       tcp.enabled = "x" (--set): expected true or false')
     assert err.splitlines()[2].startswith("hint:  courser config keys")
 

@@ -111,9 +111,9 @@ def test_permissions_as_the_iggy_cli_writes_them() -> None:
     ("everywhere", "streams", "words"),
     [
         ("p_mgs", [], 'did you mean "p_msg"'),
-        ("everything", [], "there are manage_servers"),
+        ("everything", [], "known are manage_servers"),
         (None, ["demo:p_msg"], "number"),
-        (None, ["1:m_srv"], "no permission"),
+        (None, ["1:m_srv"], "unknown permission"),
         (None, ["1#x:p_msg"], "topic"),
     ],
 )

@@ -170,7 +170,7 @@ async def test_tls_with_a_server_that_has_none_is_named() -> None:
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(ConnectionFailed, match="cannot connect: TLS was broken off: the server may be one without"):
+        with pytest.raises(ConnectionFailed, match="cannot connect: TLS handshake failed; the server may not use TLS"):
             await connect(f"127.0.0.1:{port}", tls=True)
 
 
@@ -182,7 +182,7 @@ async def test_a_server_of_another_kind_is_recognised() -> None:
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:
     async with stranger(None, request_timeout=0.2) as target:
-        with pytest.raises(TimedOut, match="no answer to LoginUser within"):
+        with pytest.raises(TimedOut, match="no reply to LoginUser within"):
             await connect(target)
 
 
@@ -197,7 +197,7 @@ async def test_a_connection_that_does_not_come_about_in_time() -> None:
 
 
 async def test_a_certificate_file_that_is_none() -> None:
-    with pytest.raises(ConnectionFailed, match=r"nothing\.pem cannot be used"):
+    with pytest.raises(ConnectionFailed, match=r"cannot use .*nothing\.pem"):
         await connect("127.0.0.1:1", tls=True, tls_ca_file="nothing.pem")
 
 
@@ -239,7 +239,7 @@ async def test_what_is_read_is_asked_for_again_and_what_is_changed_is_uncertain(
     monkeypatch.setattr(Connection, "begin", breaking)
     assert await client.get_streams() == []
     breaks = 1
-    with pytest.raises(Uncertain, match="before CreateStream was answered"):
+    with pytest.raises(Uncertain, match="before the reply to CreateStream"):
         await client.create_stream("demo")
     await client.create_stream("other")
 

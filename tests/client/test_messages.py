@@ -105,14 +105,14 @@ async def test_every_time_of_64_bits_can_be_sent_and_read(client: Any, timestamp
 
 @pytest.mark.parametrize("timestamp", [-1, 2**64, 2**200])
 async def test_a_time_of_more_than_64_bits_is_refused_with_a_reason(client: Any, timestamp: int) -> None:
-    with pytest.raises(InvalidBatch, match="microseconds since 1970 from 0 to 18446744073709551615"):
+    with pytest.raises(InvalidBatch, match="must be 0 to 18446744073709551615 microseconds since 1970"):
         await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("a", timestamp=timestamp)])
     assert await read(client) == []
 
 
 @pytest.mark.parametrize("message_id", [-1, 2**128])
 async def test_an_id_of_more_than_128_bits_is_refused_with_a_reason(client: Any, message_id: int) -> None:
-    with pytest.raises(InvalidBatch, match="128 bits"):
+    with pytest.raises(InvalidBatch, match="128-bit"):
         await client.send_messages(PLACE, partitioning=0, messages=[SendMessage("a", id=message_id)])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from courser.client.read_patience import ReadPatience
+from courser.client.receiving import ReadPatience
 
 
 class Line(asyncio.BaseTransport):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from courser.client.receive_memory import ReceiveMemory
+from courser.client.receiving import ReceiveMemory
 
 
 def address(view: memoryview) -> int:

@@ -195,7 +195,7 @@ def test_a_wire_checksum_that_is_wrong_under_right_hashes_is_damage(tmp_path: Pa
     partition.append()
     path = partition.logs[0]
     path.write_bytes(with_wrong_wire_checksum(path.read_bytes()))
-    assert "that clients see" in only_finding(partition.data_directory).reason
+    assert "checksum for clients" in only_finding(partition.data_directory).reason
 
 
 def test_time_that_goes_back_is_damage(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_sealed_segment_that_was_cut_is_one_damage(tmp_path: Path, left: int) 
     path, size = partition.logs[1], partition.logs[1].stat().st_size
     cut(path, left)
     (finding,) = damages_of(partition.data_directory)
-    assert "was cut" in finding.reason
+    assert "was truncated" in finding.reason
     assert (finding.end_position, finding.end_offset) == (size, int(partition.logs[2].stem))
 
 
@@ -423,7 +423,7 @@ def test_an_index_that_lacks_an_entry_is_damage(tmp_path: Path) -> None:
     partition = full_partition(tmp_path / "data")
     rewrite_index(partition.indexes[0], lambda rows: rows.pop(1), covered_size=partition.logs[0].stat().st_size)
     finding = only_finding(partition.data_directory)
-    assert (finding.severity, "not what the log gives" in finding.reason) == (Severity.DAMAGE, True)
+    assert (finding.severity, "differ from the log" in finding.reason) == (Severity.DAMAGE, True)
 
 
 def test_a_stale_index_is_a_warning(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_lost_end_of_the_journal_shows_in_the_tree(tmp_path: Path) -> None:
     catalog.journal.write_bytes(b"")
     (finding,) = damages_of(catalog.data_directory)
     assert (finding.check, finding.path) == ("tree", catalog.topic(0, 0))
-    assert "the end of the journal is gone" in finding.reason
+    assert "whose end is lost" in finding.reason
     with pytest.raises(StartRefused):
         catalog.open()
 
@@ -243,7 +243,7 @@ def test_a_command_that_the_rules_forbid_is_a_warning(tmp_path: Path) -> None:
     entries = chain_of([USERS[0], USERS[0]])
     catalog = planted(tmp_path, *(data for _, data in entries))
     finding = only_finding(catalog.data_directory)
-    assert (finding.severity, "op 1 changes nothing" in finding.reason) == (Severity.WARNING, True)
+    assert (finding.severity, "op 1 has no effect" in finding.reason) == (Severity.WARNING, True)
 
 
 def test_more_entries_than_slots_are_a_warning(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_missing_metadata_files(tmp_path: Path) -> None:
     assert "op 0 is missing" in damages_of(catalog.data_directory)[0].reason
     shutil.rmtree(catalog.journal.parent)
     (finding,) = damages_of(catalog.data_directory)
-    assert (finding.path, "there are descriptors" in finding.reason) == (catalog.journal.parent, True)
+    assert (finding.path, "descriptors exist" in finding.reason) == (catalog.journal.parent, True)
     for path in catalog.data_directory.rglob("descriptor"):
         path.unlink()
     findings = findings_of(catalog.data_directory)
@@ -280,7 +280,7 @@ def test_an_absent_or_stale_descriptor_is_a_warning(tmp_path: Path) -> None:
     good = path.read_bytes()
     path.unlink()
     finding = only_finding(catalog.data_directory)
-    assert (finding.severity, finding.path, "absent" in finding.reason) == (Severity.WARNING, path, True)
+    assert (finding.severity, finding.path, "missing" in finding.reason) == (Severity.WARNING, path, True)
     descriptor = decode_descriptor(good, path)
     assert not hasattr(descriptor, "name")
     descriptor.topic.name = "an older name"
@@ -298,10 +298,10 @@ def test_a_damaged_or_foreign_descriptor_is_damage_that_a_start_repairs(tmp_path
         flip(path, position)
         finding = only_finding(catalog.data_directory)
         assert (finding.severity, finding.path) == (Severity.DAMAGE, path)
-        assert "a start writes it again" in finding.reason
+        assert "the next start rewrites it" in finding.reason
         path.write_bytes(good)
     shutil.copy(catalog.stream(8) / "descriptor", path)
-    assert "something else" in only_finding(catalog.data_directory).reason
+    assert "another stream or topic" in only_finding(catalog.data_directory).reason
     catalog.open()
     catalog.close()
     assert findings_of(catalog.data_directory) == []
@@ -352,7 +352,7 @@ def test_a_ledger_of_another_partition_is_damage(tmp_path: Path) -> None:
     finding = only_finding(catalog.data_directory)
     assert (finding.severity, finding.path) == (Severity.DAMAGE, path)
     assert "the ledger in it is that of" in finding.reason
-    assert "should be here" in finding.reason
+    assert "the metadata expects" in finding.reason
 
 
 def test_a_removal_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_replay_and_compact(cli: Cli, server: RunningServer, orders: str, tmp_pa
         assert len(all_messages(client, copy, 0)) == COUNT
     compacted = cli("compact", f"shop/{copy}", "--folder", tmp_path / "latest")
     assert compacted.code == 0
-    assert "wrote the latest of 5 keys" in compacted.err
+    assert "wrote the latest messages of 5 keys" in compacted.err
     assert polars.read_parquet(tmp_path / "latest" / "*.parquet").height == 5
 
 
@@ -82,7 +82,7 @@ def test_usage(cli: Cli, server: RunningServer, orders: str) -> None:
     table = cli("usage", server.data, "--topic", f"shop/{orders}")
     assert table.code == 0
     assert orders in table.out
-    assert "are free on the disk" in table.err
+    assert "free on the disk" in table.err
     [topic] = json.loads(cli("usage", server.data, "--topic", f"shop/{orders}", "-o", "json").out)["topics"]
     assert topic["message_count"] == 2 * COUNT == sum(row["message_count"] for row in topic["sizes"])
 
@@ -92,7 +92,7 @@ FAILURES = [
     ("export shop/nothing {tmp}", 5, "nothing"),
     ("export shop/{topic} {tmp} --to earliest", 2, "nothing would be read"),
     ("export shop/{topic} {tmp} -u 127.0.0.1:1 --user iggy --password iggy", 3, "127.0.0.1:1"),
-    ("export shop/{topic} {tmp} --user iggy --password wrong", 4, "login refused"),
+    ("export shop/{topic} {tmp} --user iggy --password wrong", 4, "login to "),
     ("replay shop/{topic} shop/{topic}", 2, "into itself"),
     ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist"),
     ("compact shop/{topic}", 2, "either --into or --folder"),

@@ -68,9 +68,9 @@ def ran(folder: Path, **changes: object) -> StateFolder:
 
 def test_nothing_has_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "list"]) == 0
-    assert "no pipeline has run here yet" in capsys.readouterr().err
+    assert "no pipeline has run on this machine yet" in capsys.readouterr().err
     assert run(["pipeline", "status", "orders"]) == 5
-    assert 'no pipeline "orders" has run here' in capsys.readouterr().err
+    assert 'pipeline "orders" has not run on this machine' in capsys.readouterr().err
 
 
 def test_list_and_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,13 +90,13 @@ def test_list_and_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_stop_asks_and_waits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = ran(folder, state="finished")
     assert run(["pipeline", "stop", "orders"]) == 1
-    assert "orders does not run: it is finished" in capsys.readouterr().err
+    assert "orders is not running: it is finished" in capsys.readouterr().err
     ran(folder, state="running", process_started=1)
     assert run(["pipeline", "stop", "orders"]) == 1
     assert "it is killed" in capsys.readouterr().err
     ran(folder, state="running")
     assert run(["pipeline", "stop", "orders", "--timeout", "0.2"]) == 1
-    assert "has not ended in 0.2 seconds; it was asked to" in capsys.readouterr().err
+    assert "did not stop within 0.2 seconds" in capsys.readouterr().err
     assert state.is_stop_requested()
 
 
@@ -106,7 +106,7 @@ def test_reset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "reset", "orders", "--to", "earliest"]) == 2, "nobody is there to be asked"
     assert run(["pipeline", "reset", "orders", "--to", "earliest", "--yes"]) == 0
     told = capsys.readouterr().err
-    assert "orders begins at earliest with its next run" in told
+    assert "the next run of orders starts at earliest" in told
     assert "will be written again" in told
     assert run(["pipeline", "reset", str(path), "--to", "noon", "--yes"]) == 1
     assert "--to must be" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_a_file_that_does_not_exist_is_told_when_another_certificate_takes_its_p
     path = tmp_path / "missing.pem"
     settings = TlsSettings(certificate_file=path, key_file=tmp_path / "key.pem", is_self_signed=True)
     assert not Certificate(settings, "localhost", SystemClock()).is_from_files
-    assert f"it takes the place of {path}, which does not exist" in caplog.text
+    assert f"using the generated certificate because {path} does not exist" in caplog.text
     caplog.clear()
     Certificate(MADE, "localhost", SystemClock())
     assert "takes the place" not in caplog.text
@@ -117,7 +117,7 @@ def test_a_file_that_does_not_exist_is_told_when_another_certificate_takes_its_p
 def test_a_file_that_cannot_be_looked_for_is_not_taken_for_missing(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
     settings = TlsSettings(certificate_file=path, key_file=tmp_path / "key.pem", is_self_signed=True)
-    with pytest.raises(StartRefused, match="it cannot be read: File name too long"):
+    with pytest.raises(StartRefused, match="cannot read the certificate: File name too long"):
         Certificate(settings, "localhost", SystemClock())
 
 
@@ -141,12 +141,12 @@ def test_files_that_do_not_do(tmp_path: Path) -> None:
     settings = files_in(good)
     files_in(other)
     refusals = {
-        "cert.pem": [(b"", "holds no certificate"), (None, "cannot be read")],
+        "cert.pem": [(b"", "contains no certificate"), (None, "cannot read")],
         "key.pem": [
-            (b"nonsense", "no usable private key"),
+            (b"nonsense", "not a usable private key"),
             ((other / "key.pem").read_bytes(), "KEY_VALUES_MISMATCH"),
             (encrypted((good / "key.pem").read_bytes()), "has no passphrase"),
-            (None, "cannot be read"),
+            (None, "cannot read"),
         ],
     }
     for name, cases in refusals.items():
@@ -195,10 +195,10 @@ def test_certificates_out_of_their_time_are_told(
 def test_a_key_that_others_may_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = files_in(tmp_path)
     Certificate(settings, "localhost", clock_at(NOW))
-    assert "can be read by other users" not in caplog.text
+    assert "other users can read" not in caplog.text
     (tmp_path / "key.pem").chmod(0o644)
     Certificate(settings, "localhost", clock_at(NOW))
-    assert "can be read by other users" in caplog.text
+    assert "other users can read" in caplog.text
 
 
 def test_a_key_that_was_made_leaves_no_file_open() -> None:

@@ -12,20 +12,20 @@ NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["data_maintenance.archiver.enabled=true"], "archiving to disk or S3, which is not built yet"),
+        (["data_maintenance.archiver.enabled=true"], "archiving to disk or S3, which is not supported yet"),
         (["data_maintenance.messages.archiver_enabled=true"], "set it to false"),
         (["data_maintenance.state.archiver_enabled=true"], "data_maintenance.state.archiver_enabled (--set)"),
-        (["segment.archive_expired=true"], "segment.archive_expired (--set) switches on archiving"),
+        (["segment.archive_expired=true"], "segment.archive_expired (--set) enables archiving"),
         (["system.encryption.enabled=true"], "encryption"),
         (["system.message_deduplication.enabled=true"], "dropping messages whose id was seen before"),
         (["system.compression.default_algorithm=gzip"], 'set it to "none"'),
-        (["data_maintenance.messages.interval=0"], 'give a duration such as "1m", or set'),
+        (["data_maintenance.messages.interval=0"], 'set a duration such as "1m", or set'),
         (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
         (["heartbeat.interval=0"], "heartbeat.enabled = false"),
-        (["logging.max_total_size=1 MB"], "a log file must fit into the size of all"),
-        (["tcp.enabled=false"], "nothing else listens"),
-        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.key_file=k"], "tcp.tls.cert_file is not set"),
-        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.cert_file=c"], "tcp.tls.key_file is not set"),
+        (["logging.max_total_size=1 MB"], "one log file must fit into the total size"),
+        (["tcp.enabled=false"], "has no listener"),
+        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.key_file=k"], "tcp.tls.cert_file is required"),
+        (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.cert_file=c"], "tcp.tls.key_file is required"),
     ],
 )
 def test_what_cannot_be(settings: list[str], words: str) -> None:
@@ -56,12 +56,12 @@ def test_what_can_be(settings: list[str]) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["topic.message_expiry=1h", "data_maintenance.messages.cleaner_enabled=false"], "is enforced"),
-        (["data_maintenance.messages.cleaner_enabled=false"], "is enforced, the server's as little as those of topics"),
+        (["topic.message_expiry=1h", "data_maintenance.messages.cleaner_enabled=false"], "are not enforced"),
+        (["data_maintenance.messages.cleaner_enabled=false"], "neither the server's defaults nor the topics' own"),
         (["message_saver.enforce_fsync=true", "message_saver.enabled=false"], "has no effect"),
-        (["logging.max_file_size=0"], "logging.max_file_size (--set) is 0: one log file grows for ever"),
-        (["tcp.address=0.0.0.0:8090"], "passwords travel unencrypted"),
-        (["tcp.address=[::]:8090"], "passwords travel unencrypted"),
+        (["logging.max_file_size=0"], "logging.max_file_size (--set) is 0: one log file can exceed max_total_size"),
+        (["tcp.address=0.0.0.0:8090"], "passwords are not encrypted"),
+        (["tcp.address=[::]:8090"], "passwords are not encrypted"),
     ],
 )
 def test_what_is_perhaps_not_meant(settings: list[str], words: str) -> None:

@@ -64,7 +64,9 @@ def test_a_limit_that_is_too_low_is_named_with_what_is_needed(tmp_path: Path) ->
     with pytest.raises(AssertionError, match="the server ended with 1"):
         server_with(tmp_path, LIMIT_TOO_LOW).start()
     output = (tmp_path / "output.txt").read_text()
-    assert re.search(rf"too many open files: the limit is {LIMIT_TOO_LOW}, and at least 6[47] are needed", output)
+    assert re.search(
+        rf"too many open files: the limit is {LIMIT_TOO_LOW}, but the server needs at least 6[47]:", output
+    )
     assert "ulimit -n, or LimitNOFILE=" in output
     assert "errors of the disk" not in output
 

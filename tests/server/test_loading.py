@@ -18,7 +18,7 @@ from courser.server.configuration.environment import (
     variable,
     with_file,
 )
-from courser.server.configuration.key import Key, Status, variable_name
+from courser.server.configuration.key import Key, KeyStatus, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
@@ -124,13 +124,16 @@ def test_files_with_a_byte_order_mark_and_other_line_ends(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tcp.adress = 'x:1'", ["tcp.adress", '"x:1"', "no such key", "tcp.address", "host and port"]),
+        ("tcp.adress = 'x:1'", ["tcp.adress", '"x:1"', "unknown key", "tcp.address", "host and port"]),
         ("[system.partition]\nsize = '1 GB'", ["system.partition.size", "system.segment.size", "a size such as"]),
         ("[sytem]\npath = 'x'", ["sytem.path", "system.path"]),
         ("[http]\nenable = true", ["http.enable", "http.enabled"]),
-        ("[system.partition]\npaths = 'x'", ["the closest is system.partition.path, a key of Iggy without a meaning"]),
+        (
+            "[system.partition]\npaths = 'x'",
+            ["the closest is system.partition.path, an Iggy key that Courser does not use"],
+        ),
         ("system.path = '~no.such.user/x'", ['"~no.such.user/x"', "expected the path of a directory"]),
-        ("[nonsense]", ["nonsense", "a table", "no such key"]),
+        ("[nonsense]", ["nonsense", "a table", "unknown key"]),
         ("tcp = 5", ["tcp = 5", "expected a table"]),
         ("[tcp.address]\nport = 1", ["tcp.address", "a table", "expected host and port"]),
         ("[system.segment]\nsize = '2 GiB'", ["system.segment.size", '"2 GiB"', "at most 1 GiB"]),
@@ -142,7 +145,7 @@ def test_files_with_a_byte_order_mark_and_other_line_ends(tmp_path: Path) -> Non
         ("[personal_access_token]\nmax_tokens_per_user = 0", ["max_tokens_per_user", "from 1 to"]),
         ("[system.logging]\nrotation_check_interval = '10 ms'", ["rotation_check_interval", "at least 1s"]),
         ("[tcp]\naddress = '127.0.0.1:65536'", ["65536", "port from 0 to 65535"]),
-        ("x = [1, 2]", ["x = [1, 2]", "no such key"]),
+        ("x = [1, 2]", ["x = [1, 2]", "unknown key"]),
     ],
 )
 def test_messages_name_key_value_expectation_and_the_closest_key(
@@ -159,16 +162,16 @@ def test_all_mistakes_are_told_at_once(load_text: Load) -> None:
     )
     assert len(problems) == 4
     assert any("COURSER_HEARTBEAT_INTERVAL" in problem and '"soon"' in problem for problem in problems)
-    assert any(problem.startswith('a.b = "1" (--set): no such key') for problem in problems)
+    assert any(problem.startswith('a.b = "1" (--set): unknown key') for problem in problems)
 
 
 @pytest.mark.parametrize(
     ("contents", "words"),
     [
-        (b"[tcp\n", "no valid TOML"),
-        (b"a = 1\na = 2\n", "no valid TOML: Cannot overwrite a value (at line 2, column 6): a key is set twice"),
-        (b"a = \xff\n", "not UTF-8"),
-        (b"#" * 2_000_000, "is it a configuration?"),
+        (b"[tcp\n", "not valid TOML"),
+        (b"a = 1\na = 2\n", "not valid TOML: Cannot overwrite a value (at line 2, column 6): a key is set twice"),
+        (b"a = \xff\n", "not valid UTF-8"),
+        (b"#" * 2_000_000, "not a configuration file"),
     ],
 )
 def test_files_that_are_no_configuration(contents: bytes, words: str, tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_files_that_are_no_configuration(contents: bytes, words: str, tmp_path: 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.toml"):
         (problem,) = problems_of(lambda path=path: load(path))  # type: ignore[misc]
-        assert problem.startswith(f"{path} cannot be read: ")
+        assert problem.startswith(f"cannot read {path}: ")
 
 
 def test_long_values_are_cut_in_messages(load_text: Load) -> None:
@@ -207,7 +210,7 @@ def test_secrets_are_never_in_messages(load_text: Load) -> None:
 def test_transports_that_are_not_built_give_one_warning(load_text: Load) -> None:
     text = "[http]\nenabled = true\n[quic]\nenabled = true\n[websocket]\nenabled = true\n"
     (warning,) = load_text(text).warnings
-    assert warning == "not built yet, nothing listens there: http.enabled, quic.enabled, websocket.enabled"
+    assert warning == "transports that are not supported yet, ignored: http.enabled, quic.enabled, websocket.enabled"
     assert load_text(text.replace("true", "false")).warnings == ()
 
 
@@ -219,7 +222,7 @@ def test_keys_without_a_meaning_give_one_warning(load_text: Load) -> None:
     )
     (warning,) = configuration.warnings
     assert warning == (
-        "settings of Iggy without a meaning here, ignored: "
+        "Iggy settings that Courser does not use, ignored: "
         "tcp.{ipv6, socket_migration}, cluster, http.jwt.trusted_issuers"
     )
 
@@ -233,7 +236,7 @@ def test_unknown_variables_are_warnings(load_text: Load) -> None:
     )
     assert len(configuration.warnings) == 3
     assert "did you mean IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC" in configuration.warnings[0]
-    assert configuration.warnings[1] == "IGGY_ZZZ is no setting and is ignored"
+    assert configuration.warnings[1] == "ignoring IGGY_ZZZ: unknown setting"
     assert "COURSER_TCP_ADDRESS" in configuration.warnings[2]
 
 
@@ -257,7 +260,7 @@ def test_no_variable_that_courser_itself_reads_is_taken_for_a_mistake() -> None:
 
 def test_keys_that_are_refused_or_come_later_are_switches_with_an_off_position() -> None:
     for key in all_keys().keys:
-        if key.status in (Status.REFUSED, Status.LATER):
+        if key.status in (KeyStatus.REFUSED, KeyStatus.LATER):
             assert key.default in (False, "none")
 
 
@@ -322,5 +325,5 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
     path.write_text("A=1\nsome secret\n")
     with pytest.raises(ConfigurationRefused, match=r"line 2: expected NAME=value$"):
         with_file({"COURSER_ENV_PATH": str(path)})
-    with pytest.raises(ConfigurationRefused, match="cannot be read"):
+    with pytest.raises(ConfigurationRefused, match="cannot read"):
         with_file({"COURSER_ENV_PATH": str(tmp_path / "missing")})

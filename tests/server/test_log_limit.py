@@ -1,6 +1,6 @@
 import logging
 
-from courser.server.log_limit import LineLimit
+from courser.server.logs import LineLimit
 from courser.testing.clocks import ManualClock
 
 
@@ -17,7 +17,7 @@ def test_a_few_lines_get_through_and_the_others_are_counted() -> None:
     clock.advance(1)
     line = record()
     assert limit.filter(line)
-    assert line.getMessage() == "(981 lines before this one were left out) 7 connections are open"
+    assert line.getMessage() == "(981 lines were suppressed before this one) 7 connections are open"
     line = record()
     assert limit.filter(line)
     assert line.getMessage() == "7 connections are open"

@@ -115,7 +115,7 @@ def test_a_server_without_log_files_makes_none(tmp_path: Path, clock: ManualCloc
     logs = Logs(USUAL, io.StringIO(), clock)
     logs.open_file()
     logs.stop()
-    assert b"no logs" in logs.newest()
+    assert b"does not write log files" in logs.newest()
 
 
 def test_a_slow_terminal_holds_nobody_up_and_what_is_lost_is_counted(writers: list[LogWriter]) -> None:
@@ -130,7 +130,7 @@ def test_a_slow_terminal_holds_nobody_up_and_what_is_lost_is_counted(writers: li
     lines = messages(stream.getvalue())
     assert lines[:2] == ["first", "line 0"]
     (complaint,) = [line for line in lines if "dropped" in line]
-    assert complaint.startswith("10000 log lines were dropped")
+    assert complaint.startswith("dropped 10000 log lines")
     assert len(lines) == 10_002
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
     say(writer, "kept")
     writer.stop()
     lines = messages(stream.getvalue())
-    (complaint,) = [line for line in lines if line.startswith("the log file cannot be written, lines are only here: ")]
+    (complaint,) = [line for line in lines if line.startswith("cannot write the log file; logging to stderr only: ")]
     assert str(directory) in complaint
     assert messages((tmp_path / "elsewhere" / NEWEST).read_text()) == ["kept"]
 

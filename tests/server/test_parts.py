@@ -19,7 +19,7 @@ from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.limits import connection_count_max, raise_file_limit
-from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
+from courser.server.server import masked_configuration, write_certificate, write_configuration
 from courser.server.signals import IGNORED_SIGNALS, Signals
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
@@ -158,7 +158,7 @@ async def test_a_signal_that_means_nothing_is_ignored_and_logged_once(
         os.kill(os.getpid(), signal.SIGHUP)
         await asyncio.wait_for(heard.wait(), 60)
         assert not signals.stop.is_set()
-        assert len([record for record in caplog.records if "ignored" in record.getMessage()]) == 1
+        assert len([record for record in caplog.records if "ignoring" in record.getMessage()]) == 1
     finally:
         signals.close()
         signal.signal(number, before)

@@ -1,4 +1,4 @@
-"""The first account: named by the environment, or made up and shown once."""
+"""The root user: from the environment, or with a generated password that is shown once."""
 
 import pytest
 

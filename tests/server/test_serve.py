@@ -154,7 +154,7 @@ def test_no_other_signal_ends_it(tmp_path: Path) -> None:
         for number in others:
             server.process.send_signal(number)
         assert exchange(server, CLASSIC_PING, 8) == bytes(8)
-        until(lambda: "SIGUSR1 ignored" in server.output, "the signal is logged")
+        until(lambda: "ignoring SIGUSR1" in server.output, "the signal is logged")
         assert server.stop() == 0
     assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
 
@@ -204,7 +204,7 @@ def test_the_environment_names_the_root_user_of_the_first_start(
     with RunningServer(tmp_path, arguments=(), settings=later) as server:
         assert can_log_in(server, "admin", "secret-1")
         assert not can_log_in(server, "other", "secret-2")
-        assert "there is a root user already" in server.output
+        assert "the root user already exists" in server.output
 
 
 def test_the_development_account_is_warned_about(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_file_named_by_argument_or_variable(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text('[system.logging]\nformat = "json"\nlevel = "warn"\n')
     with RunningServer(tmp_path / "a", arguments=("--config", str(tmp_path / "server.toml"))) as server:
         assert server.stop() == 0
-    lines = [line for line in server.output.splitlines() if not line.startswith(("First", "It is", "Courser"))]
+    lines = [line for line in server.output.splitlines() if not line.startswith(("First", "The password", "Courser"))]
     assert lines == []
     settings = {"config.path": tmp_path / "server.toml", "system.logging.level": "info"}
     with RunningServer(tmp_path / "b", settings=settings) as server:
@@ -230,7 +230,7 @@ def test_a_file_named_by_argument_or_variable(tmp_path: Path) -> None:
 
 def test_a_file_that_nobody_named_is_not_read_and_told(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text('[system.logging]\nformat = "json"\n')
-    words = "server.toml is here and not read: --config server.toml reads it"
+    words = "ignoring server.toml in this directory; pass --config server.toml to use it"
     with RunningServer(tmp_path) as server:
         assert words in server.output
         assert server.stop() == 0
@@ -321,12 +321,12 @@ def test_a_hang_up_brings_a_new_certificate_and_a_bad_one_changes_nothing(tmp_pa
         shown = partial(ssl.get_server_certificate, (server.host, server.port))
         assert shown() == first
         second = put()
-        hang_up("certificate loaded from")
+        hang_up("loaded the certificate from")
         assert shown() == second != first
         handed_out = server.data / "runtime" / "tcp_certificate.pem"
         until(lambda: handed_out.read_text() == second, "handing out the new certificate")
         key_file.write_text("nonsense")
-        hang_up("the old certificate stays in use")
+        hang_up("could not reload the certificate; keeping the old one")
         assert shown() == second
 
 
@@ -366,7 +366,7 @@ def test_an_address_that_is_not_ours_is_refused(tmp_path: Path, address: str) ->
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "words"),
     [
-        (["--config", "missing.toml"], {}, 1, "missing.toml cannot be read: No such file or directory"),
+        (["--config", "missing.toml"], {}, 1, "cannot read missing.toml: No such file or directory"),
         (["--set", "tcp.adress=x"], {}, 2, "the closest is tcp.address"),
         (["--set", "tcp.address"], {}, 2, "is not of the form key=value"),
         (["--colour"], {}, 2, "--help"),
@@ -380,9 +380,9 @@ def test_an_address_that_is_not_ours_is_refused(tmp_path: Path, address: str) ->
             ["--set", "tcp.tls.enabled=true", "--set", "tcp.tls.self_signed=false"],
             {},
             2,
-            "tcp.tls.cert_file is not set",
+            "tcp.tls.cert_file is required",
         ),
-        (["--set", "system.path=file"], {}, 1, "file: it cannot be the data directory: Not a directory"),
+        (["--set", "system.path=file"], {}, 1, "file: cannot use it as the data directory: Not a directory"),
     ],
 )
 def test_bad_starts(
@@ -419,7 +419,7 @@ def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path
     settings = ("tcp.tls.enabled=true", "tcp.tls.cert_file=cert.pem", "tcp.tls.key_file=key.pem")
     result = try_to_serve(tmp_path, *(word for setting in settings for word in ("--set", setting)))
     assert result.returncode == 1
-    assert "key.pem: it cannot be read: No such file or directory" in result.stderr
+    assert "key.pem: cannot read the private key: No such file or directory" in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
 
@@ -436,5 +436,5 @@ def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
             check=False,
         )
     assert result.returncode == 1
-    assert "cannot be shown" in result.stderr
+    assert "cannot show the generated password" in result.stderr
     assert "Traceback" not in result.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from courser.model.quantities import SECOND
 from courser.server.configuration import checks
-from courser.server.configuration.key import Status
+from courser.server.configuration.key import KeyStatus
 from courser.server.configuration.key_index import all_keys
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
@@ -23,8 +23,8 @@ def test_the_stock_file_of_0_8_starts_with_three_warnings(tmp_path: Path) -> Non
     (no_retention,) = checks.warnings(configuration)
     assert no_retention.startswith("data_maintenance.messages.cleaner_enabled (")
     not_built, ignored = configuration.warnings
-    assert not_built == "not built yet, nothing listens there: http.enabled, quic.enabled, websocket.enabled"
-    assert ignored.startswith("settings of Iggy without a meaning here, ignored: consumer_group.{rebalancing_timeout, ")
+    assert not_built == "transports that are not supported yet, ignored: http.enabled, quic.enabled, websocket.enabled"
+    assert ignored.startswith("Iggy settings that Courser does not use, ignored: consumer_group.{rebalancing_timeout, ")
     for name in ("http.jwt.{", "quic.socket.{", "tcp.{ipv6, socket_migration}", "cluster", "system.memory_pool.{"):
         assert name in ignored
     settings = settings_of(configuration)
@@ -44,7 +44,7 @@ def test_other_releases_too(tmp_path: Path, text: str) -> None:
     configuration = load(path)
     checks.check(configuration)
     assert len(configuration.warnings) == 1
-    assert configuration.warnings[0].startswith("settings of Iggy without a meaning here")
+    assert configuration.warnings[0].startswith("Iggy settings that Courser does not use")
     assert "iggy123" not in configuration.warnings[0]
 
 
@@ -64,7 +64,7 @@ def test_the_table_has_no_key_that_no_stock_file_has() -> None:
         stock_files.WITHOUT_SYSTEM,
     )
     names = {name for text in texts for name in names_in(tomllib.loads(text))}
-    accepted = {key.path.rpartition(".")[2] for key in all_keys().keys if key.status is Status.IGNORED}
+    accepted = {key.path.rpartition(".")[2] for key in all_keys().keys if key.status is KeyStatus.IGNORED}
     of_the_guide = {"archive_expired", "access_key_id", "secret_access_key", "key_prefix", "path"}
     of_newer_files = {
         *("wal_bytes_max", "wal_group_commit_delay_micros", "dedup_clients_max", "consumer_offsets_max"),

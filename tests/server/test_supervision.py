@@ -67,7 +67,7 @@ async def test_what_ends_by_itself_is_an_error_too(caplog: pytest.LogCaptureFixt
     supervisor.keep("cleaner", work)
     await pauses.are_over.wait()
     await supervisor.stop()
-    assert "ended by itself" in caplog.text
+    assert "ended unexpectedly" in caplog.text
 
 
 async def test_at_intervals_and_a_crash_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:

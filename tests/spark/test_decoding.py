@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from courser.api.replies import Polled
-from courser.client.polling import messages_of
+from courser.client.batches import messages_of
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers

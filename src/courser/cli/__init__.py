@@ -1,4 +1,4 @@
-"""The command line: the only place that prints. Data goes to stdout, talk to stderr.
+"""The command line: the only package that prints. Data goes to stdout, everything else to stderr.
 
-Commands are loaded when they are called, and rich only when there is something to draw: ``courser --help`` is quick.
+Commands are imported when they are called, and rich only when something is drawn: ``courser --help`` is fast.
 """

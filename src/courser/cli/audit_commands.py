@@ -1,4 +1,4 @@
-"""``courser audit`` and ``courser usage``: what lies in a data directory, looked at by many tasks at a time."""
+"""``courser audit`` and ``courser usage``: check and measure a data directory with parallel Spark tasks."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from courser.cli.quantity_words import DURATION
 from courser.cli.records import Field, as_size, as_time, emit_list, emit_thing
 from courser.cli.terminal import say
 
-_AUDIT_EXITS = "Exit codes: 0 no damage, 1 something cannot be read, 2 damage (or wrong usage), 5 not found."
+_AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."
 _HOUR = 3_600_000_000
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
@@ -31,12 +31,12 @@ _directory = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 )
 @_directory
 def audit_command(*, directory: Path, master: str, output: str) -> int:
-    """Check every segment below a directory, many at a time: the checks of inspect verify, on Spark.
+    """Check every segment in a directory in parallel: the checks of inspect verify, on Spark.
 
-    That is: stored hashes, message checksums, offsets and times, indexes against logs, missing segments, the ledger,
+    Checks stored hashes, message checksums, offsets and times, indexes against logs, missing segments, the ledger,
     stored consumer offsets, and the metadata of a data directory.
 
-    Reads only and takes no lock: a server may be running. What is being written or deleted meanwhile is no damage.
+    Read-only and takes no lock: a server may be running. Files that change during the check are not damage.
     """
     with running_spark("audit", master) as spark:
         from courser.jobs.audit import audit  # noqa: PLC0415 -- needs Spark
@@ -70,7 +70,7 @@ def _number(value: object) -> str:
 
 
 def _span(value: object) -> str:
-    """Seconds for people."""
+    """Seconds in a readable unit."""
     if not isinstance(value, int | float):
         return ABSENT
     for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
@@ -98,7 +98,7 @@ _TOPIC_FIELDS = (
     Field("damaged_count", "damaged", is_number=True, rank=4),
 )
 _SIZE_FIELDS = (
-    Field("message", "size of a message"),
+    Field("message", "message size"),
     Field("message_count", "messages", is_number=True),
     Field("share", "%", text=_number, is_number=True),
 )
@@ -120,14 +120,14 @@ _SIZE_FIELDS = (
     default="1 day",
     show_default=True,
     metavar="DURATION",
-    help="Over which rates are taken, in whole hours.",
+    help="The period for computing rates, in whole hours.",
 )
 def usage_command(*, directory: Path, topic: str | None, window: int, master: str, output: str) -> None:
-    """Show how much lies in which topic, how fast it grows, how large messages are, and when limits are reached.
+    """Show the size and growth of each topic, the sizes of messages, and when limits are reached.
 
-    Reads the headers of batches in the segment files, not the payloads. A server may be running, and is not asked.
-    "Will keep" and "full in" follow from the topic's own limits at the present rate; limits that are the server's
-    default are not known here.
+    Reads the batch headers in the segment files, not the payloads. A server may be running; it is not involved.
+    "Will keep" and "full in" are computed from the topic's own limits and the current rate. The server's default
+    limits are not known to this command.
     """
     stream, _, name = (topic or "").partition("/")
     with running_spark("usage", master) as spark:
@@ -145,13 +145,13 @@ def usage_command(*, directory: Path, topic: str | None, window: int, master: st
         if sizes:
             say("")
             emit_list(_SIZE_FIELDS, sizes, output)
-        free = f"{size_text(report.disk_free)} are free on the disk"
-        growing = f", {_span(report.seconds_to_full_disk)} at this rate if nothing is deleted"
+        free = f"{size_text(report.disk_free)} free on the disk"
+        growing = f", full in {_span(report.seconds_to_full_disk)} at this rate if nothing is deleted"
         say(free + (growing if report.seconds_to_full_disk is not None else ""))
 
 
 def _sizes(topics: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The histogram over all topics."""
+    """The histogram of message sizes over all topics."""
     counts: dict[tuple[int, int], int] = {}
     for topic in topics:
         sizes = topic["sizes"]

@@ -1,4 +1,4 @@
-"""``courser bench``: load on a server, figures about it, and two runs side by side."""
+"""``courser bench``: put load on a server, show the figures, and compare two runs."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ from courser.client.contexts import Resolved
 from courser.errors import AlreadyExists, CourserError, NotFound
 
 _TOLERANCE = 0.05
-"""How much two runs differ that are called alike."""
+"""The relative difference up to which two runs count as equal."""
 
 
 # --- a run --------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _run(mode: Mode, options: dict[str, Any], output: str) -> None:
             with _progress() as show:
                 outcome = Conductor(plan, resolved.target, arrangement, show).run()
         except AlreadyExists as error:
-            hint = "--reuse uses the streams that are there, another --name makes new ones"
+            hint = "pass --reuse to use the existing streams, or choose another --name"
             raise Failure(str(error), hint) from error
         except NotFound as error:
             raise _not_there(error, resolved, arrangement) from error
@@ -86,26 +86,26 @@ def _run(mode: Mode, options: dict[str, Any], output: str) -> None:
         _save(options["save"], result)
     _emit(result, output, per_actor=options["per_actor"])
     if output == "table" and (missed := _missed_rate(result)) is not None:
-        say(f"warning: {missed}: latencies tell how far behind it was")
+        say(f"warning: {missed}; latencies include the delay")
 
 
 def _missed_rate(result: Result) -> str | None:
-    """What to say if the load was less than it should have been."""
+    """A warning if the load was lower than requested."""
     plan, group = result.plan, result.groups[0]
     for wanted, reached, unit in (
         (plan.message_rate, group.messages_per_second, "messages/s"),
         (None if plan.rate is None else plan.rate / 1e6, group.megabytes_per_second, "MB/s"),
     ):
         if wanted is not None and reached is not None and reached < wanted * (1 - _TOLERANCE):
-            return f"the rate of {wanted:,.1f} {unit} was not reached, only {reached:,.1f}"
+            return f"reached only {reached:,.1f} of the requested {wanted:,.1f} {unit}"
     return None
 
 
 def _arrangement(options: dict[str, Any]) -> Arrangement:
     if options["reuse"] and options["name"] is None:
-        raise click.UsageError("--reuse needs the --name of the streams", click.get_current_context())
+        raise click.UsageError("--reuse requires --name", click.get_current_context())
     if not options["is_private"] and (options["settings"] or options["server_directory"]):
-        raise click.UsageError("--set and --server-directory are for --server", click.get_current_context())
+        raise click.UsageError("--set and --server-directory require --server", click.get_current_context())
     if options["name"] is None:
         return own_streams(keeps=options["keep"])
     return Arrangement(options["name"], options["reuse"], options["keep"])
@@ -113,27 +113,27 @@ def _arrangement(options: dict[str, Any]) -> Arrangement:
 
 @contextmanager
 def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, Server, Path | None]]:
-    """The server to be measured, and where its data is if that is known."""
+    """The server to measure, and its data directory if it is known."""
     if not options["is_private"]:
         resolved = find_target()
         yield resolved, Server(address=resolved.target.address), None
         return
     choice = server_choice()
     if choice.url is not None or choice.context is not None:
-        raise click.UsageError("--server starts one: leave out --url and --context", click.get_current_context())
+        raise click.UsageError("--server cannot be combined with --url or --context", click.get_current_context())
     settings = list(options["settings"])
     try:
         with private_server(options["server_directory"], settings) as running:
             server = Server(address=running.target.address, is_private=True, settings=settings)
             yield Resolved(running.target, "--server"), server, running.data
     except ServerFailed as error:
-        raise Failure(error.reason, "courser serve, with the same --set, says more") from error
+        raise Failure(error.reason, "for details, run courser serve with the same --set") from error
 
 
 def _not_there(error: NotFound, resolved: Resolved, arrangement: Arrangement) -> Failure:
     failure = explain(error, resolved)
     if arrangement.reuses:
-        failure.hint = f"leave out --reuse: there is nothing of that kind under the name {arrangement.prefix}"
+        failure.hint = f"leave out --reuse: no suitable streams exist under the name {arrangement.prefix}"
     return failure
 
 
@@ -147,10 +147,10 @@ def _announcement(plan: Plan, server: Server) -> str:
         if plan.mode.consumes:
             actors.append(_plural(plan.consumers, "consumer"))
     amount = f"{plan.messages:,} messages" if plan.messages is not None else f"{plan.seconds:g} s"
-    where = f"a server of its own at {server.address}" if server.is_private else server.address
+    where = f"a private server at {server.address}" if server.is_private else server.address
     return (
         f"{plan.mode.value} at {where}, wire {plan.wire.value}: {' and '.join(actors)}, "
-        f"{amount}, {plan.batch} x {plan.message_size} B a request"
+        f"{amount}, {plan.batch} x {plan.message_size} B per request"
     )
 
 
@@ -160,11 +160,11 @@ def _plural(count: int, word: str) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[State], None]]:
-    """A bar where a person looks on."""
+    """A progress bar, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield _show_nothing
         return
-    # Rich takes a while to import: only a terminal pays for it.
+    # rich is slow to import: import it only at a terminal.
     from courser.cli.drawing import status_bar  # noqa: PLC0415
 
     with status_bar("preparing") as show:
@@ -172,7 +172,7 @@ def _progress() -> Iterator[Callable[[State], None]]:
 
 
 def _show_nothing(state: State) -> None:
-    """Nobody looks on."""
+    """Show no progress: stderr is not a terminal."""
 
 
 def _rates(state: State) -> str:
@@ -190,7 +190,7 @@ def _save(path: Path, result: Result) -> None:
     try:
         path.write_bytes(encode_result(result))
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror or error}", "--save another file") from error
+        raise Failure(f"cannot write {path}: {error.strerror or error}", "choose another file with --save") from error
 
 
 # --- figures ------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ _CSV_FIELDS = (
 
 
 def figure_record(figures: Figures) -> Record:
-    """Figures in one row, the latencies among the others."""
+    """The figures as one flat record, including the latencies."""
     record: dict[str, object] = msgspec.to_builtins(figures)
     latency = record.pop("latency_us")
     if isinstance(latency, dict):
@@ -250,7 +250,7 @@ def _emit(result: Result, output: str, *, per_actor: bool) -> None:
     rows = [*(result.actors if per_actor else ()), *shown]
     emit_list(_CSV_FIELDS if output == "csv" else FIGURE_FIELDS, map(figure_record, rows), output)
     if output == "table":
-        say("latencies in ms; of producers until the acknowledgement, of consumers until the messages are there")
+        say("latencies in ms: producers until the acknowledgement, consumers until the messages arrive")
 
 
 # --- two runs -----------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ _COMPARISON_FIELDS = (
     epilog=examples(
         "courser bench both --save before.json",
         "courser bench compare before.json after.json",
-        exits="Exit codes: 0 compared, 1 a file cannot be read or understood, 2 wrong usage.",
+        exits="Exit codes: 0 compared, 1 a file cannot be read or is not a result, 2 wrong usage.",
     ),
 )
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
@@ -291,14 +291,14 @@ _COMPARISON_FIELDS = (
 def compare_command(*, first: Path, second: Path, output: str) -> None:
     """Show the figures of two saved runs side by side, and the ratio of B to A.
 
-    Settings and machines that differ are named on stderr: such runs say little about each other.
+    Differences in settings and machines are listed on stderr: they make the comparison less meaningful.
     """
     results = _read(first), _read(second)
     rows = compare(*results)
     for sentence in differences(*results):
         say(f"warning: {sentence}")
     if not rows:
-        raise Failure("the two runs have nothing in common", "compare runs of modes with the same kind of actors")
+        raise Failure("the two runs have no figures in common", "compare runs of modes with the same kind of actors")
     emit_list(_COMPARISON_FIELDS, map(_comparison_record, rows), output)
 
 
@@ -308,8 +308,8 @@ def _read(path: Path) -> Result:
     except OSError as error:
         raise unreadable(str(path), error) from error
     except UnreadableResult as error:
-        hint = "courser bench ... --save FILE, or -o json, writes one"
-        raise Failure(f"{path} is no result of courser bench: {error}", hint) from error
+        hint = "save a result with courser bench ... --save FILE, or with -o json"
+        raise Failure(f"{path} is not a result of courser bench: {error}", hint) from error
 
 
 def _comparison_record(row: Comparison) -> Record:
@@ -332,8 +332,8 @@ pinned_producer_command = _mode_command(
     Mode.PINNED_PRODUCER,
     """Send messages: each producer to a partition of its own.
 
-    As quickly as acknowledgements come back, or at a given rate. The streams of the run are made, and removed at the
-    end.
+    Sends as fast as acknowledgements arrive, or at a given rate. Creates the streams of the run and deletes them at
+    the end.
     """,
     "courser bench send --seconds 10",
     "courser bench send --producers 8 --batch 1 --message-size 100",
@@ -350,21 +350,21 @@ pinned_consumer_command = _mode_command(
 )
 pinned_producer_and_consumer_command = _mode_command(
     Mode.PINNED_PRODUCER_AND_CONSUMER,
-    """Send and read at the same time: producers and consumers meet in partitions of their own.
+    """Send and read at the same time: each producer and consumer pair has its own partition.
 
-    Also measures the time from end to end: how old the oldest message of each poll was.
+    Also measures the end-to-end time: the age of the oldest message of each poll.
     """,
     "courser bench both --seconds 5",
     'courser bench both --rate-limit "20 MB" --batch 10 -o json',
 )
 balanced_producer_command = _mode_command(
     Mode.BALANCED_PRODUCER,
-    """Send messages to partitions that the server chooses, one after the other.""",
+    """Send messages to partitions that the server chooses in turn.""",
     "courser bench balanced-producer --producers 8 --partitions 24",
 )
 balanced_consumer_command = _mode_command(
     Mode.BALANCED_CONSUMER,
-    """Read messages: consumers share the partitions of a topic, without being a group.
+    """Read messages: consumers share the partitions of a topic without a consumer group.
 
     Messages are stored first, which is not measured, and then read again and again.
     """,
@@ -377,9 +377,9 @@ balanced_producer_and_consumer_command = _mode_command(
 )
 balanced_consumer_group_command = _mode_command(
     Mode.BALANCED_CONSUMER_GROUP,
-    """Read messages as members of consumer groups, with offsets that the server keeps.
+    """Read messages as members of consumer groups, with offsets stored on the server.
 
-    Messages are stored first, which is not measured. A group reads them once: it may be done before the time is over.
+    Messages are stored first, which is not measured. A group reads them once, so it may finish before the time is up.
     """,
     'courser bench balanced-consumer-group --consumers 6 --fill "1 GB"',
     "courser bench bcg --groups 2 --consumers 8",
@@ -391,12 +391,12 @@ balanced_producer_and_consumer_group_command = _mode_command(
 )
 end_to_end_producing_consumer_command = _mode_command(
     Mode.END_TO_END_PRODUCING_CONSUMER,
-    """Time from end to end: each actor sends a batch, polls until it is there, and begins again.""",
+    """Measure the end-to-end time: each actor sends a batch, polls until it arrives, and repeats.""",
     "courser bench end-to-end-producing-consumer --batch 1",
     "courser bench e2e --actors 4 --messages 100000",
 )
 end_to_end_producing_consumer_group_command = _mode_command(
     Mode.END_TO_END_PRODUCING_CONSUMER_GROUP,
-    """Time from end to end through groups: each actor sends a batch, then polls its share of the partitions.""",
+    """Measure the end-to-end time with groups: each actor sends a batch, then polls its share of the partitions.""",
     "courser bench e2ecg --actors 4 --partitions 8 --batch 10",
 )

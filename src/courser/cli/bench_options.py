@@ -1,4 +1,4 @@
-"""The options of ``courser bench``: which mode has which, and the plan that they make."""
+"""The options of ``courser bench`` for each mode, and the plan made from them."""
 
 import math
 import os
@@ -15,7 +15,7 @@ from courser.model.quantities import SECOND, parse_duration
 _BALANCED_ACTORS = 4
 _BALANCED_PARTITIONS = 8
 _SECONDS = 5.0
-"""How long a run takes if nothing is said."""
+"""Default duration of a run."""
 
 
 class _RangeType(click.ParamType[Range]):
@@ -35,7 +35,7 @@ class _SecondsType(click.ParamType[float]):
     name = "seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Seconds, as a bare number or with a unit."""
+        """Seconds, as a plain number or with a unit."""
         if not isinstance(value, str):
             return value
         try:
@@ -55,7 +55,7 @@ _COUNT = click.IntRange(min=1)
 
 
 def mode_parameters(mode: Mode) -> list[click.Option]:
-    """The options of a mode, made anew: a parameter belongs to one command."""
+    """Create the options of a mode anew: a click parameter belongs to one command."""
     return [*_actor_options(mode), *_load_options(mode), *_end_options(mode), *_server_options(), *_result_options()]
 
 
@@ -72,7 +72,13 @@ def _actor_options(mode: Mode) -> list[click.Option]:
     options = []
     if mode.is_end_to_end:
         options.append(
-            _count("--actors", "--producing-consumers", "producers", default=actors, text="Who send and poll in turn.")
+            _count(
+                "--actors",
+                "--producing-consumers",
+                "producers",
+                default=actors,
+                text="Connections that send and poll in turn.",
+            )
         )
     else:
         if mode.produces:
@@ -82,18 +88,18 @@ def _actor_options(mode: Mode) -> list[click.Option]:
     if mode.is_grouped:
         options.append(_count("--groups", default=1, text="Consumer groups of each topic; each reads everything."))
     streams = 1 if mode.is_balanced else None
-    text = "Streams." if mode.is_balanced else "Streams; one for each actor if nothing is said."
+    text = "Number of streams." if mode.is_balanced else "Number of streams. Default: one for each actor."
     partitions = _BALANCED_PARTITIONS if mode.is_balanced else 1
     return [
         *options,
         _count("--streams", default=streams, text=text),
-        _count("--topics", default=1, text="Topics of each stream."),
-        _count("--partitions", default=partitions, text="Partitions of each topic."),
+        _count("--topics", default=1, text="Topics per stream."),
+        _count("--partitions", default=partitions, text="Partitions per topic."),
         _option(
             "--processes",
             type=_COUNT,
             metavar="N",
-            help="Processes that the actors are spread over; as many as there are cores if nothing is said.",
+            help="Processes that run the actors. Default: one per core.",
         ),
     ]
 
@@ -109,7 +115,7 @@ def _load_options(mode: Mode) -> list[click.Option]:
             metavar="SIZE",
             default="1000",
             show_default=True,
-            help='Bytes of a message: "1000", "1 KB", or at random "200..1800".',
+            help='Bytes per message: "1000", "1 KB", or a random size "200..1800".',
         ),
         _option(
             "-P",
@@ -120,31 +126,31 @@ def _load_options(mode: Mode) -> list[click.Option]:
             metavar="COUNT",
             default="1000",
             show_default=True,
-            help='Messages of a request: "1000", or at random "1..100". Polls ask for the larger bound.',
+            help='Messages per request: "1000", or a random count "1..100". Polls request the upper bound.',
         ),
         _option(
             "-r",
             "--rate-limit",
             type=BYTE_SIZE,
             metavar="SIZE",
-            help=f'Bytes a second, {limited}: "50 MB". Latencies then count from when a request was due.',
+            help=f'Bytes per second, {limited}: "50 MB". Latencies then include the time a request waited.',
         ),
         _option(
             "--message-rate",
             type=click.FloatRange(min=0, min_open=True),
             metavar="N",
-            help="The same in messages a second.",
+            help="The same in messages per second.",
         ),
     ]
 
 
 def _end_options(mode: Mode) -> list[click.Option]:
     if mode.produces:
-        text = "Send so many messages in all."
+        text = "Send this many messages in total."
     elif mode.is_grouped:
-        text = "Read about so many messages in all, which are stored first."
+        text = "Read about this many messages in total. They are stored first."
     else:
-        text = "Read so many messages in all."
+        text = "Read this many messages in total."
     options = [
         _count("--messages", default=None, text=text),
         _option(
@@ -155,7 +161,7 @@ def _end_options(mode: Mode) -> list[click.Option]:
             "--seconds",
             type=_TIME,
             metavar="TIME",
-            help=f'End after this time: "10", "2m". {_SECONDS:g} seconds if nothing else is said.',
+            help=f'Stop after this time: "10", "2m". Default: {_SECONDS:g} seconds.',
         ),
         _option(
             "-w",
@@ -165,12 +171,12 @@ def _end_options(mode: Mode) -> list[click.Option]:
             type=_TIME,
             metavar="TIME",
             default="0",
-            help="Work so long before anything is measured.",
+            help="Run this long before measuring.",
         ),
     ]
     if not mode.produces:
-        text = "What is stored first, for consumers to read"
-        text += " once." if mode.is_grouped else " again and again. It comes from the page cache then."
+        text = "The amount of data stored first, for consumers to read"
+        text += " once." if mode.is_grouped else " repeatedly, from the page cache."
         options.append(
             _option(
                 "--fill",
@@ -192,37 +198,37 @@ def _server_options() -> list[click.Option]:
             type=click.Choice([wire.value for wire in WireName]),
             default=WireName.VSR.value,
             show_default=True,
-            help="The protocol: of SDK 0.9, or of SDK 0.8.",
+            help="The protocol: that of SDK 0.9 or of SDK 0.8.",
         ),
         _option(
             "--durability",
             type=click.Choice(("replicated", "persisted")),
             default="replicated",
             show_default=True,
-            help="Of the topics. persisted: sends are acknowledged after a sync.",
+            help="Durability of the topics. persisted: sends are acknowledged after a sync.",
         ),
         _option(
             "--server",
             "is_private",
             is_flag=True,
-            help="Start a server for this run, on its defaults, and stop it.",
+            help="Start a server with default settings for this run, and stop it at the end.",
         ),
         _option(
             "--set",
             "settings",
             multiple=True,
             metavar="KEY=VALUE",
-            help="With --server: a setting of it, as for courser serve.",
+            help="With --server: a server setting, as for courser serve.",
         ),
         _option(
             "--server-directory",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             metavar="DIRECTORY",
-            help="With --server: where it keeps its data meanwhile; where temporary files are if nothing is said.",
+            help="With --server: the parent of its data directory. Default: the directory of temporary files.",
         ),
-        _option("--name", metavar="NAME", help="Call the streams NAME-0 and so on; else a name of the run."),
-        _option("--reuse", is_flag=True, help="With --name: use streams that are there, with what is in them."),
-        _option("--keep", is_flag=True, help="Leave the streams there at the end."),
+        _option("--name", metavar="NAME", help="Name the streams NAME-0 and so on. Default: a unique name."),
+        _option("--reuse", is_flag=True, help="With --name: use existing streams with their messages."),
+        _option("--keep", is_flag=True, help="Keep the streams at the end."),
     ]
 
 
@@ -232,24 +238,24 @@ def _result_options() -> list[click.Option]:
             "--save",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write the result there as JSON, for courser bench compare.",
+            help="Write the result to this file as JSON, for courser bench compare.",
         ),
-        _option("--per-actor", is_flag=True, help="Show each actor in the table too; JSON always has them."),
+        _option("--per-actor", is_flag=True, help="Show each actor in the table; JSON always includes them."),
     ]
 
 
 def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
-    """The plan that the options of a mode make."""
+    """The plan described by the options of a mode."""
     messages, seconds = options["messages"], options["seconds"]
     if options["total_size"] is not None:
         if messages is not None:
-            raise click.UsageError("--messages and --bytes exclude each other", click.get_current_context())
+            raise click.UsageError("--messages and --bytes cannot be combined", click.get_current_context())
         messages = max(math.ceil(options["total_size"] / options["message_size"].mean), 1)
     if messages is None and seconds is None:
         seconds = _SECONDS
     producers, consumers = options.get("producers", 1), options.get("consumers", 1)
     actors = producers * (mode.produces or mode.is_end_to_end) + consumers * (mode.consumes and not mode.is_end_to_end)
-    # One for each, so that nobody is left without the other side.
+    # One for each, so that every producer has a consumer and vice versa.
     streams = options["streams"] or (
         min(producers, consumers)
         if mode is Mode.PINNED_PRODUCER_AND_CONSUMER

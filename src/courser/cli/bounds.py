@@ -7,7 +7,7 @@ only looks wants to see the others: they are then asked for one by one.
 import asyncio
 
 from courser.api.replies import PartitionBounds, PartitionInfo
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound, ServerFailure
 
@@ -15,7 +15,7 @@ _NOBODY = "courser-cli"
 """A consumer that stores nothing: to ask for its offset tells whether a partition can be read."""
 
 
-async def bounds_by_partition(client: Client, place: Place) -> dict[int, PartitionBounds | None]:
+async def bounds_by_partition(client: Client, place: TopicPath) -> dict[int, PartitionBounds | None]:
     """The bounds of every partition, by number; None for one that is offline."""
     try:
         bounds = (await client.get_partition_bounds(*place.names)).partitions
@@ -29,7 +29,7 @@ async def bounds_by_partition(client: Client, place: Place) -> dict[int, Partiti
     return {partition.partition_id: entry for partition, entry in zip(partitions, found, strict=True)}
 
 
-async def _bounds(client: Client, place: Place, partition: PartitionInfo) -> PartitionBounds | None:
+async def _bounds(client: Client, place: TopicPath, partition: PartitionInfo) -> PartitionBounds | None:
     try:
         await client.get_consumer_offset(*place.names, partition.partition_id, consumer=_NOBODY)
     except NotFound:

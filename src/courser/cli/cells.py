@@ -1,4 +1,4 @@
-"""Values as text in a table: times, sizes, ranges; nothing that could steer a terminal."""
+"""Format values for a table: times, sizes, ranges. Control characters are removed."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,11 @@ class Column:
     title: str
     is_number: bool = False
     rank: int = 0
-    """On a terminal that is too narrow the columns of the highest rank go first; those of rank 0 stay."""
+    """On a narrow terminal, columns with the highest rank are left out first. Columns of rank 0 always stay."""
 
 
 def time_text(microseconds: int) -> str:
-    """A time in UTC; ``-`` for 0, the bare number for one that no calendar has."""
+    """A time in UTC; ``-`` for 0, the plain number if it is out of range."""
     if not microseconds:
         return ABSENT
     try:
@@ -29,7 +29,7 @@ def time_text(microseconds: int) -> str:
 
 
 def local_time_text(microseconds: int) -> str:
-    """The same in the time of this place, to the second."""
+    """The same in local time, to the second."""
     if not microseconds:
         return ABSENT
     try:
@@ -45,7 +45,7 @@ def optional(value: object) -> str:
 
 
 def range_text(first: int | None, end: int | None) -> str:
-    """``first`` to the last one below ``end``."""
+    """The range from ``first`` to ``end - 1``."""
     if first is None:
         return ABSENT
     if end is None:
@@ -56,7 +56,7 @@ def range_text(first: int | None, end: int | None) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text without anything but letters: a payload or a file name must not steer the terminal."""
+    """Text without control characters: a payload or a file name must not control the terminal."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
@@ -67,7 +67,7 @@ def _escape(letter: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """A size with a readable unit."""
     if size < 1000:
         return f"{size} B"
     amount = size / 1000

@@ -1,4 +1,4 @@
-"""``courser client`` and ``courser me``: connections, as the server sees them."""
+"""``courser client`` and ``courser me``: the connections of a server."""
 
 import click
 from msgspec.structs import asdict
@@ -6,7 +6,7 @@ from msgspec.structs import asdict
 from courser.api.replies import ClientDetails, ClientInfo
 from courser.cli.connecting import ask_server
 from courser.cli.naming import sought
-from courser.cli.records import Field, Part, Record, emit_list, emit_thing
+from courser.cli.records import Field, Record, Section, emit_list, emit_thing
 from courser.cli.server_options import server_command
 
 _FIELDS = (
@@ -29,7 +29,7 @@ def _record(client: ClientInfo) -> Record:
 
 def _show(details: ClientDetails, output: str) -> None:
     record = {**_record(details.client), "groups": [asdict(group) for group in details.groups]}
-    emit_thing(_FIELDS, record, output, [Part("groups", _GROUP_FIELDS)])
+    emit_thing(_FIELDS, record, output, [Section("groups", _GROUP_FIELDS)])
 
 
 @server_command("list", "courser client list", "courser c l -o json")
@@ -47,5 +47,5 @@ def get_command(*, client_id: int, output: str) -> None:
 
 @server_command("me", "courser me", "courser me -o json")
 def me_command(*, output: str) -> None:
-    """Show the connection of this command: who is logged in, from where."""
+    """Show the connection of this command: the user and the address."""
     _show(ask_server(lambda client: client.get_me()), output)

@@ -1,6 +1,6 @@
-"""What the shell can complete with: names of streams, topics and groups from the server, contexts from the file.
+"""Shell completion of names: streams, topics, users and sinks from the server, contexts from the file.
 
-Nobody is told if the server cannot be reached: there is nothing to complete then.
+If the server cannot be reached, nothing is completed and no error is shown.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from click.shell_completion import CompletionItem
 
 from courser.cli.connecting import find_target
 from courser.cli.failures import Failure
-from courser.cli.naming import PlaceArgument, identifier
+from courser.cli.naming import TopicPathArgument, identifier
 from courser.client.client import Client, connect
 from courser.client.contexts import load_contexts
 from courser.client.targets import Target
 from courser.errors import CourserError, TargetRefused
 
 _PATIENCE = 1.5
-"""Seconds: somebody waits with a finger on the key."""
+"""Seconds: the user waits for the completion."""
 _STREAMS_MAX = 50
-"""How many streams are asked for their topics."""
+"""Streams whose topics are fetched, at most."""
 
 
 def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names for the next word of a place."""
-    assert isinstance(param, PlaceArgument)
+    assert isinstance(param, TopicPathArgument)
     before = param.words_before(ctx)
     if not before:
         names = _names(_streams if param.depth == "stream" else lambda client: _places(client, incomplete))
@@ -79,7 +79,7 @@ async def _topics(client: Client, stream: str) -> list[str]:
 
 
 async def _places(client: Client, incomplete: str) -> list[str]:
-    """``stream/topic`` for all that begin so."""
+    """Every ``stream/topic`` that starts with ``incomplete``."""
     wanted = incomplete.partition("/")[0] if "/" in incomplete else None
     found = []
     for stream in (await _streams(client))[:_STREAMS_MAX]:

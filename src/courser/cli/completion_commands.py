@@ -1,4 +1,4 @@
-"""``courser completion``: what a shell has to read so that Tab knows commands, options, streams and topics."""
+"""``courser completion``: completion scripts for shells."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -23,7 +23,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @output_option
 def completion_command(*, shell: str, output: str) -> None:
-    """Print a script for a shell. Names of streams, topics, users and contexts are completed too."""
+    """Print a completion script for a shell. It also completes names of streams, topics, users and contexts."""
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(click.Command("courser"), {}, "courser", "_COURSER_COMPLETE").source()

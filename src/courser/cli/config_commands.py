@@ -1,4 +1,4 @@
-"""``courser config``: what the server would be told. Starts nothing."""
+"""``courser config``: show the configuration that a server would use. Does not start a server."""
 
 import os
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ _KEY_FIELDS = (Field("key"), Field("default"), Field("kind"), Field("status"), F
 def show_command(*, path: Path | None, settings: tuple[str, ...], output: str) -> None:
     """Print the effective configuration as TOML: defaults, file, environment and --set together, secrets masked.
 
-    A comment says where a value comes from, if it is not the default. Warnings go to stderr.
+    A comment names the source of each value that is not the default. Warnings go to stderr.
     """
     try:
         configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
@@ -105,7 +105,7 @@ def keys_command(*, output: str) -> None:
 @click.argument("profile", metavar="PROFILE", type=click.Choice(tuple(PROFILES)))
 @output_option
 def example_command(*, profile: str, output: str) -> None:
-    """Print a configuration file for a purpose, to be changed as needed: a profile of settings that go together."""
+    """Print an example configuration file for a purpose: a profile of settings that belong together."""
     text = resources.files("courser.cli").joinpath("examples", f"{profile}.toml").read_text("utf-8")
     if output == "table":
         write(text)

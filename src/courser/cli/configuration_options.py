@@ -1,4 +1,4 @@
-"""Options of the commands that read a server's configuration, and what they say if it makes no sense."""
+"""Options of the commands that read a server's configuration, and the failure for an invalid one."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ config_option = click.option(
     "path",
     metavar="FILE",
     type=click.Path(path_type=Path, readable=False),
-    help="A TOML file: server.toml, config.toml or any other. COURSER_CONFIG_PATH and IGGY_CONFIG_PATH name one too; "
-    "without any, built-in defaults hold.",
+    help="The TOML configuration file. Default: COURSER_CONFIG_PATH, else IGGY_CONFIG_PATH, else no file: "
+    "built-in defaults apply.",
 )
 
 
@@ -33,13 +33,13 @@ set_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_check_settings,
-    help="One setting, such as tcp.address=127.0.0.1:0. Comes before file and environment; may be repeated.",
+    help="One setting, such as tcp.address=127.0.0.1:0. Overrides file and environment; may be repeated.",
 )
 
 
 def refused(refusal: ConfigurationRefused, code: ExitCode = ExitCode.FAILED) -> Failure:
-    """Every problem on a line of its own. ``code`` is for values; a file that cannot be read may be there later."""
+    """One line per problem. ``code`` is for invalid values; an unreadable file may become readable: FAILED."""
     problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
     if isinstance(refusal.__cause__, OSError):
-        return Failure(problems, "courser config example production prints a file to begin with")
+        return Failure(problems, "courser config example production prints a file to start from")
     return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them", code)

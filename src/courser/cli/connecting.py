@@ -1,4 +1,4 @@
-"""Between a command and the server: find out which one, connect, ask, and put what goes wrong into words."""
+"""Connect a command to its server: find the target, log in, run the action, and explain errors."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from courser.cli.explaining import explain, explain_missing
 from courser.cli.failures import ExitCode, Failure, closest
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.server_options import ServerChoice, server_choice
 from courser.cli.terminal import ask_secret
 from courser.client.client import Client, connect
@@ -31,23 +31,23 @@ _NOTHING: Mapping[str, Identifier] = {}
 
 def ask_server(
     action: Action[_Answer],
-    place: Place | None = None,
+    place: TopicPath | None = None,
     names: Mapping[str, Identifier] = _NOTHING,
     *,
     is_patient: bool = False,
     resolved: Resolved | None = None,
 ) -> _Answer:
-    """Connect, log in, and do something.
+    """Connect, log in, and run ``action``.
 
     Args:
         action: What to do.
-        place: What it is about: a message about something missing names the closest that is there.
-        names: Other things that it is about, by kind: group, user, token, client, consumer.
-        is_patient: Whether to connect again if the connection breaks.
-        resolved: Which server, if that was found out before.
+        place: The stream, topic or partition that it uses: if it is missing, the error names the closest match.
+        names: Other things that it uses, by kind: group, user, token, client, consumer.
+        is_patient: Whether to reconnect if the connection breaks.
+        resolved: The server, if it is already known.
 
     Raises:
-        Failure: anything that can go wrong, in words.
+        Failure: explains any error.
     """
     found = resolved or find_target()
     target = replace(found.target, reconnect=is_patient)
@@ -64,19 +64,19 @@ def ask_server(
     except CourserError as error:
         raise explain(error, found) from error
     except UnicodeEncodeError as error:
-        raise Failure("a name is not valid text", "names are UTF-8", ExitCode.USAGE) from error
+        raise Failure("a name is not valid UTF-8", "names must be UTF-8 text", ExitCode.USAGE) from error
 
 
 def find_target(*, needs_login: bool = True) -> Resolved:
-    """Which server, and as whom. A password that is missing is asked for, at a terminal."""
+    """The server and login to use. Asks for a missing password at a terminal."""
     choice = server_choice()
     try:
         _check_context(choice)
         resolved = resolve_target(choice.url, context=choice.context, options=login_options(choice))
     except TargetRefused as refusal:
-        hint = "courser context show says where the address comes from"
+        hint = "courser context show prints where the address comes from"
         if refusal.reason.startswith(str(contexts_path())):
-            hint = "mend the file, or delete it to begin anew"
+            hint = "repair the file, or delete it to start over"
         raise Failure(refusal.reason, hint, ExitCode.USAGE) from refusal
     target = resolved.target
     if needs_login and target.token is None and target.password is None:
@@ -85,7 +85,7 @@ def find_target(*, needs_login: bool = True) -> Resolved:
 
 
 def login_options(choice: ServerChoice) -> dict[str, object]:
-    """The login that the command line names, as options of a target."""
+    """The login given on the command line, as options of a target."""
     if choice.token is not None:
         return {"token": choice.token, "username": None, "password": None}
     if choice.user is not None:
@@ -100,13 +100,13 @@ def _password_variable() -> str | None:
 def _ask_login(username: str | None) -> dict[str, str]:
     if username is None:
         hint = "set COURSER_USERNAME and COURSER_PASSWORD, or COURSER_TOKEN; or save them: courser context create"
-        raise Failure("no user is named to log in with", hint, ExitCode.NOT_ALLOWED)
+        raise Failure("no user to log in as", hint, ExitCode.NOT_ALLOWED)
     password = _password_variable() or ask_secret(f"the password of {username}", "set COURSER_PASSWORD")
     return {"username": username, "password": password}
 
 
 def _check_context(choice: ServerChoice) -> None:
-    """A context that is not there is something that was not found, not something that makes no sense."""
+    """Report an unknown context as not found rather than as wrong usage."""
     if choice.url is not None:
         return
     name = choice.context
@@ -117,7 +117,7 @@ def _check_context(choice: ServerChoice) -> None:
 
 
 def missing_context(name: str, saved: Mapping[str, object]) -> Failure:
-    """There is no such context."""
+    """The failure for an unknown context."""
     alike = closest(name, saved)
-    hint = f'did you mean "{alike}"?' if alike else "courser context list shows those that are saved"
-    return Failure(f'there is no context "{name}"', hint, ExitCode.NOT_FOUND)
+    hint = f'did you mean "{alike}"?' if alike else "courser context list shows the saved contexts"
+    return Failure(f'context "{name}" not found', hint, ExitCode.NOT_FOUND)

@@ -26,7 +26,7 @@ _SHOW_FIELDS = (
     Field("login"),
     Field("username", "user"),
     Field("tls"),
-    Field("source", "because of"),
+    Field("source"),
     Field("file"),
 )
 PRECEDENCE = (
@@ -37,7 +37,7 @@ PRECEDENCE = (
     "the selected context",
     "iggy://127.0.0.1:8090",
 )
-"""Who is asked for the address, the first one that knows wins."""
+"""Sources of the address; the first one that is set wins."""
 
 
 _name_argument = click.argument("name", shell_complete=completed_by("complete_context"))
@@ -48,7 +48,7 @@ def _file_errors() -> Iterator[None]:
     try:
         yield
     except TargetRefused as refusal:
-        raise Failure(refusal.reason, "mend the file, or delete it to begin anew") from refusal
+        raise Failure(refusal.reason, "repair the file, or delete it to start over") from refusal
 
 
 def _saved() -> Contexts:
@@ -57,12 +57,12 @@ def _saved() -> Contexts:
 
 
 def _login(target: Target) -> str:
-    """How it logs in; never the secret itself."""
+    """The kind of login; never the secret itself."""
     if target.token is not None:
         return "token"
     if target.username is None:
         return "none saved"
-    return "password" if target.password is not None else "password is asked for"
+    return "password" if target.password is not None else "password (asked for)"
 
 
 def _record(name: str, context: Context, contexts: Contexts) -> Record:
@@ -81,7 +81,7 @@ def list_command(*, output: str) -> None:
     """List the saved contexts. Secrets are not shown."""
     contexts = _saved()
     records = [_record(name, context, contexts) for name, context in sorted(contexts.saved.items())]
-    empty = "no contexts yet: courser dev saves one, and so does courser context create"
+    empty = "no contexts yet; courser dev and courser context create save one"
     emit_list(_LIST_FIELDS, records, output, empty=empty)
 
 
@@ -89,11 +89,11 @@ def list_command(*, output: str) -> None:
 @click.argument("name", required=False, shell_complete=completed_by("complete_context"))
 @output_option
 def show_command(*, name: str | None, output: str) -> None:
-    """Show which server the other commands talk to, as whom, and who said so. With NAME: that context.
+    """Show the server and login that other commands use, and where they are configured. With NAME, show that context.
 
-    Who is asked, in this order: --url, --context, COURSER_URL (or IGGY_CONNECTION_STRING, IGGY_URL), COURSER_CONTEXT,
-    the selected context, the default 127.0.0.1:8090. Options such as --user come on top; COURSER_USERNAME,
-    COURSER_PASSWORD and COURSER_TOKEN (or IGGY_...) count if nothing before them names a login.
+    The address comes from the first of: --url, --context, COURSER_URL (or IGGY_CONNECTION_STRING, IGGY_URL),
+    COURSER_CONTEXT, the selected context, the default 127.0.0.1:8090. Options such as --user override its login.
+    COURSER_USERNAME, COURSER_PASSWORD and COURSER_TOKEN (or IGGY_...) are used if none of these gives a login.
     """
     contexts = _saved()
     if name is not None:
@@ -133,18 +133,18 @@ show_command.params += server_parameters(hidden=True)
 )
 @_name_argument
 @click.argument("address", metavar="URL")
-@click.option("--use", "is_selected", is_flag=True, help="Select it.")
-@click.option("--force", is_flag=True, help="Replace the one of that name.")
+@click.option("--use", "is_selected", is_flag=True, help="Select the new context.")
+@click.option("--force", is_flag=True, help="Replace an existing context of that name.")
 @output_option
 def create_command(*, name: str, address: str, is_selected: bool, force: bool, output: str) -> None:
-    """Save a server and a login. Secrets are kept in a file that only you can read.
+    """Save a server and a login. Secrets are stored in a file that only you can read.
 
-    The login is that of the URL, else of --user, --password and --token, else of COURSER_USERNAME, COURSER_PASSWORD and
-    COURSER_TOKEN. A password that is missing is asked for whenever it is needed.
+    The login comes from the URL, else from --user, --password and --token, else from COURSER_USERNAME,
+    COURSER_PASSWORD and COURSER_TOKEN. If no password is saved, commands ask for it.
     """
     contexts = _saved()
     if name in contexts.saved and not force:
-        raise Failure(f'there is a context "{name}" already', "--force replaces it")
+        raise Failure(f'context "{name}" already exists', "pass --force to replace it")
     context = _made(address)
     select = is_selected or not contexts.saved
     with _file_errors():
@@ -158,7 +158,7 @@ create_command.params += server_parameters(hidden=True)
 
 
 def _made(address: str) -> Context:
-    """The address without its login, and the login beside it."""
+    """A context with the login separated from the address."""
     choice = server_choice()
     try:
         target = resolve_target(address, options=login_options(choice)).target
@@ -170,7 +170,7 @@ def _made(address: str) -> Context:
         return Context(url, token=target.token)
     is_named = "@" in address or choice.user is not None
     if not is_named and (target.username, target.password) == (DEFAULT_NAME, DEFAULT_PASSWORD):
-        # What is tried on this machine anyway: saved, it would come before the environment.
+        # The default login is tried on this machine anyway. If saved, it would override the environment.
         return Context(url)
     return Context(url, target.username, target.password)
 
@@ -179,14 +179,14 @@ def _made(address: str) -> Context:
 @_name_argument
 @output_option
 def use_command(*, name: str, output: str) -> None:
-    """Select a context: other commands, and courser.connect(), then use it."""
+    """Select a context: other commands and courser.connect() then use it."""
     contexts = _saved()
     if name not in contexts.saved:
         raise missing_context(name, contexts.saved)
     with _file_errors():
         changed = contexts.selecting(name)
         changed.save()
-    emit_deed(f'context "{name}" is selected now', _record(name, changed.saved[name], changed), output)
+    emit_deed(f'selected context "{name}"', _record(name, changed.saved[name], changed), output)
 
 
 @click.command("delete", epilog=examples("courser context delete prod --yes", exits=_EXITS))
@@ -194,11 +194,11 @@ def use_command(*, name: str, output: str) -> None:
 @yes_option
 @output_option
 def delete_command(*, name: str, is_confirmed: bool, output: str) -> None:
-    """Forget a context and its secrets. The server notices nothing."""
+    """Delete a context and its secrets. This does not affect the server."""
     contexts = _saved()
     if name not in contexts.saved:
         raise missing_context(name, contexts.saved)
-    confirm(f'forget context "{name}"', is_confirmed=is_confirmed)
+    confirm(f'delete context "{name}"', is_confirmed=is_confirmed)
     with _file_errors():
         contexts.without(name).save()
     emit_deed(f'deleted context "{name}"', {"name": name, "deleted": True}, output)

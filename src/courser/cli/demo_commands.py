@@ -1,4 +1,4 @@
-"""``courser demo``: orders, Spark and a lake on this machine, in one command."""
+"""``courser demo``: run a sample pipeline with orders, Spark and a lake on this machine."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from courser.cli.terminal import flush, say, write
 from courser.demo.running import ORDER_COUNT, SEED, Outcome, WindowSales, run_demo
 
 _ORDER_COUNT_MAX = 1_000_000
-"""More takes longer than anybody watches."""
+"""More would take longer than a demo should."""
 _WINDOW_FIELDS = tuple(Field(field.name) for field in dataclasses.fields(WindowSales))
 
 
@@ -37,25 +37,25 @@ _WINDOW_FIELDS = tuple(Field(field.name) for field in dataclasses.fields(WindowS
     default=ORDER_COUNT,
     show_default=True,
     metavar="N",
-    help="How many orders are made up.",
+    help="The number of generated orders.",
 )
-@click.option("--seed", type=int, default=SEED, show_default=True, help="The same seed makes up the same orders.")
+@click.option("--seed", type=int, default=SEED, show_default=True, help="The same seed generates the same orders.")
 @click.option(
     "--keep",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path),
-    help="Leave the data of the server, the lake and the checkpoint there. Otherwise nothing stays.",
+    help="Keep the server's data, the lake and the checkpoint in this directory. Default: delete everything.",
 )
 @output_option
 def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str) -> None:
     """Run a small data pipeline: a server, orders, a windowed aggregation on Spark, and a lake.
 
-    Starts a server of its own on a free port of loopback, sends the orders of an evening into a topic, lets Spark add
-    up the revenue of every ten minutes into another topic, exactly once, writes all orders to Parquet files and asks
-    these for the best sellers. What is not installed yet (pyspark, Java) is installed first; then it works offline.
+    Starts a private server on a free loopback port and sends the orders of an evening to a topic. Spark then sums the
+    revenue of every ten minutes into another topic, exactly once, writes all orders to Parquet files and queries these
+    for the best sellers. If pyspark or Java is missing, it is installed first; after that the demo works offline.
     """
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise Failure(f"{keep} is there already and not empty", "name another directory with --keep", ExitCode.USAGE)
+        raise Failure(f"{keep} is not empty", "choose another directory with --keep", ExitCode.USAGE)
     prepare_spark()
     log = (keep / "failure.log") if keep is not None else spark_log()
     with spark_failures(log):
@@ -89,7 +89,7 @@ def _show(outcome: Outcome) -> None:
         (Column("category"), Column("orders", is_number=True), Column("revenue", is_number=True)),
         (((name, f"{orders:,}", f"{cents / 100:,.2f}"), False) for name, orders, cents in _by_category(outcome)),
     )
-    write("\nbest sellers, asked of the Parquet files\n")
+    write("\nbest sellers, queried from the Parquet files\n")
     write_table(
         (Column("product"), Column("most in"), Column("orders", is_number=True), Column("revenue", is_number=True)),
         (
@@ -101,8 +101,8 @@ def _show(outcome: Outcome) -> None:
     flush()
     closed = outcome.order_count - outcome.open_count
     say(
-        f"{outcome.order_count:,} orders: {closed:,} in closed windows, {outcome.open_count:,} in windows that still "
-        f"wait for late ones; {outcome.lake_count:,} in the lake"
+        f"{outcome.order_count:,} orders: {closed:,} in closed windows, {outcome.open_count:,} in windows that are "
+        f"still open for late orders; {outcome.lake_count:,} in the lake"
     )
     say(", ".join(f"{part} {seconds:.1f} s" for part, seconds in outcome.seconds.items()))
 

@@ -1,4 +1,4 @@
-"""``courser doctor``: whether this machine suits a server, and what to do if it does not."""
+"""``courser doctor``: check whether this machine is suitable for a server, and advise what to change."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from courser.cli import machine_facts as facts
 from courser.cli.cells import Column
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode
-from courser.cli.machine_checks import Diagnosis, State
+from courser.cli.machine_checks import CheckResult, CheckState
 from courser.cli.output import Report, emit, output_option
 from courser.cli.terminal import say
 from courser.errors import AddressRefused, ConfigurationRefused
@@ -37,7 +37,7 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
     "  courser doctor\n"
     "  courser doctor --data /var/lib/courser\n"
     "  courser doctor --config server.toml -o json\n\n"
-    "Exit codes: 0 nothing is in the way (there may be warnings), 1 a problem was found, 2 wrong usage.",
+    "Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage.",
 )
 @config_option
 @set_option
@@ -45,13 +45,13 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
     "--data",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path),
-    help="Where the data is or will be, if it is not where the configuration says.",
+    help="The data directory, if it differs from the configuration.",
 )
 @output_option
 def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
-    """Look at Python, the disk, limits, ports and what Spark needs; say what to do about each finding.
+    """Check Python, the disk, limits, ports and the requirements of Spark; give advice for each finding.
 
-    Writes a small file beside the data and syncs it a few times; deletes it again. Safe beside a running server.
+    Writes a small file next to the data, syncs it a few times and deletes it. Safe while a server is running.
     """
     try:
         configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
@@ -59,13 +59,13 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
         raise refused(refusal) from refusal
     directory = data or configuration[keys.PATH]
     findings = list(_examine(configuration, Path(directory)))
-    worst = [State.OK, State.WARNING, State.PROBLEM][max(_severity(finding) for finding in findings)]
+    worst = [CheckState.OK, CheckState.WARNING, CheckState.PROBLEM][max(_severity(finding) for finding in findings)]
     emit(
         Report(
             columns=_COLUMNS,
             cells=_cells,
             rows=findings,
-            is_alarming=lambda row: isinstance(row, Diagnosis) and row.state is not State.OK,
+            is_alarming=lambda row: isinstance(row, CheckResult) and row.state is not CheckState.OK,
             head={"directory": str(directory)},
             summary=lambda: {"state": worst},
             names=("examined", "findings"),
@@ -74,26 +74,26 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
     )
     if output == "table":
         say(_CONCLUSIONS[worst])
-    return ExitCode.FAILED if worst is State.PROBLEM else ExitCode.OK
+    return ExitCode.FAILED if worst is CheckState.PROBLEM else ExitCode.OK
 
 
 _CONCLUSIONS = {
-    State.OK: "this machine suits a server",
-    State.WARNING: "a server works here; the warnings say what could be better",
-    State.PROBLEM: "something is in the way of a server: see the advice",
+    CheckState.OK: "this machine is suitable for a server",
+    CheckState.WARNING: "a server works on this machine; the warnings show what could be improved",
+    CheckState.PROBLEM: "a server cannot run well on this machine; see the advice",
 }
 
 
-def _severity(finding: Diagnosis) -> int:
-    return list(State).index(finding.state)
+def _severity(finding: CheckResult) -> int:
+    return list(CheckState).index(finding.state)
 
 
 def _cells(row: object) -> tuple[str, ...]:
-    assert isinstance(row, Diagnosis)
+    assert isinstance(row, CheckResult)
     return row.check, row.state.value, row.finding, row.advice
 
 
-def _examine(configuration: Configuration, directory: Path) -> Iterator[Diagnosis]:
+def _examine(configuration: Configuration, directory: Path) -> Iterator[CheckResult]:
     version = tuple(sys.version_info[:3])
     yield checks.check_python(version, platform.python_implementation(), is_64_bit=sys.maxsize > 2**32)
     yield checks.check_compiled(is_compiled=is_compiled)
@@ -104,10 +104,12 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[Diagnosi
     yield _examine_port(configuration[keys.TCP_ADDRESS])
     yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
-        yield Diagnosis("configuration", State.WARNING, warning, "courser config show shows what holds, and why")
+        yield CheckResult(
+            "configuration", CheckState.WARNING, warning, "courser config show prints each value and its source"
+        )
 
 
-def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
+def _examine_disk(directory: Path) -> Iterator[CheckResult]:
     place = facts.nearest_directory(directory)
     yield checks.check_directory(
         str(directory),
@@ -123,10 +125,10 @@ def _examine_disk(directory: Path) -> Iterator[Diagnosis]:
         yield checks.check_syncs(facts.measure_syncs(place))
     except OSError as error:
         reason = f"cannot be measured in {place}: {error.strerror or error}"
-        yield Diagnosis("fsync", State.PROBLEM, reason, "run as the user that the server runs as")
+        yield CheckResult("fsync", CheckState.PROBLEM, reason, "run the command as the user that runs the server")
 
 
-def _examine_spark() -> Iterator[Diagnosis]:
+def _examine_spark() -> Iterator[CheckResult]:
     for requirement in requirements_of(["spark"]):
         version = installed_version(requirement.name)
         yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
@@ -135,12 +137,12 @@ def _examine_spark() -> Iterator[Diagnosis]:
     except JavaMissing as missing:
         yield checks.check_java(None, "; ".join(missing.seen))
     except OSError as error:
-        yield checks.check_java(None, f"the cache directory cannot be written: {error}")
+        yield checks.check_java(None, f"cannot write the cache directory: {error}")
     else:
         yield checks.check_java(java.version, f"{java.program} ({java.origin})")
 
 
-def _examine_port(address: Address) -> Diagnosis:
+def _examine_port(address: Address) -> CheckResult:
     host, port = address.host, address.port
     if not port:
         return checks.check_port("any free port", is_taken=False, refusal=None, remedy="", is_ours=False)
@@ -149,7 +151,7 @@ def _examine_port(address: Address) -> Diagnosis:
         check_address(address)
     except AddressRefused as error:
         refusal, remedy = error.reason, error.remedy
-    # Whoever listens on all addresses answers on loopback.
+    # A server that listens on all addresses answers on loopback.
     reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     is_taken = refusal is not None and facts.listens(reached, port)
     is_ours = is_taken and facts.answers_ping(reached, port)

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: tables and the progress bar. The only module that imports rich."""
+"""Draw tables, charts and progress bars on a terminal. The only module that imports rich."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from courser.cli.cells import Column
 
 
 def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
-    """A table on stdout. Rich itself honours NO_COLOR and dumb terminals."""
+    """Draw a table on stdout. Rich itself honors NO_COLOR and dumb terminals."""
     _stdout().print(_table(columns, lines, alarms))
 
 
@@ -24,7 +24,7 @@ def live_table() -> tuple[
     Callable[[Sequence[Column], Sequence[tuple[str, ...]], Sequence[bool]], None],
     Callable[[str], None],
 ]:
-    """A table on stdout that is drawn again and again: its life, what draws it, and what prints above it."""
+    """A table on stdout that is redrawn: its context manager, a function to draw it, and one to print above it."""
     console = _stdout()
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
@@ -42,17 +42,17 @@ def _table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.is_number else "left", overflow="fold")
-    # A sentence breaks between words, and nothing else breaks at all as long as there is room.
+    # The last column holds sentences, which wrap between words. The other columns do not wrap, except for paths.
     for drawn in table.columns[:-1]:
         drawn.no_wrap = drawn.header != "FILE"
     for line, is_alarming in zip(lines, alarms, strict=True):
-        # Text, not strings: a payload in square brackets is no markup.
+        # Text, not strings: square brackets in a payload are not markup.
         table.add_row(*map(Text, line), style="red" if is_alarming else None)
     return table
 
 
 def draw_bars(title: str, bars: Sequence[tuple[str, float, str]]) -> None:
-    """A bar chart on stdout: of each bar its name, its length and what is written behind it."""
+    """Draw a bar chart on stdout. Each bar has a name, a length and a label after it."""
     longest = max((length for _, length, _ in bars), default=0.0) or 1.0
     table = Table(box=None, pad_edge=False, show_header=False, title=title, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True)
@@ -66,10 +66,10 @@ def draw_bars(title: str, bars: Sequence[tuple[str, float, str]]) -> None:
 
 @contextmanager
 def progress_bar(text: str, size: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr that counts bytes; it is gone when the work is done."""
+    """A progress bar on stderr that counts bytes. It disappears when the work is done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    # Rich must keep its hands off stdout: data may be on its way into a pipe.
+    # Rich must not touch stdout: it may be a pipe with data.
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task(text, total=max(size, 1))
         yield lambda count: progress.advance(task, count)
@@ -77,7 +77,7 @@ def progress_bar(text: str, size: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def status_bar(text: str) -> Iterator[Callable[[str, float | None, str], None]]:
-    """A bar on stderr for work in steps: takes the step, the share that is done (None: unknown) and a remark."""
+    """A progress bar on stderr for work in steps: takes the step, its progress from 0 to 1 (or None) and a remark."""
     columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[remark]}"))
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
@@ -87,7 +87,7 @@ def status_bar(text: str) -> Iterator[Callable[[str, float | None, str], None]]:
         def show(step: str, share: float | None, remark: str) -> None:
             nonlocal shown
             total = None if share is None else 1.0
-            # A step that is over before the next drawing is seen all the same.
+            # Draw at once, so that a short step is visible too.
             is_new, shown = step != shown, step
             progress.update(task, description=step, total=total, completed=share or 0.0, remark=remark, refresh=is_new)
 

@@ -1,4 +1,4 @@
-"""How a command fails: one sentence, one hint, one exit code."""
+"""Failures of commands: one sentence, one hint, one exit code."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -7,24 +7,24 @@ import click
 
 
 class ExitCode(IntEnum):
-    """What the shell sees."""
+    """The exit codes of ``courser``."""
 
     OK = 0
     FAILED = 1
     USAGE = 2
     DAMAGE = 2
-    """Of ``inspect verify``. The number of wrong usage too; that prints nothing to stdout."""
+    """Returned by ``inspect verify``. Wrong usage has the same code, but prints nothing to stdout."""
     CANNOT_CONNECT = 3
     NOT_ALLOWED = 4
-    """Not logged in, or not allowed to do it."""
+    """Login failed or permission denied."""
     NOT_FOUND = 5
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
-    """Nobody reads the output any more (``| head``): as if SIGPIPE had ended the command."""
+    """The reader of the output closed it (``| head``): the code of a process ended by SIGPIPE."""
 
 
 class Failure(click.ClickException):
-    """The command could not do its work."""
+    """The command failed."""
 
     def __init__(self, message: str, hint: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class Failure(click.ClickException):
 
 
 class UnknownCommand(click.UsageError):
-    """There is no such command; the hint names one that is spelled alike."""
+    """The command does not exist; the hint names a similar one."""
 
     def __init__(self, message: str, hint: str, context: click.Context) -> None:
         super().__init__(message, context)
@@ -41,7 +41,7 @@ class UnknownCommand(click.UsageError):
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """What was perhaps meant."""
+    """The known word that is most similar, if any is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 -- only mistakes pay for it
 
     lowered = {name.lower(): name for name in known}
@@ -50,7 +50,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 class OutputClosed(Exception):
-    """The reader of stdout is gone. Not an ``OSError``, which click would take for its own business."""
+    """The reader of stdout is gone. Not an ``OSError``, because click would handle that itself."""
 
 
 def unreadable(path: str, error: OSError) -> Failure:
@@ -58,13 +58,13 @@ def unreadable(path: str, error: OSError) -> Failure:
     reason = error.strerror or str(error)
     match error:
         case FileNotFoundError():
-            hint = "check the name; segments that retention has deleted are gone for good"
+            hint = "check the path; retention may have deleted the segment"
         case PermissionError():
-            hint = "run it as the user that the server runs as"
+            hint = "run the command as the user that runs the server"
         case IsADirectoryError():
             hint = f"to check a whole directory: courser inspect verify {path}"
         case NotADirectoryError():
-            hint = f"to look into a single file: courser inspect log {path}"
+            hint = f"to inspect a single file: courser inspect log {path}"
         case _:
-            hint = "see the kernel's log for errors of the disk"
+            hint = "check the kernel log for disk errors"
     return Failure(f"cannot read {path}: {reason}", hint)

@@ -1,4 +1,4 @@
-"""``courser inspect``: what the offline tools find, printed."""
+"""``courser inspect``: print the results of the offline tools."""
 
 import sys
 import time
@@ -41,23 +41,23 @@ def _owner(identity: PartitionIdentity | None) -> str:
     ),
 )
 @file_argument
-@click.option("--messages", is_flag=True, help="Show the messages of each batch too.")
-@click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the batch (or message) that has this offset.")
+@click.option("--messages", is_flag=True, help="Also show the messages of each batch.")
+@click.option("--from-offset", type=_OFFSET, default=0, help="Start at the batch (or message) with this offset.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="Stop after so many batches, or messages with --messages.",
+    help="Stop after COUNT batches, or messages with --messages.",
 )
 @click.option("--payload-size", type=_OFFSET, default=48, show_default=True, help="Bytes of each payload to show.")
 @output_option
 def log_command(
     path: Path, *, messages: bool, from_offset: int, limit: int | None, payload_size: int, output: str
 ) -> None:
-    """Print each batch of a segment's log: place, offsets, times, producer, and whether its checksums hold.
+    """Print each batch of a segment's log: position, offsets, times, producer, and whether its checksums match.
 
-    Damaged stretches are shown in between, and zeros at the end. The log may be any file: whose it is and where its
-    offsets begin is found in the file and its name.
+    Also shows damaged ranges between batches, and zeros at the end. The file may be anywhere: its partition and its
+    first offset are read from the file and its name.
     """
     log = open_file(path, LogInspection)
     head = log.head
@@ -76,7 +76,7 @@ def log_command(
     summary = log.summary
     if output == "table" and limit is None:
         counts = f"{summary.batch_count} batches, {summary.message_count} messages"
-        say(f"{counts}, {summary.damage_count} damaged stretches")
+        say(f"{counts}, {summary.damage_count} damaged ranges")
 
 
 @click.command(
@@ -85,15 +85,15 @@ def log_command(
 )
 @file_argument
 @click.option("--blocks", is_flag=True, help="Show only the blocks, not their entries.")
-@click.option("--from-offset", type=_OFFSET, default=0, help="Begin with the entry that has this offset, or the next.")
+@click.option("--from-offset", type=_OFFSET, default=0, help="Start at the entry with this offset, or the next one.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after so many entries, or blocks with --blocks."
+    "--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after COUNT entries, or blocks with --blocks."
 )
 @click.option(
     "--identity",
     "identity_option",
     metavar="UUID:PARTITION-INCARNATION",
-    help="Whose index it is, if no log lies beside it.",
+    help="The partition of the index, if its log is not in the same directory.",
 )
 @output_option
 def index_command(
@@ -101,8 +101,8 @@ def index_command(
 ) -> None:
     """Print each block of a segment's index, and its entries.
 
-    The checksums depend on whose index it is. That is read from the .log file beside it, or given with --identity, as
-    "courser inspect log" prints it; without either, checksums are not checked.
+    The checksums depend on the partition. It is read from the .log file in the same directory, or given with --identity
+    as "courser inspect log" prints it. Without either, checksums are not verified.
     """
     identity = parse_identity(identity_option) if identity_option is not None else None
     if identity_option is not None and identity is None:
@@ -110,7 +110,7 @@ def index_command(
     index = open_file(path, lambda file_system, name: IndexInspection(file_system, name, identity))
     head = index.head
     if head.identity is None:
-        say(f"{path}: no log lies beside it, so checksums could not be checked (--identity helps)")
+        say(f"{path}: its log is not in the same directory, so checksums were not verified (pass --identity)")
     elif output == "table":
         say(f"{path}: {head.block_count} blocks, {_owner(head.identity)} ({head.identity_source})")
     report = Report(
@@ -152,7 +152,7 @@ def ledger_command(path: Path, *, output: str) -> None:
 @file_argument
 @output_option
 def offsets_command(path: Path, *, output: str) -> None:
-    """Print the stored offsets of a partition's consumers and groups, history included."""
+    """Print the stored offsets of a partition's consumers and groups, including their history."""
     offsets = open_file(path, OffsetsInspection)
     _emit_small(path, offsets, presentation.OFFSETS_COLUMNS, presentation.offsets_cells, output)
 
@@ -161,14 +161,14 @@ def offsets_command(path: Path, *, output: str) -> None:
 @file_argument
 @output_option
 def session_command(path: Path, *, output: str) -> None:
-    """Print how the last server left a data directory: its format, where it ran, whether it stopped cleanly."""
+    """Print how the last server stopped in a data directory: format, machine, and whether it stopped cleanly."""
     session = open_file(path, SessionInspection)
     _emit_small(path, session, presentation.SESSION_COLUMNS, presentation.session_cells, output)
 
 
 # --- verify ---
 
-_VERIFY_EXITS = "Exit codes: 0 no damage, 1 something cannot be read, 2 damage (or wrong usage), 130 interrupted."
+_VERIFY_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 130 interrupted."
 
 
 @click.command(
@@ -178,14 +178,14 @@ _VERIFY_EXITS = "Exit codes: 0 no damage, 1 something cannot be read, 2 damage (
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 @output_option
 def verify_command(path: Path, *, output: str) -> int:
-    """Check every partition below a directory, and the metadata of a data directory.
+    """Check every partition in a directory, and the metadata of a data directory.
 
-    That is: stored hashes, message checksums, offsets and times, indexes, the ledger, stored consumer offsets. Of a
-    data directory also: snapshot and journal, the directories, descriptors and ledgers against the state that they
-    give, file modes.
+    Checks stored hashes, message checksums, offsets and times, indexes, the ledger, and stored consumer offsets. For a
+    data directory it also checks the snapshot and the journal, compares directories, descriptors and ledgers with the
+    state in them, and checks file modes.
 
-    Reads only and takes no lock: a server may be running. Files that are being written or deleted meanwhile are no
-    damage. An absent or stale index or descriptor is a warning, since it can be made again.
+    Read-only and takes no lock: a server may be running. Files that change during the check are not damage. A missing
+    or stale index or descriptor is a warning, since it can be rebuilt.
     """
     began = time.monotonic()
     advance: list[Callable[[int], None]] = []
@@ -196,11 +196,11 @@ def verify_command(path: Path, *, output: str) -> int:
 
     verification = open_file(path, lambda files, name: Verification(files, name, on_progress))
     if verification.is_pointless:
-        raise Failure(f"no partition lies below {path}", "name a data directory, or a directory inside one")
+        raise Failure(f"no partition found in {path}", "pass a data directory, or a directory inside one")
     with _progress(verification.head.size) as step:
         if step is not None:
             advance.append(step)
-        # Shown when the bar is gone: a table must not be drawn across it.
+        # Show the table after the progress bar has disappeared.
         findings = list(verification.findings())
     seconds = time.monotonic() - began
     report = Report(
@@ -221,10 +221,10 @@ def verify_command(path: Path, *, output: str) -> int:
 
 
 def _progress(size: int) -> AbstractContextManager[Callable[[int], None] | None]:
-    """A bar where a person looks on."""
+    """A progress bar, if stderr is a terminal."""
     if not sys.stderr.isatty():
         return nullcontext()
-    # Rich takes a while to import: only a terminal pays for it.
+    # rich is slow to import: import it only at a terminal.
     from courser.cli.drawing import progress_bar  # noqa: PLC0415
 
     return progress_bar("verifying", size)

@@ -1,4 +1,4 @@
-"""What the commands of ``courser inspect`` share: opening a file, showing its rows, talking to the user."""
+"""Shared code of the commands of ``courser inspect``: open a file, show its rows, report its head."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,24 +18,24 @@ _EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file can
 
 
 class SmallInspection(Protocol):
-    """A file that is shown row by row."""
+    """A small file that is shown as rows."""
 
     @property
     def head(self) -> object:
-        """The file as a whole."""
+        """Facts about the whole file."""
 
     def rows(self) -> Iterator[object]:
-        """What it holds."""
+        """The contents of the file."""
 
 
 def epilog(*examples: str, exits: str = _EXITS) -> str:
-    """The end of a help text."""
+    """The epilog of a help text."""
     lines = "\n".join(f"  {example}" for example in examples)
     return f"\b\nExamples:\n{lines}\n\n{exits}"
 
 
 def open_file(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) -> _Inspection:
-    """Begin to read a file; a symbolic link that the user named is followed."""
+    """Open a file for inspection. A symbolic link is followed."""
     try:
         return inspect(LocalFileSystem(), path.resolve(strict=True) if path.is_symlink() else path)
     except (OSError, ValueError) as error:
@@ -43,7 +43,7 @@ def open_file(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) ->
 
 
 def emit_report(path: Path, report: Report, output: str) -> None:
-    """Write a report that is read from a file meanwhile."""
+    """Write a report while its rows are read from the file."""
     try:
         emit(report, output)
     except OSError as error:
@@ -58,7 +58,7 @@ def emit_small(
     is_alarming: Callable[[object], bool],
     output: str,
 ) -> None:
-    """Write all rows of a small file, and how many of them are bad."""
+    """Write all rows of a small file, and the number of bad rows."""
     counts = {"row_count": 0, "bad_count": 0}
 
     def rows() -> Iterator[object]:

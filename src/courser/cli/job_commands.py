@@ -30,14 +30,14 @@ _COMPRESSION = click.option(
     type=click.Choice(("zstd", "snappy", "lz4", "gzip", "none")),
     default="zstd",
     show_default=True,
-    help="Of the Parquet files.",
+    help="Compression of the Parquet files.",
 )
 _partitions_option = click.option(
     "--create",
     "partitions",
     type=click.IntRange(min=1),
     metavar="PARTITIONS",
-    help="Make the topic with so many partitions if it is missing.",
+    help="Create the topic with this many partitions if it does not exist.",
 )
 
 
@@ -56,8 +56,8 @@ _partitions_option = click.option(
 @data_option
 @click.option("--by", type=click.Choice(("day", "hour", "none")), default="day", show_default=True, help="Folders.")
 @_COMPRESSION
-@click.option("--headers", is_flag=True, help="With a column for user headers.")
-@click.option("--again", is_flag=True, help="Write what was exported before once more, to the same files.")
+@click.option("--headers", is_flag=True, help="Add a column for user headers.")
+@click.option("--again", is_flag=True, help="Export everything again, to the same files.")
 @from_option
 @to_option
 @loss_option
@@ -76,10 +76,10 @@ def export_command(
     master: str,
     output: str,
 ) -> None:
-    """Write a topic to Parquet files below LAKE, in folders that duckdb, polars and Spark understand.
+    """Write a topic to Parquet files in LAKE, in folders that duckdb, polars and Spark understand.
 
-    Goes on where the last export of the topic into this folder ended, and finishes first what one left half-done. Files
-    are named after the offsets in them: whatever runs twice overwrites, so every row is there once.
+    Continues where the last export of the topic to this folder ended; an interrupted export is finished first. Files
+    are named after their offsets: a repeated run overwrites them, so every row is exported exactly once.
     """
     options = read_options(topic, data, start=start, end=end, allow_loss=allow_loss)
     with running_spark("export", master) as spark:
@@ -87,7 +87,7 @@ def export_command(
 
         report = export(spark, options, lake, by=by, compression=compression, include_headers=headers, again=again)
     sentence = (
-        f"exported {report.row_count} messages to {report.file_count} files ({size_text(report.size)}) below "
+        f"exported {report.row_count} messages to {report.file_count} files ({size_text(report.size)}) in "
         f"{report.folder}, in {rate_text(report.size, report.seconds)}"
     )
     emit_deed(sentence, record_of(report), output)
@@ -97,7 +97,7 @@ def export_command(
     "merge",
     "courser merge lake",
     'courser merge lake/stream=shop/topic=orders --small "16 MiB"',
-    exits="Exit codes: 0 done, 1 failed (the log that is named has the trace), 2 wrong usage, 5 not found.",
+    exits="Exit codes: 0 done, 1 failed (the log named in the hint has the trace), 2 wrong usage, 5 not found.",
     needs_server=False,
 )
 @click.argument("lake", type=click.Path(path_type=Path))
@@ -109,10 +109,10 @@ def export_command(
 )
 @_COMPRESSION
 def merge_command(*, lake: Path, small: int, target: int, compression: str, master: str, output: str) -> None:
-    """Make few large Parquet files of many small ones, folder by folder.
+    """Merge many small Parquet files into few large ones, folder by folder.
 
-    No row is ever missing for a reader. For some milliseconds, while a merged file takes the place of others, a reader
-    that lists the folder may see the rows of these twice; if the machine fails just then, until the next merge.
+    A reader never misses a row. While a merged file replaces others, for some milliseconds, a reader that lists the
+    folder may see their rows twice. If the machine fails at that moment, this lasts until the next merge.
     """
     with running_spark("merge", master) as spark:
         from courser.jobs.merge import merge  # noqa: PLC0415 -- needs Spark
@@ -123,7 +123,7 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
         f"{report.file_count} ({size_text(report.size_after)}), in {report.seconds:.1f} s"
     )
     if report.finished_count:
-        sentence += f"; finished {report.finished_count} that an earlier run had begun"
+        sentence += f"; finished {report.finished_count} from an earlier run"
     emit_deed(sentence, record_of(report), output)
 
 
@@ -140,7 +140,7 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
 @topic_argument("target", "TARGET")
 @data_option
 @_partitions_option
-@click.option("--job", metavar="NAME", help='What the server knows it by; else "SOURCE to TARGET".')
+@click.option("--job", metavar="NAME", help='The name of the job on the server. Default: "SOURCE to TARGET".')
 @books_option
 @from_option
 @to_option
@@ -161,11 +161,11 @@ def replay_command(
 ) -> None:
     """Send the messages of a topic, or of segment files, to another topic: SOURCE and TARGET are STREAM/TOPIC.
 
-    Ids, creation times, headers, keys and partitions are kept, and the order in each partition. Exactly once: a run
-    under the same name goes on behind what is published, however the last one ended.
+    Keeps ids, creation times, headers, keys, partitions, and the order in each partition. Each message is sent exactly
+    once: a run with the same name continues after the messages already published, however the last run ended.
     """
     if source == target and data is None:
-        raise Failure("a topic cannot be replayed into itself", "name another TARGET", ExitCode.USAGE)
+        raise Failure("cannot replay a topic into itself", "choose another TARGET", ExitCode.USAGE)
     reading = read_options(source, data, start=start, end=end, allow_loss=allow_loss)
     writing = write_options(target, partitions)
     with running_spark("replay", master) as spark:
@@ -191,10 +191,10 @@ def replay_command(
     "--folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write Parquet files to this folder, which must not be there yet.",
+    help="Write Parquet files to this folder, which must not exist.",
 )
 @_partitions_option
-@click.option("--empty-deletes", is_flag=True, help="A key whose latest message is empty is gone.")
+@click.option("--empty-deletes", is_flag=True, help="Leave out keys whose latest message is empty.")
 @data_option
 @from_option
 @to_option
@@ -215,21 +215,21 @@ def compact_command(
 ) -> None:
     """Write the latest message of each key to a new topic, or to Parquet. Messages without a key are left out."""
     if (into is None) == (folder is None):
-        raise Failure("either --into or --folder says where to write", "give one of them", ExitCode.USAGE)
+        raise Failure("no target given", "pass either --into or --folder", ExitCode.USAGE)
     reading = read_options(topic, data, start=start, end=end, allow_loss=allow_loss)
     writing = None
     if into is not None:
         stream, _, name = into.partition("/")
         if not stream or not name:
-            raise Failure(f'--into takes STREAM/TOPIC, not "{into}"', "such as shop/latest", ExitCode.USAGE)
+            raise Failure(f'--into requires STREAM/TOPIC, not "{into}"', "for example shop/latest", ExitCode.USAGE)
         writing = write_options((stream, name), partitions)
     with running_spark("compact", master) as spark:
         from courser.jobs.compact import compact  # noqa: PLC0415 -- needs Spark
 
         report = compact(spark, reading, topic=writing, folder=folder, empty_deletes=empty_deletes)
     sentence = (
-        f"wrote the latest of {report.key_count} keys to {report.target}, of {report.read_count} messages, in "
-        f"{report.seconds:.1f} s; {report.keyless_count} without a key and {report.deleted_count} deleted keys left out"
+        f"wrote the latest messages of {report.key_count} keys to {report.target}; read {report.read_count} messages "
+        f"in {report.seconds:.1f} s; skipped {report.keyless_count} without key and {report.deleted_count} deleted keys"
     )
     emit_deed(sentence, record_of(report), output)
 
@@ -242,15 +242,17 @@ def compact_command(
 )
 @topic_argument()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--key", metavar="COLUMN", help="Its values are the keys: they decide about the partition.")
-@click.option("--payload", metavar="COLUMN", help="Send this column alone; else the whole row, as JSON.")
-@click.option("--time", "origin_timestamp", metavar="COLUMN", help="When a message was made; else now.")
-@click.option("--order", metavar="COLUMN", help="Send the rows in the order of this column.")
-@click.option("--format", "file_format", type=click.Choice(("parquet", "csv", "json")), help="Else by the names.")
-@click.option("--schema", metavar="DDL", help="Of CSV and JSON: 'id INT, name STRING'.")
-@click.option("--no-header", is_flag=True, help="The first line of a CSV file is a row like the others.")
+@click.option("--key", metavar="COLUMN", help="The column with the keys, which select the partition.")
+@click.option("--payload", metavar="COLUMN", help="Send only this column. Default: the whole row as JSON.")
+@click.option("--time", "origin_timestamp", metavar="COLUMN", help="The column with the creation time. Default: now.")
+@click.option("--order", metavar="COLUMN", help="Send the rows ordered by this column.")
+@click.option(
+    "--format", "file_format", type=click.Choice(("parquet", "csv", "json")), help="Default: by the file names."
+)
+@click.option("--schema", metavar="DDL", help="The schema of CSV and JSON files: 'id INT, name STRING'.")
+@click.option("--no-header", is_flag=True, help="CSV files have no header line.")
 @_partitions_option
-@click.option("--job", metavar="NAME", help="What the server knows it by; else the topic's name.")
+@click.option("--job", metavar="NAME", help="The name of the job on the server. Default: the topic's name.")
 @books_option
 def backfill_command(
     *,
@@ -271,7 +273,8 @@ def backfill_command(
 ) -> None:
     """Send the rows of Parquet, CSV or JSON files to a topic. A FILE may be a folder.
 
-    Exactly once: a run under the same name sends only files that none has sent before, however the last one ended.
+    Each file is sent exactly once: a run with the same name skips files that were already sent, however the last run
+    ended.
     """
     writing = write_options(topic, partitions)
     with running_spark("backfill", master) as spark:
@@ -290,6 +293,6 @@ def backfill_command(
         )
     sentence = (
         f"sent {report.message_count} messages of {report.file_count} files to {'/'.join(topic)}, in "
-        f"{report.seconds:.1f} s; {report.skipped_count} files were sent before"
+        f"{report.seconds:.1f} s; skipped {report.skipped_count} files that were already sent"
     )
     emit_deed(sentence, record_of(report), output)

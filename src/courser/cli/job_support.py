@@ -1,4 +1,4 @@
-"""What the commands for ready-made jobs share: where Spark runs, what is read and written, how a failure is told."""
+"""Shared code of the commands for ready-made jobs: options for Spark, sources and targets, and failures."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB_EXITS = (
-    "Exit codes: 0 done, 1 failed (the log that is named has the trace), 2 wrong usage, 3 cannot connect, 4 login or "
-    "permission missing, 5 not found."
+    "Exit codes: 0 done, 1 failed (the log named in the hint has the trace), 2 wrong usage, 3 cannot connect, "
+    "4 login failed or permission denied, 5 not found."
 )
 _REFUSED = frozenset({"OptionRefused", "BackfillRefused", "ManifestRefused", "BookRefused", "TargetInUse"})
-"""Errors that say what was asked wrongly, by the names of their classes: the modules are not imported for help."""
+"""Class names of errors that mean wrong usage. Names, because the help text must not import the modules."""
 _MISSING = frozenset({"NoSuchTopic", "NotADataDirectory", "NothingToAudit"})
 _CONNECTION = (ConnectionFailed, AuthenticationFailed, NotAllowed, NotFound)
 
@@ -55,7 +55,7 @@ def job_command(
             default="local[*]",
             show_default=True,
             metavar="URL",
-            help="Where Spark runs; its workers must see the same files.",
+            help="The Spark master. Its workers must have access to the same files.",
         )
         command.params += [master, output_parameter()]
         if needs_server:
@@ -66,7 +66,7 @@ def job_command(
 
 
 def topic_argument(name: str = "topic", metavar: str = "STREAM/TOPIC") -> Callable[[_Function], _Function]:
-    """A topic by its names."""
+    """An argument of the form STREAM/TOPIC."""
     return click.argument(name, metavar=metavar, callback=_two_names, shell_complete=completed_by("complete_place"))
 
 
@@ -76,7 +76,7 @@ def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[
         return None
     stream, _, topic = value.partition("/")
     if not stream or not topic:
-        raise click.UsageError(f'"{value}" is no STREAM/TOPIC', ctx)
+        raise click.UsageError(f'"{value}" is not of the form STREAM/TOPIC', ctx)
     return stream, topic
 
 
@@ -84,30 +84,30 @@ data_option = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="Read segment files of this data directory, without a server.",
+    help="Read the segment files of this data directory instead of a server.",
 )
 books_option = click.option(
     "--books",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where is written down how far jobs got; else COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
+    help="The directory for the progress of jobs. Default: COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
 )
-loss_option = click.option(
-    "--allow-loss", is_flag=True, help="Go on where messages are gone or damaged, instead of stopping."
-)
+loss_option = click.option("--allow-loss", is_flag=True, help="Skip deleted and damaged messages instead of stopping.")
 from_option = click.option(
     "--from",
     "start",
     metavar="WHERE",
     help='earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
 )
-to_option = click.option("--to", "end", metavar="WHERE", help="Where to end, exclusive; else at the newest message.")
+to_option = click.option(
+    "--to", "end", metavar="WHERE", help="Where to end, exclusive. Default: after the newest message."
+)
 
 
 def read_options(
     place: tuple[str, str], data: Path | None, *, start: str | None, end: str | None, allow_loss: bool
 ) -> dict[str, str]:
-    """What a read of the data source is told."""
+    """Options for reading from the data source."""
     stream, topic = place
     options = {"stream": stream, "topic": topic_text(topic)}
     if data is not None:
@@ -129,14 +129,14 @@ def _bound(side: str, text: str | None) -> dict[str, str]:
 
 
 def write_options(place: tuple[str, str], partitions: int | None) -> dict[str, str]:
-    """What a write of the data source is told."""
+    """Options for writing to the data source."""
     stream, topic = place
     made = {} if partitions is None else {"createTopic": str(partitions)}
     return {"stream": stream, "topic": topic_text(topic), **made, **server_options_of()}
 
 
 def server_options_of() -> dict[str, str]:
-    """The server that the command line means. Spark hides options of this name where it shows plans."""
+    """Options for the selected server. Spark masks options of these names when it shows plans."""
     return {"url": _url(find_target().target)}
 
 
@@ -158,13 +158,13 @@ def _url(target: Target) -> str:
 
 @contextmanager
 def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
-    """A session for one job, and its failures in one line each. One that runs in this process already is left running.
+    """A Spark session for one job; each failure becomes one line. A session that already runs is not stopped.
 
     Raises:
-        Failure: anything that goes wrong.
+        Failure: explains any error.
     """
     prepare_spark()
-    # Half a second, and only there once it is installed.
+    # The import takes half a second, and needs the packages installed above.
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from courser.spark.session import spark_session  # noqa: PLC0415
@@ -182,7 +182,7 @@ def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
 
 @contextmanager
 def job_failures() -> Iterator[None]:
-    """What jobs raise in the driver: sentences already, and each kind has its exit code."""
+    """Turn errors of jobs in the driver into failures with the right exit code."""
     try:
         yield
     except Failure as failure:
@@ -193,7 +193,7 @@ def job_failures() -> Iterator[None]:
     except FileNotFoundError as error:
         raise Failure(str(error), "check the name", ExitCode.NOT_FOUND) from error
     except OSError as error:
-        hint = "see whether the directory can be read and written, and whether the disk is full"
+        hint = "check the permissions of the directory, and the free space of the disk"
         raise Failure(f"{error.filename or 'a file'}: {error.strerror or error}", hint) from error
 
 
@@ -206,17 +206,17 @@ def _explained(cause: CourserError, failure: Failure) -> Failure:
             return explain(cause, Resolved(Target(), "nowhere"))
     if "createTopic" in str(cause):
         reason = str(cause).partition(":")[0]
-        return Failure(reason, "--create PARTITIONS makes it", ExitCode.NOT_FOUND)
+        return Failure(reason, "pass --create PARTITIONS to create it", ExitCode.NOT_FOUND)
     if name in _MISSING or "there is no " in str(cause):
-        return Failure(str(cause), "courser ls shows what a server has", ExitCode.NOT_FOUND)
+        return Failure(str(cause), "courser ls lists all streams and topics", ExitCode.NOT_FOUND)
     if name in _REFUSED:
-        usage = f"{click.get_current_context().command_path} --help shows how it is used"
+        usage = f"for usage, run {click.get_current_context().command_path} --help"
         return Failure(str(cause), usage, ExitCode.USAGE)
     return failure
 
 
 def books_of(books: Path | None) -> Path:
-    """Where jobs are written down."""
+    """The directory for the progress of jobs."""
     from courser.jobs.job_book import default_books  # noqa: PLC0415 -- Spark is installed by now
 
     return books or default_books(os.environ)

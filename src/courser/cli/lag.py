@@ -1,10 +1,10 @@
-"""How far behind consumer groups are: messages that are there and not committed yet."""
+"""The lag of consumer groups: messages that are stored but not committed yet."""
 
 import asyncio
 
 from courser.api.replies import PartitionBounds
 from courser.cli.bounds import bounds_by_partition
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.records import Field, Record
 from courser.client.client import Client
 from courser.errors import NotAllowed, NotFound
@@ -18,14 +18,14 @@ GROUP_LAG_FIELDS = (
 )
 
 
-async def group_lags(client: Client, place: Place, group: Identifier) -> list[Record]:
+async def group_lags(client: Client, place: TopicPath, group: Identifier) -> list[Record]:
     """For each partition: what the group has committed, where the partition ends, and what lies between."""
     bounds = await bounds_by_partition(client, place)
     return await asyncio.gather(*(_lag_record(client, place, group, *partition) for partition in bounds.items()))
 
 
 async def _lag_record(
-    client: Client, place: Place, group: Identifier, partition_id: int, bounds: PartitionBounds | None
+    client: Client, place: TopicPath, group: Identifier, partition_id: int, bounds: PartitionBounds | None
 ) -> Record:
     """Of one partition; nothing is known of one that is offline."""
     stored = await _stored_offset(client, place, group, partition_id) if bounds is not None else None
@@ -37,11 +37,11 @@ async def _lag_record(
     }
 
 
-async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_offset: int | None) -> int:
-    """Messages of a partition behind the stored offset.
+async def lag_of(client: Client, place: TopicPath, bounds: PartitionBounds, stored_offset: int | None) -> int:
+    """The number of messages of a partition after the stored offset.
 
-    Neither what retention has deleted is lag, nor numbers that no message ever had: a power cut or a restored backup
-    leaves a gap in the numbering, and a group that has read everything would seem to be behind for ever.
+    Messages that retention deleted are not lag, nor are offsets that were never used: a power cut or a restored backup
+    leaves a gap in the offsets, and a group that has read everything would seem to lag forever.
     """
     first, end = bounds.first_offset, bounds.next_offset
     position = first if stored_offset is None else max(stored_offset + 1, first)
@@ -49,19 +49,19 @@ async def lag_of(client: Client, place: Place, bounds: PartitionBounds, stored_o
         return end - position
     try:
         segments = (await client.get_segments(*place.names, bounds.partition_id)).segments
-    except NotAllowed:  # who may only poll is told the upper bound
+    except NotAllowed:  # a user who may only poll gets the upper bound
         return end - position
     return sum(max(0, min(row.next_offset, end) - max(row.first_offset, position)) for row in segments)
 
 
-async def _stored_offset(client: Client, place: Place, group: Identifier, partition_id: int) -> int | None:
+async def _stored_offset(client: Client, place: TopicPath, group: Identifier, partition_id: int) -> int | None:
     try:
         return (await client.get_consumer_offset(*place.names, partition_id, group=group)).stored_offset
     except NotFound:
         return None
 
 
-async def max_lag(client: Client, place: Place, groups: list[int]) -> int | None:
+async def max_lag(client: Client, place: TopicPath, groups: list[int]) -> int | None:
     """Of the group that is furthest behind, over all partitions that are not offline; None if there are no groups."""
     lags = await asyncio.gather(*(group_lags(client, place, group) for group in groups))
     totals = [sum(lag for record in of_group if isinstance(lag := record["lag"], int)) for of_group in lags]

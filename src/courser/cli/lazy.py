@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called: help texts and completion must not wait for numpy."""
+"""Commands that are imported when they are called, so that help and completion do not wait for slow imports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -14,7 +14,7 @@ _COMPLETION_MODULE = "courser.cli.completion"
 
 
 def completed_by(name: str) -> Completion:
-    """Completion of a parameter by a function that is imported when somebody presses Tab."""
+    """Complete a parameter with a function that is imported when the user presses Tab."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         function: Completion = getattr(import_module(_COMPLETION_MODULE), name)
@@ -25,10 +25,10 @@ def completed_by(name: str) -> Completion:
 
 
 class LazyGroup(click.Group):
-    """A group that knows the names and summaries of its commands, and one module that has them.
+    """A group that knows the names and summaries of its commands, and the module that contains them.
 
-    The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` names those that have the
-    rest, by command; ``groups`` are groups themselves. ``aliases`` are short names.
+    The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` maps commands that are
+    elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short names.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         self._groups = dict(groups or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which they are helpful."""
+        """The names in the order of the help text, which is not alphabetical."""
         del ctx
         return list(self.summaries)
 
@@ -80,18 +80,18 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one was perhaps meant."""
+        """Find the command, or suggest a similar one."""
         name = args[0]
         if name not in self.summaries and name not in self.aliases and not name.startswith("-"):
             alike = closest(name, self.summaries)
             hint = f'did you mean "{alike}"?' if alike else f"the commands are {', '.join(self.summaries)}"
             shown = name if len(name) <= 40 else f"{name[:40]}..."
-            raise UnknownCommand(f'there is no command "{shown}"', hint, ctx)
-        # The long name, also in messages: an alias is for typing.
+            raise UnknownCommand(f'unknown command "{shown}"', hint, ctx)
+        # Use the long name in messages even if the user typed an alias.
         return super().resolve_command(ctx, [self.aliases.get(name, name), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so, without importing a single command."""
+        """The names that start with ``incomplete``, without importing any command."""
         found = [
             CompletionItem(name, help=summary)
             for name, summary in self.summaries.items()
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in the help text, without importing a single command."""
+        """Write the list of commands for the help text, without importing any command."""
         del ctx
         short = {name: alias for alias, name in self.aliases.items()}
         rows = [(f"{name}, {short[name]}" if name in short else name, text) for name, text in self.summaries.items()]

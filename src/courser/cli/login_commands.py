@@ -1,4 +1,4 @@
-"""``courser login`` and ``courser logout``: a token in place of a password in the saved context."""
+"""``courser login`` and ``courser logout``: keep a token instead of a password in the saved context."""
 
 import os
 import platform
@@ -24,10 +24,10 @@ _USUAL_CONTEXT = "default"
 @server_command("login", "courser login --user app", "courser login --context prod 30 days")
 @click.argument("expiry", metavar="[EXPIRY...]", nargs=-1)
 def login_command(*, expiry: tuple[str, ...], output: str) -> None:
-    """Log in once: a token is made and saved in the context, in place of the password.
+    """Log in once: create a token and save it in the context instead of the password.
 
-    It is good for 12 hours, or for EXPIRY. The password is that of the context, of COURSER_PASSWORD, or asked for at a
-    terminal. Without any context, one called "default" is made.
+    The token is valid for 12 hours, or for EXPIRY. The password comes from the context or from COURSER_PASSWORD, or is
+    asked for at a terminal. If no context exists, one called "default" is created.
     """
     microseconds = expiry_of(expiry) or parse_expiry(_USUAL_EXPIRY)
     assert microseconds is not None
@@ -45,41 +45,41 @@ def login_command(*, expiry: tuple[str, ...], output: str) -> None:
     _save(contexts.with_context(name, made))
     sentence = f'logged in as {resolved.target.username}; context "{name}" holds a token'
     record = {"context": name, "username": resolved.target.username, "token_name": token_name, "expiry": microseconds}
-    emit_deed(f"{sentence}, good for {format_duration(microseconds)}", record, output)
+    emit_deed(f"{sentence}, valid for {format_duration(microseconds)}", record, output)
 
 
 @server_command("logout", "courser logout", "courser logout --context prod")
 def logout_command(*, output: str) -> None:
-    """Delete the token that login made, on the server and in the saved context."""
+    """Delete the token that login created, on the server and in the saved context."""
     contexts, name = _context()
     saved = contexts.saved.get(name)
     if saved is None or saved.token is None:
-        hint = "courser context show says how commands log in"
-        raise Failure(f'context "{name}" holds no token', hint, ExitCode.NOT_FOUND)
+        hint = "courser context show prints how commands log in"
+        raise Failure(f'context "{name}" has no token', hint, ExitCode.NOT_FOUND)
     token_name = _token_name(name, contexts)
     ask_server(lambda client: _drop_token(client, token_name))
     _save(contexts.with_context(name, replace(saved, token=None)))
     emit_deed(
-        f'logged out; context "{name}" holds no token any more', {"context": name, "token_name": token_name}, output
+        f'logged out; removed the token from context "{name}"', {"context": name, "token_name": token_name}, output
     )
 
 
 def _context() -> tuple[Contexts, str]:
-    """The saved contexts, and which one of them is meant."""
+    """The saved contexts, and the name of the one to use."""
     choice = server_choice()
     has_address = any(os.environ.get(variable) for variable in URL_VARIABLES) and choice.context is None
     if choice.url is not None or has_address:
-        hint = "courser context create saves an address; then login with --context"
-        raise Failure("a login is kept in a context, not for an address", hint, ExitCode.USAGE)
+        hint = "save the address with courser context create, then log in with --context"
+        raise Failure("a login can be saved only in a context, not for a plain address", hint, ExitCode.USAGE)
     try:
         contexts = load_contexts()
     except TargetRefused as refusal:
-        raise Failure(refusal.reason, "mend the file, or delete it to begin anew") from refusal
+        raise Failure(refusal.reason, "repair the file, or delete it to start over") from refusal
     return contexts, choice.context or os.environ.get(CONTEXT_VARIABLE) or contexts.current or _USUAL_CONTEXT
 
 
 def _token_name(context: str, contexts: Contexts) -> str:
-    """The same for each login with this context on this machine: the next login replaces the token."""
+    """The name is the same for each login with this context on this machine, so a login replaces the old token."""
     origin = crc32(f"{platform.node()} {contexts.path}".encode())
     return f"cli-{origin:08x}-{context[:16]}"
 
@@ -95,4 +95,4 @@ def _save(contexts: Contexts) -> None:
     try:
         contexts.save()
     except TargetRefused as refusal:
-        raise Failure(refusal.reason, "see that the directory can be written") from refusal
+        raise Failure(refusal.reason, "check that the directory is writable") from refusal

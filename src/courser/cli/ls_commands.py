@@ -1,4 +1,4 @@
-"""``courser ls``: what is there, at a glance: streams with their topics and how far behind groups are, or one topic."""
+"""``courser ls``: an overview of streams and topics with the lag of their groups, or of one topic."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from courser.api.replies import StreamInfo, TopicInfo
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
-from courser.cli.naming import Place, any_place_argument
-from courser.cli.records import Field, Part, Record, as_size, emit_list, emit_thing
+from courser.cli.naming import TopicPath, any_place_argument
+from courser.cli.records import Field, Record, Section, as_size, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.topic_records import PARTITION_FIELDS, partition_records
 from courser.client.client import Client
@@ -40,24 +40,27 @@ _GROUP_FIELDS = (
 
 @server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
 @any_place_argument()
-@click.option("--names", is_flag=True, help="Only stream/topic, one a line: for scripts.")
-def ls_command(*, place: Place | None, names: bool, output: str) -> None:
-    """List all topics; with STREAM those of a stream; with STREAM/TOPIC its partitions and groups.
+@click.option("--names", is_flag=True, help="Print only stream/topic, one per line, for scripts.")
+def ls_command(*, place: TopicPath | None, names: bool, output: str) -> None:
+    """List all topics. With STREAM, list its topics; with STREAM/TOPIC, list its partitions and groups.
 
-    Lag is how many messages a group has not committed yet; of several groups, the one that is furthest behind counts.
+    Lag is the number of messages that a group has not committed yet. For several groups, the largest lag is shown.
     """
     if place is not None and place.topic is not None:
         record = ask_server(lambda client: _one_topic(client, place), place)
         emit_thing(
-            _ONE_TOPIC_FIELDS, record, output, [Part("partitions", PARTITION_FIELDS), Part("groups", _GROUP_FIELDS)]
+            _ONE_TOPIC_FIELDS,
+            record,
+            output,
+            [Section("partitions", PARTITION_FIELDS), Section("groups", _GROUP_FIELDS)],
         )
         return
     topics = ask_server(lambda client: _topics(client, place, with_lag=not names), place)
-    empty = "nothing here yet: echo hello | courser send demo/orders --create"
+    empty = "no topics yet; try: echo hello | courser send demo/orders --create"
     if names:
         found = [f"{record['stream']}/{record['topic']}" for record in topics if record["topic"] is not None]
         if output == "table" and found:
-            # A heading would be taken for a name.
+            # No header line: a script would take it for a name.
             click.echo("\n".join(found))
         else:
             emit_list((Field("name"),), ({"name": name} for name in found), output, empty=empty)
@@ -65,7 +68,7 @@ def ls_command(*, place: Place | None, names: bool, output: str) -> None:
     emit_list(_TOPIC_FIELDS, topics, output, empty=empty)
 
 
-async def _topics(client: Client, place: Place | None, *, with_lag: bool) -> list[Record]:
+async def _topics(client: Client, place: TopicPath | None, *, with_lag: bool) -> list[Record]:
     if place is not None:
         streams = [(await client.get_stream(place.stream)).stream]
     else:
@@ -80,7 +83,7 @@ async def _topics(client: Client, place: Place | None, *, with_lag: bool) -> lis
 
 
 async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_lag: bool) -> Record:
-    place = Place(stream.stream_id, topic.topic_id)
+    place = TopicPath(stream.stream_id, topic.topic_id)
     record: dict[str, object] = {
         "stream": stream.name,
         "topic": topic.name,
@@ -95,7 +98,7 @@ async def _topic(client: Client, stream: StreamInfo, topic: TopicInfo, *, with_l
     return record
 
 
-async def _one_topic(client: Client, place: Place) -> Record:
+async def _one_topic(client: Client, place: TopicPath) -> Record:
     details = await client.get_topic(*place.names)
     bounds = await bounds_by_partition(client, place)
     rows: list[Record] = []

@@ -1,4 +1,4 @@
-"""What ``courser doctor`` measures: the disk under a directory, its mount, limits of the process, ports. Linux only."""
+"""Measurements for ``courser doctor``: disk, mount, limits of the process, ports. Linux only."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 _MOUNTS = Path("/proc/self/mountinfo")
 _SYNC_COUNT = 30
 _SYNC_TIME_MAX = 3.0
-"""Seconds that measuring may take: a slow disk is known by then."""
+"""Seconds that measuring may take: enough to recognize a slow disk."""
 _SYNC_SIZE = 4096
 _PING = (4).to_bytes(4, "little") + (1).to_bytes(4, "little")
 _NOTHING = bytes(8)
@@ -23,19 +23,19 @@ _NOTHING = bytes(8)
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a directory is mounted from."""
+    """The mount of a directory."""
 
     point: str
     kind: str
-    """Of the file system: ext4, xfs, tmpfs..."""
+    """The type of the file system: ext4, xfs, tmpfs..."""
     source: str
     options: tuple[str, ...]
-    """Those of the mount and those of the file system."""
+    """Options of the mount and of the file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncTimes:
-    """How long a small write and its fsync take, in seconds."""
+    """The duration of a small write with fsync, in seconds."""
 
     median: float
     longest: float
@@ -43,12 +43,12 @@ class SyncTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """Bytes of a file system."""
 
     size: int
     free: int
-    """To be had without being root."""
+    """Available to users other than root."""
 
     @property
     def used_share(self) -> float:
@@ -57,13 +57,13 @@ class Space:
 
 
 def nearest_directory(path: Path) -> Path:
-    """The directory itself, or the closest one above it that exists already."""
+    """The directory itself, or its closest parent that exists."""
     path = path.absolute()
     return next(place for place in (path, *path.parents) if place.is_dir())
 
 
 def find_mount(directory: Path, table: str | None = None) -> Mount | None:
-    """The mount that a directory is on; None where the kernel does not tell."""
+    """The mount of a directory; None if the kernel does not report it."""
     if table is None:
         try:
             table = _MOUNTS.read_text(errors="surrogateescape")
@@ -73,7 +73,7 @@ def find_mount(directory: Path, table: str | None = None) -> Mount | None:
     found: Mount | None = None
     for mount in _mounts(table.splitlines()):
         is_above = mount.point == "/" or place == mount.point or place.startswith(f"{mount.point}/")
-        # Of several mounts on the same point the last one is on top.
+        # If several mounts have the same mount point, the last one is visible.
         if is_above and (found is None or len(mount.point) >= len(found.point)):
             found = mount
     return found
@@ -90,12 +90,12 @@ def _mounts(lines: Iterable[str]) -> Iterable[Mount]:
 
 
 def _unescape(text: str) -> str:
-    """Blanks and the like are octal there."""
+    """Decode octal escapes of spaces and similar characters."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def measure_syncs(directory: Path) -> SyncTimes:
-    """Append a little and fsync it, several times. Raises ``OSError``."""
+    """Append some bytes and fsync them, several times. Raises ``OSError``."""
     times: list[float] = []
     descriptor, name = tempfile.mkstemp(prefix=".courser-doctor-", dir=directory)
     try:
@@ -113,14 +113,14 @@ def measure_syncs(directory: Path) -> SyncTimes:
     return SyncTimes(statistics.median(times), max(times), len(times))
 
 
-def measure_space(directory: Path) -> Space:
+def measure_space(directory: Path) -> DiskSpace:
     """Raises ``OSError``."""
     figures = os.statvfs(directory)
-    return Space(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
+    return DiskSpace(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
 
 
 def file_limits() -> tuple[int, int]:
-    """How many files a process may open: as started, and at most."""
+    """The soft and hard limit of open files of this process."""
     import resource  # noqa: PLC0415 -- not on every system
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -129,14 +129,14 @@ def file_limits() -> tuple[int, int]:
 
 
 def kernel_number(name: str) -> int | None:
-    """A setting below ``/proc/sys``; None if it is not there."""
+    """A setting below ``/proc/sys``; None if it does not exist."""
     with contextlib.suppress(OSError, ValueError):
         return int((Path("/proc/sys") / name).read_text())
     return None
 
 
 def available_memory(table: str | None = None) -> int | None:
-    """Bytes that programs can have without swapping; None where the kernel does not tell."""
+    """Bytes available without swapping; None if the kernel does not report it."""
     if table is None:
         try:
             table = Path("/proc/meminfo").read_text()
@@ -147,7 +147,7 @@ def available_memory(table: str | None = None) -> int | None:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether a program accepts connections at this address."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True
@@ -156,7 +156,7 @@ def listens(host: str, port: int) -> bool:
 
 
 def answers_ping(host: str, port: int) -> bool:
-    """Whether it is a server of ours, or any that understands the ping of Iggy 0.5 to 0.8."""
+    """Whether the program is a Courser server, or another one that understands the ping of Iggy 0.5 to 0.8."""
     try:
         with socket.create_connection((host, port), timeout=2) as connection:
             # Length and code of a request without a body; status and length of the reply.
@@ -167,7 +167,7 @@ def answers_ping(host: str, port: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds a lock on the file, as the kernel lists them: taking it would disturb others."""
+    """Whether a process holds a lock on the file. Reads the kernel's list: taking the lock could disturb a server."""
     try:
         figures = path.stat()
         locks = Path("/proc/locks").read_text()

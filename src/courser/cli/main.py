@@ -1,4 +1,4 @@
-"""The command ``courser``: runs one command, and says what becomes of its errors. ``tree`` has the commands."""
+"""The entry point of ``courser``: runs one command and reports its errors. ``tree`` defines the commands."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code. No error leaves here as a traceback, unless it is a bug."""
+    """Run one command and return its exit code. Only a bug ends in a traceback."""
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
-        # A letter that the terminal does not know is shown as its number instead of ending the command.
+        # Escape characters that the terminal cannot encode instead of failing.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -36,16 +36,18 @@ def run(arguments: Sequence[str]) -> int:
         _silence_stdout()
         return ExitCode.OUTPUT_CLOSED
     except OSError as error:
-        # The flush above: commands explain their own errors.
+        # This is from the flush above: commands report their own errors.
+        from courser.cli.terminal import unwritable  # noqa: PLC0415 -- help needs less
+
         _silence_stdout()
-        _explain(Failure(f"cannot write the output: {error.strerror or error}", "make room, or write it elsewhere"))
+        _explain(unwritable(error))
         return ExitCode.FAILED
     return result if isinstance(result, int) else ExitCode.OK
 
 
 def _open_what_is_closed() -> None:
-    """Without a stdout (``>&-``) there is none to write to: what is printed goes nowhere."""
-    # The stubs say that the streams are always there; the interpreter sets them to None.
+    """If stdout or stderr is closed (``>&-``), discard what is written to it."""
+    # The interpreter sets closed streams to None; the type stubs do not know that.
     if getattr(sys, "stdout", None) is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     if getattr(sys, "stderr", None) is None:
@@ -53,21 +55,21 @@ def _open_what_is_closed() -> None:
 
 
 def _explain(error: click.ClickException) -> None:
-    """What went wrong, and what to do about it."""
+    """Print an error and its hint."""
     hint = getattr(error, "hint", None)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         if type(error).__name__ == "NoArgsIsHelpError":
             click.echo(error.ctx.get_help(), err=True)
             return
         if isinstance(error, click.NoSuchOption) and error.option_name in ("-o", "--output"):
-            hint = "it stands behind the command: courser ls -o json"
-        hint = hint or f"{error.ctx.command_path} --help shows how it is used"
+            hint = "put it after the command: courser ls -o json"
+        hint = hint or f"for usage, run {error.ctx.command_path} --help"
     click.echo(f"error: {error.format_message()}", err=True)
-    click.echo(f"hint:  {hint or 'courser --help shows the commands'}", err=True)
+    click.echo(f"hint:  {hint or 'for a list of commands, run courser --help'}", err=True)
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: it would complain about the same thing again."""
+    """Discard the interpreter's final flush: it would report the same error again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,10 +1,10 @@
-"""``courser message``: single requests about messages, as the Iggy CLI has them."""
+"""``courser message``: single requests for messages, compatible with the Iggy CLI."""
 
 import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style
-from courser.cli.naming import PARTITION, Place, identifier, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, identifier, topic_argument
 from courser.cli.payloads import payload_kind_option
 from courser.cli.records import emit_deed
 from courser.cli.send_commands import send_command
@@ -27,21 +27,21 @@ __all__ = ["flush_command", "poll_command", "send_command"]
     metavar="COUNT",
     default=1,
     show_default=True,
-    help="How many at most.",
+    help="The maximum number of messages.",
 )
-@click.option("--offset", type=click.IntRange(min=0), metavar="NUMBER", help="Begin at this offset.")
-@click.option("-f", "--first", is_flag=True, help="Begin at the oldest message.")
-@click.option("-l", "--last", is_flag=True, help="The newest messages.")
-@click.option("-n", "--next", "is_next", is_flag=True, help="Begin behind the stored offset of the consumer.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="NUMBER", help="Start at this offset.")
+@click.option("-f", "--first", is_flag=True, help="Start at the oldest message.")
+@click.option("-l", "--last", is_flag=True, help="Read the newest messages.")
+@click.option("-n", "--next", "is_next", is_flag=True, help="Start after the stored offset of the consumer.")
 @click.option(
-    "-c", "--consumer", default="0", show_default=True, help="By name or number: under whose name offsets are stored."
+    "-c", "--consumer", default="0", show_default=True, help="The name or id of the consumer for stored offsets."
 )
 @click.option("-a", "--auto-commit", is_flag=True, help="Store the offset of the last message.")
-@click.option("-s", "--show-headers", is_flag=True, help="Show headers too (JSON and CSV always have them).")
+@click.option("-s", "--show-headers", is_flag=True, help="Show headers (JSON and CSV always include them).")
 @payload_kind_option
 def poll_command(
     *,
-    place: Place,
+    place: TopicPath,
     message_count: int,
     offset: int | None,
     first: bool,
@@ -53,7 +53,7 @@ def poll_command(
     payload_kind: str,
     output: str,
 ) -> None:
-    """Read messages of one partition with a single request. One of --offset, --first, --last and --next is needed."""
+    """Read messages of one partition with a single request. Pass one of --offset, --first, --last and --next."""
     strategies = [
         strategy
         for strategy, is_wanted in (
@@ -65,7 +65,7 @@ def poll_command(
         if is_wanted
     ]
     if len(strategies) != 1:
-        raise click.UsageError("give exactly one of --offset, --first, --last and --next")
+        raise click.UsageError("pass exactly one of --offset, --first, --last and --next")
     messages = ask_server(
         lambda client: client.poll_messages(
             *place.names,
@@ -84,11 +84,11 @@ def poll_command(
 
 @server_command("flush", "courser message flush demo/orders 0 --fsync")
 @topic_argument(PARTITION)
-@click.option("-f", "--fsync", "is_synced", is_flag=True, help="Sync it: safe from a power cut then.")
-def flush_command(*, place: Place, is_synced: bool, output: str) -> None:
-    """Make what was sent to a partition safe from a power cut, with --fsync.
+@click.option("-f", "--fsync", "is_synced", is_flag=True, help="Sync the messages to disk.")
+def flush_command(*, place: TopicPath, is_synced: bool, output: str) -> None:
+    """With --fsync, sync the messages of a partition to disk, so that they survive a power cut.
 
-    Without it there is nothing to do: messages are written to the file before they are acknowledged.
+    Without --fsync this does nothing: messages are written to the file before they are acknowledged.
     """
     partition_id = place.partition_id or 0
     ask_server(lambda client: client.flush_messages(*place.names, partition_id, fsync=is_synced), place)

@@ -1,4 +1,4 @@
-"""Messages to stdout, one by one as they come: as lines for people, as records for programs, or as a template says."""
+"""Print messages to stdout as they arrive: as text lines, as records for programs, or with a template."""
 
 import re
 import sys
@@ -34,26 +34,26 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How messages are shown."""
+    """How to print messages."""
 
     output: str = "table"
     payload_kind: str = "auto"
     with_headers: bool = False
     is_raw: bool = False
-    """Only the bytes of the payloads, a line end behind each."""
+    """Print only the payloads, each followed by a line end."""
     template: str | None = None
 
 
 def check_template(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a template with unknown names."""
+    """Reject a template with unknown names."""
     for name, _ in _PLACEHOLDER.findall(value or ""):
         if name and name not in TEMPLATE_NAMES:
-            raise click.BadParameter(f"there is no {{{name}}}: there are {', '.join(TEMPLATE_NAMES)}", ctx, param)
+            raise click.BadParameter(f"unknown name {{{name}}}; known are {', '.join(TEMPLATE_NAMES)}", ctx, param)
     return value
 
 
 def message_record(message: Message, payload_kind: str) -> Record:
-    """A message as programs get it."""
+    """A message as a record for JSON and CSV."""
     payload, encoding = shown_payload(message.payload, payload_kind)
     return {
         "partition_id": message.partition_id,
@@ -69,7 +69,7 @@ def message_record(message: Message, payload_kind: str) -> Record:
 
 
 class MessagePrinter:
-    """Writes messages and lets readers have them at once."""
+    """Writes messages and flushes them, so that readers get them at once."""
 
     def __init__(self, style: Style, *, with_partitions: bool) -> None:
         self._style = style
@@ -78,7 +78,7 @@ class MessagePrinter:
         self._writer = None if is_plain else RecordWriter(MESSAGE_FIELDS, style.output)
 
     def put(self, messages: Iterable[Message]) -> None:
-        """Write some."""
+        """Write some messages."""
         for message in messages:
             if self._writer is not None:
                 self._writer.put(message_record(message, self._style.payload_kind))
@@ -91,7 +91,7 @@ class MessagePrinter:
         flush()
 
     def close(self) -> None:
-        """Write the end."""
+        """Complete the output."""
         if self._writer is not None:
             self._writer.close()
 
@@ -128,7 +128,7 @@ class MessagePrinter:
 
 
 def moment_text(microseconds: int) -> str:
-    """When it was, in the time of this place; without the date if it is today's."""
+    """The local time, without the date if it is today."""
     try:
         moment = datetime.fromtimestamp(microseconds // 1_000_000).astimezone()
     except (OverflowError, ValueError, OSError):

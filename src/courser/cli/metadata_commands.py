@@ -1,4 +1,4 @@
-"""``courser inspect`` for the metadata: journal, snapshot, descriptors. No secret is ever printed."""
+"""``courser inspect`` for metadata: journal, snapshot, descriptors. Secrets are never printed."""
 
 from pathlib import Path
 
@@ -21,19 +21,19 @@ from courser.inspect.metadata_files import DescriptorInspection, SnapshotHead, S
     ),
 )
 @file_argument
-@click.option("--from-op", type=click.IntRange(min=0), default=0, help="Begin with the command that has this number.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after so many commands.")
+@click.option("--from-op", type=click.IntRange(min=0), default=0, help="Start at the entry with this op number.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after COUNT entries.")
 @output_option
 def journal_command(path: Path, *, from_op: int, limit: int | None, output: str) -> None:
-    """Print each command of a metadata journal: place, number, time, what it says, and whether the chain holds.
+    """Print each entry of a metadata journal: position, op number, time, command, and whether the chain is intact.
 
-    Damage, gaps, breaks of the chain and duplicates are shown in between, and a torn tail. Whether the first command
-    is the one that should be there is only known if the snapshot lies beside the journal.
+    Also shows damage, gaps, breaks in the chain, duplicates, and a torn tail. The first entry can be checked only if
+    the snapshot is in the same directory as the journal.
     """
     journal = open_file(path, JournalInspection)
     head = journal.head
     if output == "table":
-        snapshot = "no snapshot beside it" if head.snapshot_op is None else f"snapshot at op {head.snapshot_op}"
+        snapshot = "no snapshot" if head.snapshot_op is None else f"snapshot at op {head.snapshot_op}"
         say(f"{path}: {head.size} bytes, {snapshot}")
     report = Report(
         columns=presentation.JOURNAL_COLUMNS,
@@ -45,7 +45,7 @@ def journal_command(path: Path, *, from_op: int, limit: int | None, output: str)
     )
     emit_report(path, report, output)
     if output == "table" and limit is None:
-        say(f"{journal.summary.entry_count} commands, {journal.summary.fault_count} faults")
+        say(f"{journal.summary.entry_count} entries, {journal.summary.fault_count} faults")
 
 
 @click.command(
@@ -55,9 +55,9 @@ def journal_command(path: Path, *, from_op: int, limit: int | None, output: str)
 @file_argument
 @output_option
 def snapshot_command(path: Path, *, output: str) -> None:
-    """Print what a metadata snapshot holds: streams, topics, partitions, groups, users, permissions, tokens.
+    """Print the contents of a metadata snapshot: streams, topics, partitions, groups, users, permissions, tokens.
 
-    Of a password only the algorithm is shown, of a token its name and its times. A damaged state is not shown.
+    For a password only the algorithm is shown; for a token, its name and times. A damaged state is not shown.
     """
     snapshot = open_file(path, SnapshotInspection)
     if output == "table":
@@ -84,7 +84,7 @@ def _snapshot_text(head: SnapshotHead) -> str:
 @file_argument
 @output_option
 def descriptor_command(path: Path, *, output: str) -> None:
-    """Print what the descriptor of a stream or topic says: from it the metadata can be made again."""
+    """Print the descriptor of a stream or topic. The metadata can be rebuilt from descriptors."""
     descriptor = open_file(path, DescriptorInspection)
     if output == "table":
         say(f"{path}: {descriptor.head.size} bytes, describes: {descriptor.head.describes}")

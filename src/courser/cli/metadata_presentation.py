@@ -1,4 +1,4 @@
-"""How commands and the catalog look in a table."""
+"""Table rows for journal entries and for the catalog."""
 
 import json
 
@@ -30,7 +30,7 @@ JOURNAL_COLUMNS = (
 
 
 def journal_cells(row: object) -> tuple[str, ...]:
-    """A command, or what is wrong between commands."""
+    """An entry, or a fault between entries."""
     match row:
         case CommandRow():
             contents = _fields_text(row.fields)
@@ -54,7 +54,7 @@ CATALOG_COLUMNS = (
 
 
 def catalog_cells(row: object) -> tuple[str, ...]:
-    """A stream, topic, partition, group, user, token or damage; what belongs to another thing is set in."""
+    """A stream, topic, partition, group, user, token or damage. Rows that belong to another row are indented."""
     match row:
         case StreamRow():
             topics = "" if row.topic_count is None else f"{row.topic_count} topics, "
@@ -95,7 +95,7 @@ def _other_cells(row: object) -> tuple[str, ...]:
 
 
 def is_alarming(row: object) -> bool:
-    """Whether a row is to be seen at once."""
+    """Whether to highlight a row."""
     match row:
         case BadRecordRow():
             return True
@@ -125,7 +125,7 @@ def _ids_text(ids: object) -> str:
 
 
 def _fields_text(fields: object) -> str:
-    """Fields that are set, as ``name=value``."""
+    """The fields that are set, as ``name=value``."""
     assert isinstance(fields, dict)
     return ", ".join(f"{name}={_value_text(name, value)}" for name, value in fields.items() if value is not None)
 
@@ -148,7 +148,7 @@ def _value_text(name: str, value: object) -> str:
 
 
 def permissions_text(permissions: object) -> str:
-    """What is granted, in a few words."""
+    """A short text of the granted permissions."""
     if permissions is None:
         return "none"
     assert isinstance(permissions, dict)

@@ -1,8 +1,7 @@
-"""How the command line names things: ``stream/topic`` as one word or as two, numbers as ids.
+"""Names of streams and topics on the command line: ``stream/topic`` or ``stream topic``; numbers are ids.
 
-The arguments of a command are a row of words. The first one may hold two of them, with a slash in between, so that
-``topic get demo/orders`` and ``topic get demo orders`` mean the same. A word of digits is an id; everything else is a
-name.
+The first argument of a command may contain two words with a slash in between, so that ``topic get demo/orders`` and
+``topic get demo orders`` are equivalent. A word of digits is an id; everything else is a name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +19,12 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def identifier(word: str) -> Identifier:
-    """A number if it can be an id, else a name."""
+    """An id if the word is a valid one, else a name."""
     return int(word) if word.isascii() and word.isdigit() and int(word) <= _ID_MAX else word
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicPath:
     """A stream, a topic or a partition."""
 
     stream: Identifier
@@ -44,24 +43,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word that a command takes behind the place."""
+    """One argument after the stream or topic."""
 
     name: str
     kind: click.ParamType[Any] = click.STRING
     is_required: bool = True
     takes_all: bool = False
-    """Whether it takes all that are left, as a tuple."""
+    """Whether it takes all remaining words, as a tuple."""
     meaning: str = ""
 
     @property
     def metavar(self) -> str:
-        """In the usage line."""
+        """The text in the usage line."""
         text = self.name.removesuffix("_id").upper() + ("..." if self.takes_all else "")
         return text if self.is_required else f"[{text}]"
 
 
-class PlaceArgument(click.Argument):
-    """The words of a command: a place, and what follows it. Each becomes an argument of the function."""
+class TopicPathArgument(click.Argument):
+    """The arguments of a command: a stream or topic, and further words. Each becomes an argument of the function."""
 
     def __init__(self, depth: str, rest: Sequence[Word], *, is_optional: bool) -> None:
         self.depth = depth
@@ -92,7 +91,7 @@ class PlaceArgument(click.Argument):
         partition_id = rest.pop("partition_id", None)
         assert partition_id is None or isinstance(partition_id, int)
         topic = names[1] if count == 2 else None
-        ctx.params["place"] = Place(names[0], topic, partition_id) if names else None
+        ctx.params["place"] = TopicPath(names[0], topic, partition_id) if names else None
         ctx.params |= rest
 
     def _split(self, words: Sequence[str]) -> list[str]:
@@ -102,7 +101,7 @@ class PlaceArgument(click.Argument):
         return [stream, topic, *words[1:]] if slash else list(words)
 
     def words_before(self, ctx: click.Context) -> list[str]:
-        """The words of a line that is being completed."""
+        """The words before the one that is being completed."""
         return self._split(ctx.meta.get(_WORDS, ()))
 
 
@@ -134,19 +133,19 @@ def _convert(word: Word, text: str, ctx: click.Context) -> object:
 def _place_argument(depth: str, *rest: Word, is_optional: bool = False) -> Callable[[_Function], _Function]:
     def add(function: _Function) -> _Function:
         parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
-        parameters.append(PlaceArgument(depth, rest, is_optional=is_optional))
+        parameters.append(TopicPathArgument(depth, rest, is_optional=is_optional))
         return function
 
     return add
 
 
 def stream_argument(*rest: Word) -> Callable[[_Function], _Function]:
-    """``STREAM``, and more words behind it."""
+    """``STREAM``, and further words."""
     return _place_argument("stream", *rest)
 
 
 def topic_argument(*rest: Word) -> Callable[[_Function], _Function]:
-    """``STREAM/TOPIC`` or ``STREAM TOPIC``, and more words behind it."""
+    """``STREAM/TOPIC`` or ``STREAM TOPIC``, and further words."""
     return _place_argument("topic", *rest)
 
 
@@ -159,5 +158,5 @@ PARTITION = Word("partition_id", click.IntRange(min=0))
 
 
 def sought(**names: Identifier | None) -> Mapping[str, Identifier]:
-    """Names that a command looks for besides its place: what a message about a missing one is made from."""
+    """Other names that a command uses, for the message about a missing one."""
     return {kind: name for kind, name in names.items() if name is not None}

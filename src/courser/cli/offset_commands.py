@@ -1,4 +1,4 @@
-"""``courser consumer-offset``: how far consumers and groups got."""
+"""``courser consumer-offset``: the stored offsets of consumers and groups."""
 
 import click
 
@@ -6,7 +6,7 @@ from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
-from courser.cli.naming import PARTITION, Place, Word, identifier, sought, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, topic_argument
 from courser.cli.records import Field, Record, emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
@@ -47,8 +47,8 @@ def _consumer(name: str, kind: str) -> Consumer:
 @_consumer_argument
 @topic_argument(PARTITION)
 @_kind_option
-def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
-    """Show which offset is stored for a consumer or a group."""
+def get_command(*, consumer: str, place: TopicPath, kind: str, output: str) -> None:
+    """Show the stored offset of a consumer or a group."""
 
     async def ask(client: Client) -> Record:
         who = _consumer(consumer, kind)
@@ -74,10 +74,10 @@ def get_command(*, consumer: str, place: Place, kind: str, output: str) -> None:
 @_consumer_argument
 @topic_argument(PARTITION, Word("offset", click.IntRange(min=0)))
 @_kind_option
-def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: str) -> None:
-    """Store an offset: that of the last message that the consumer or group is done with.
+def set_command(*, consumer: str, place: TopicPath, offset: int, kind: str, output: str) -> None:
+    """Store an offset: that of the last message that the consumer or group has processed.
 
-    That of a group can be changed while it has no members.
+    The offset of a group can be changed only while the group has no members.
     """
     who, partition_id = _consumer(consumer, kind), place.partition_id or 0
 
@@ -95,14 +95,14 @@ def set_command(*, consumer: str, place: Place, offset: int, kind: str, output: 
 @topic_argument(PARTITION)
 @_kind_option
 @yes_option
-def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool, output: str) -> None:
-    """Forget the stored offset: the consumer or group begins anew in this partition.
+def delete_command(*, consumer: str, place: TopicPath, kind: str, is_confirmed: bool, output: str) -> None:
+    """Delete the stored offset: the consumer or group starts over in this partition.
 
-    That of a group can be forgotten while it has no members.
+    The offset of a group can be deleted only while the group has no members.
     """
     who, partition_id = _consumer(consumer, kind), place.partition_id or 0
     confirm(
-        f'forget how far {kind} "{consumer}" got in partition {partition_id} of "{place}"', is_confirmed=is_confirmed
+        f'delete the offset of {kind} "{consumer}" in partition {partition_id} of "{place}"', is_confirmed=is_confirmed
     )
 
     async def forget(client: Client) -> None:
@@ -110,18 +110,18 @@ def delete_command(*, consumer: str, place: Place, kind: str, is_confirmed: bool
         await client.delete_consumer_offset(*place.names, partition_id, consumer=who)
 
     ask_server(forget, place, _sought(consumer, kind))
-    sentence = f'forgot the offset of {kind} "{consumer}" in partition {partition_id} of "{place}"'
+    sentence = f'deleted the offset of {kind} "{consumer}" in partition {partition_id} of "{place}"'
     emit_deed(sentence, {"consumer": consumer, "kind": kind, "partition_id": partition_id, "deleted": True}, output)
 
 
-async def _speak_for(client: Client, place: Place, who: Consumer) -> None:
-    """Become the only member of a group: the server lets nobody else change what it stored."""
+async def _speak_for(client: Client, place: TopicPath, who: Consumer) -> None:
+    """Become the only member of a group: the server lets only members change its offsets."""
     if who.kind is not ConsumerKind.GROUP:
         return
     members = (await client.get_consumer_group(*place.names, who.identifier)).members
     if members:
         ids = ", ".join(str(member.member_id) for member in members)
-        hint = f"stop its members first, clients {ids}: they would go on from where they are"
+        hint = f"stop its members first (clients {ids}): they would continue from their own position"
         raise Failure(f'group "{who.identifier}" of "{place}" has members', hint)
     await client.join_consumer_group(*place.names, who.identifier)
 

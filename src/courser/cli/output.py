@@ -1,6 +1,6 @@
-"""Rows to stdout: as a table for people, as JSON or CSV for programs. Every command that shows data goes through here.
+"""Write rows to stdout: as a table for people, as JSON or CSV for programs.
 
-``Report`` is for files, whose rows are of several kinds; ``records`` has what the server's answers need.
+``Report`` is for files, whose rows are of several kinds; the module ``records`` is for the server's replies.
 """
 
 import csv
@@ -27,13 +27,13 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def output_parameter() -> click.Option:
-    """The option ``-o``, made anew: a parameter belongs to one command."""
+    """Create the option ``-o`` anew: a click parameter belongs to one command."""
     return click.Option(
         ("-o", "--output", "output"),
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="A table for people; for programs one JSON document, one JSON object per line, or CSV.",
+        help="The output format: a table, one JSON document, one JSON object per line, or CSV.",
     )
 
 
@@ -46,27 +46,27 @@ def output_option(function: _Function) -> _Function:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a command has to show."""
+    """The output of a command."""
 
     columns: tuple[Column, ...]
     cells: Callable[[object], tuple[str, ...]]
     """A row's text for each column."""
     rows: Iterable[object]
     is_alarming: Callable[[object], bool]
-    """Whether a row is to be seen at once."""
+    """Whether to highlight a row."""
     head: object
     summary: Callable[[], object | None]
-    """Asked when all rows are out."""
+    """Called after the last row."""
     names: tuple[str, str] = ("file", "rows")
-    """What head and rows are called in a JSON document."""
+    """The names of head and rows in a JSON document."""
 
 
 def emit(report: Report, output: str) -> None:
     """Write the whole report to stdout.
 
     Raises:
-        OutputClosed: nobody reads it.
-        Failure: it cannot be written.
+        OutputClosed: the reader is gone.
+        Failure: stdout cannot be written.
     """
     match output:
         case "json":
@@ -83,7 +83,7 @@ def emit(report: Report, output: str) -> None:
 
 
 def to_json(value: object) -> object:
-    """Plain values for the JSON encoder. Whole numbers stay exact, bytes become hex."""
+    """Convert to plain values for the JSON encoder. Integers stay exact, bytes become hex."""
     if is_dataclass(value) and not isinstance(value, type):
         return _fields_of(value)
     if isinstance(value, Enum):
@@ -104,7 +104,7 @@ def _fields_of(value: "DataclassInstance") -> dict[str, object]:
 
 
 def kind_of(row: object) -> str:
-    """A word that tells rows apart: ``ZeroTailRow`` is a ``zero_tail``."""
+    """The kind of a row, from its class: ``ZeroTailRow`` is a ``zero_tail``."""
     name = type(row).__name__.removesuffix("Row")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
@@ -140,20 +140,20 @@ def _emit_json_lines(report: Report) -> None:
 
 
 def _emit_csv(report: Report) -> None:
-    """The cells of the table, all columns: rows of several kinds have no other fields in common."""
+    """Write the table's cells of all columns: rows of different kinds have no other fields in common."""
     write_csv_line([column.title.replace(" ", "_") for column in report.columns])
     for row in report.rows:
         write_csv_line(report.cells(row))
 
 
 class _Stdout:
-    """Where the CSV writer writes."""
+    """The file object for the CSV writer."""
 
     def write(self, text: str) -> None:
-        # Line ends within quotes belong to the data; anything else could steer a terminal.
+        # Line ends within quotes are data; other control characters could control the terminal.
         write("\n".join(map(harmless, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 def write_csv_line(values: Iterable[object]) -> None:
-    """One line, quoted where it must be."""
+    """Write one line, with quotes where necessary."""
     csv.writer(_Stdout(), lineterminator="\n").writerow(list(values))

@@ -1,4 +1,4 @@
-"""Payloads and headers between messages and the command line: text, JSON and hexadecimal digits."""
+"""Convert payloads and headers between messages and the command line: text, JSON, hexadecimal digits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ payload_kind_option = click.option(
     type=click.Choice(OUTPUT_KINDS),
     default="auto",
     show_default=True,
-    help="How payloads are shown.",
+    help="How to show payloads.",
 )
 
 _INTEGERS = {kind.name.lower(): kind for kind in HeaderKind if "INT" in kind.name}
@@ -28,10 +28,10 @@ _INTEGERS = {kind.name.lower(): kind for kind in HeaderKind if "INT" in kind.nam
 
 
 def payload_of(data: bytes, kind: str, number: int) -> bytes:
-    """What to send for the text that a user gave; ``number`` counts the messages.
+    """The payload for the user's text; ``number`` is the number of the message, for errors.
 
     Raises:
-        click.UsageError: it is not what it should be.
+        click.UsageError: the text is not valid.
     """
     if kind == "text":
         return data
@@ -46,10 +46,10 @@ def payload_of(data: bytes, kind: str, number: int) -> bytes:
 
 
 def headers_of(texts: Sequence[str]) -> Headers:
-    """Headers as ``key=value``, or as ``key:kind:value`` of the Iggy CLI.
+    """Parse headers: ``key=value``, or ``key:kind:value`` as in the Iggy CLI.
 
     Raises:
-        click.UsageError: a text of another form.
+        click.UsageError: a text has another form.
     """
     headers: dict[str, HeaderValue | UserHeader] = {}
     for text in texts:
@@ -59,7 +59,7 @@ def headers_of(texts: Sequence[str]) -> Headers:
             continue
         parts = text.split(":", 2)
         if len(parts) != 3:
-            raise click.UsageError(f'a header is key=value or key:kind:value, not "{text[:60]}"')
+            raise click.UsageError(f'a header must be key=value or key:kind:value, not "{text[:60]}"')
         headers[parts[0]] = _typed(parts[0], parts[1].lower(), parts[2])
     return headers
 
@@ -81,7 +81,7 @@ def _typed(key: str, kind: str, value: str) -> HeaderValue | UserHeader:
         data = int(value).to_bytes(number.width, "little", signed=not kind.startswith("u"))
     except (KeyError, ValueError, OverflowError):
         kinds = ", ".join(("raw", "string", "bool", *_INTEGERS, "float32", "float64"))
-        raise click.UsageError(f'header "{key}": "{value[:40]}" is no {kind}; kinds are {kinds}') from None
+        raise click.UsageError(f'header "{key}": "{value[:40]}" is not of kind {kind}; kinds are {kinds}') from None
     return UserHeader(key.encode(), data, HeaderKind.STRING, number)
 
 
@@ -89,7 +89,7 @@ def _typed(key: str, kind: str, value: str) -> HeaderValue | UserHeader:
 
 
 def shown_payload(payload: bytes, kind: str) -> tuple[object, str]:
-    """The payload for JSON and CSV, and what it was taken for: text, json or hex."""
+    """The payload for JSON and CSV, and its format: text, json or hex."""
     if kind == "json":
         try:
             return json.loads(payload), "json"
@@ -105,7 +105,7 @@ def shown_payload(payload: bytes, kind: str) -> tuple[object, str]:
 
 
 def payload_text(payload: bytes, kind: str) -> str:
-    """The payload in a line for people."""
+    """The payload as one line of text."""
     shown, encoding = shown_payload(payload, kind)
     if encoding == "json":
         return json.dumps(shown, ensure_ascii=False)
@@ -113,7 +113,7 @@ def payload_text(payload: bytes, kind: str) -> str:
 
 
 def header_values(message: Message) -> Mapping[str, object]:
-    """Headers with plain values; bytes as hexadecimal digits."""
+    """Headers with plain values; bytes become hexadecimal digits."""
     return {key: value.hex() if isinstance(value, bytes) else value for key, value in message.headers.items()}
 
 

@@ -1,7 +1,7 @@
-"""Permissions as the Iggy CLI writes them: ``p_msg,s_msg`` everywhere, ``3:r_str#1:s_msg`` for a stream and its topics.
+"""Permissions in the syntax of the Iggy CLI: ``p_msg,s_msg`` globally, ``3:r_str#1:s_msg`` for a stream and its topics.
 
-Each permission has a long name, that of the SDKs, and a short one. Streams and topics are named by id here, as the
-server stores them.
+Each permission has a long name, that of the SDKs, and a short one. Streams and topics are given by id, as the server
+stores them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,10 +46,10 @@ _SHORT: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
 
 
 def parse_permissions(everywhere: str | None, streams: Sequence[str]) -> Permissions | None:
-    """What the options say; None if they say nothing.
+    """Parse the options; None if none is given.
 
     Raises:
-        click.UsageError: a word that is no permission, or no id.
+        click.UsageError: a word is not a permission, or not an id.
     """
     if everywhere is None and not streams:
         return None
@@ -73,7 +73,7 @@ def _stream(text: str) -> tuple[int, StreamPermissions]:
 def _id_and_words(kind: str, text: str) -> tuple[int, str]:
     number, _, words = text.partition(":")
     if not (number.isascii() and number.isdigit()):
-        raise click.UsageError(f'the id of a {kind} is a number, not "{number[:40]}" (courser ls -o json shows ids)')
+        raise click.UsageError(f'a {kind} id must be a number, not "{number[:40]}" (courser ls -o json shows ids)')
     return int(number), words
 
 
@@ -84,19 +84,19 @@ def _level(kind: type[_Level], text: str) -> _Level:
         name = short.get(word, word)
         if name not in short.values():
             alike = closest(word, [*short, *short.values()])
-            meant = f'; did you mean "{alike}"?' if alike else f": there are {', '.join(short.values())}"
-            raise click.UsageError(f'no permission is called "{word[:40]}"{meant}')
+            meant = f'; did you mean "{alike}"?' if alike else f"; known are {', '.join(short.values())}"
+            raise click.UsageError(f'unknown permission "{word[:40]}"{meant}')
         granted[name] = True
     return msgspec.convert([granted.get(name, False) for name in short.values()], kind)
 
 
 def permission_names(level: msgspec.Struct) -> list[str]:
-    """What is granted."""
+    """The names of the granted permissions."""
     return [name for name in level.__struct_fields__ if getattr(level, name) is True]
 
 
 def permissions_record(permissions: Permissions | None) -> dict[str, object] | None:
-    """All permissions, as JSON shows them."""
+    """All permissions as a record for JSON."""
     if permissions is None:
         return None
     return {
@@ -112,7 +112,7 @@ def permissions_record(permissions: Permissions | None) -> dict[str, object] | N
 
 
 def permission_rows(permissions: Permissions | None) -> list[dict[str, object]]:
-    """All permissions, a row for each place that has some."""
+    """All permissions, one row for each level that has some."""
     if permissions is None:
         return []
     rows: list[dict[str, object]] = [

@@ -1,4 +1,4 @@
-"""``courser pipeline``: runs from one TOML file each, on this machine or on a cluster."""
+"""``courser pipeline``: run and manage pipelines, each defined by one TOML file."""
 
 import os
 import signal
@@ -32,10 +32,10 @@ from courser.spark.failures import one_line
 from courser.storage.local_clock import SystemClock
 
 _RUN_EXITS = (
-    "Exit codes: 0 all ended as they should, 1 one gave up (its log has the trace), 2 wrong usage or a file with "
-    "mistakes, 3 cannot connect, 4 login or permission missing, 5 topic not found."
+    "Exit codes: 0 all ended normally, 1 one failed (its log has the trace), 2 wrong usage or an invalid file, "
+    "3 cannot connect, 4 login failed or permission denied, 5 topic not found."
 )
-_EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or a file with mistakes, 5 not found."
+_EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or an invalid file, 5 not found."
 _CODES = {
     "ConnectionFailed": ExitCode.CANNOT_CONNECT,
     "AuthenticationFailed": ExitCode.NOT_ALLOWED,
@@ -44,13 +44,13 @@ _CODES = {
     "TopicMissing": ExitCode.NOT_FOUND,
 }
 _HINTS = {
-    ExitCode.CANNOT_CONNECT: "courser ping sees whether the server answers; [server] in the file names another one",
-    ExitCode.NOT_ALLOWED: "check [server] in the file; if it names no login, courser context show says whose is used",
-    ExitCode.NOT_FOUND: "courser ls shows what is there; a sink's topic is made with create_partitions",
+    ExitCode.CANNOT_CONNECT: "check the server with courser ping, or set another one in [server] of the file",
+    ExitCode.NOT_ALLOWED: "check [server] in the file; without a login there, courser context show prints the one used",
+    ExitCode.NOT_FOUND: "courser ls lists all streams and topics; create_partitions creates a sink's topic",
 }
-"""What to do before anything runs."""
+"""Hints for failures before a pipeline runs."""
 _LOOK_INTERVAL = 0.2
-"""Seconds between two looks at what runs, for the view."""
+"""Seconds between two updates of the view."""
 _STOP_LOOK_INTERVAL = 0.1
 
 _state_option = click.option(
@@ -58,7 +58,7 @@ _state_option = click.option(
     "home",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where running pipelines are known; else COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
+    help="The state directory of pipelines. Default: COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
 )
 _files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -80,17 +80,17 @@ _name_argument = click.argument("name", metavar="NAME")
     ),
 )
 @_files_argument
-@click.option("--once/--continuous", "once", default=None, help="Instead of the mode that the files say.")
+@click.option("--once/--continuous", "once", default=None, help="Override the mode in the files.")
 @click.option(
     "--master",
     metavar="URL",
-    help="Where Spark runs; else local[*], which leaves one of more than two cores to a server on this machine.",
+    help="The Spark master. Default: local[*], without one core if there are more than two, for a local server.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help="Answer Prometheus on this port of loopback; 0 takes any free one.",
+    help="Serve Prometheus metrics on this loopback port; 0 picks a free port.",
 )
 @_state_option
 @output_option
@@ -103,10 +103,10 @@ def run_command(
     home: Path | None,
     output: str,
 ) -> None:
-    """Run pipelines until they have ended, fail for good, or are stopped (Ctrl-C, or courser pipeline stop).
+    """Run pipelines until they end, fail permanently, or are stopped (Ctrl-C, or courser pipeline stop).
 
-    At a terminal a table shows progress and lag; otherwise, and with -o jsonl, every change is one JSON object on a
-    line of stdout. With -o json and csv only the end is told.
+    At a terminal, a table shows progress and lag. Otherwise, and with -o jsonl, every change is printed as one JSON
+    object per line. With -o json and -o csv, only the final status is printed.
     """
     definitions = [_load(path) for path in files]
     for definition in definitions:
@@ -118,7 +118,7 @@ def run_command(
     with _explained(), ExitStack() as stack:
         where = master or default_master(definitions, os.environ, os.cpu_count() or 1)
         runner = Runner(definitions, home=folder, clock=SystemClock(), master=where, once=once, show=view.show_batch)
-        # First what can be refused at once.
+        # First the checks that can fail at once.
         if metrics_port is not None:
             stack.callback(_serve_metrics(metrics_port, runner).close)
         stack.enter_context(runner)
@@ -141,7 +141,7 @@ def _serve_metrics(port: int, runner: Runner) -> MetricsServer:
         server = MetricsServer(port, lambda: render(runner.statuses, clock.now()))
     except OSError as error:
         reason = error.strerror or error
-        raise Failure(f"cannot listen on {HOST}:{port}: {reason}", "--metrics-port takes another one") from error
+        raise Failure(f"cannot listen on {HOST}:{port}: {reason}", "choose another port with --metrics-port") from error
     say(f"metrics: http://{HOST}:{server.port}/metrics")
     return server
 
@@ -168,7 +168,7 @@ def _explain_failed(runner: Runner, folder: Path) -> None:
         say(f"error: {supervisor.status.name}: {supervisor.status.error}")
     last = failed[-1]
     assert last.failure is not None
-    hint = f"the whole trace is in {StateFolder(folder, last.status.name).log_path}"
+    hint = f"the full trace is in {StateFolder(folder, last.status.name).log_path}"
     raise Failure(
         f"{last.status.name}: {last.status.error}", hint, _CODES.get(kind_of(last.failure), ExitCode.FAILED)
     ) from last.failure
@@ -193,16 +193,16 @@ _FINDING_FIELDS = (
     epilog=examples(
         "courser pipeline check orders.toml",
         "courser pipeline check orders.toml --without-spark -o json",
-        exits="Exit codes: 0 it would run, 1 it would not, 2 wrong usage or a file with mistakes, 3 cannot connect, "
-        "4 login or permission missing, 5 topic not found.",
+        exits="Exit codes: 0 it would run, 1 it would not, 2 wrong usage or an invalid file, 3 cannot connect, "
+        "4 login failed or permission denied, 5 topic not found.",
     ),
 )
 @_files_argument
-@click.option("--without-spark", is_flag=True, help="Do not have Spark plan the query: quick, and needs no Java.")
+@click.option("--without-spark", is_flag=True, help="Skip planning the query with Spark: faster, and needs no Java.")
 @click.option("--master", default="local[1]", hidden=True)
 @output_option
 def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, output: str) -> None:
-    """See whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
+    """Check whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
     definitions = [_load(path) for path in files]
     with _explained():
         found = [check_without_spark(definition) for definition in definitions]
@@ -237,9 +237,9 @@ def _finding_record(findings: Findings, columns: list[str]) -> Record:
 @_state_option
 @output_option
 def list_command(*, home: Path | None, output: str) -> None:
-    """List the pipelines that run, or ran, on this machine."""
+    """List current and past pipelines on this machine."""
     records = (record_of(status) for status in all_statuses(home or pipelines_home()))
-    emit_list(STATUS_LIST_FIELDS, records, output, empty="no pipeline has run here yet")
+    emit_list(STATUS_LIST_FIELDS, records, output, empty="no pipeline has run on this machine yet")
 
 
 @click.command("status", epilog=examples("courser pipeline status orders_to_lake -o json", exits=_EXITS))
@@ -247,28 +247,30 @@ def list_command(*, home: Path | None, output: str) -> None:
 @_state_option
 @output_option
 def status_command(*, name: str, home: Path | None, output: str) -> None:
-    """Show how a pipeline is: state, batch, rows, lag, bad rows, the last error. NAME may be its file."""
+    """Show the status of a pipeline: state, batch, rows, lag, bad rows, last error. NAME may be its file."""
     emit_thing(STATUS_FIELDS, record_of(_status_of(name, home or pipelines_home())), output)
 
 
 @click.command("stop", epilog=examples("courser pipeline stop orders_to_lake", exits=_EXITS))
 @_name_argument
-@click.option("--timeout", default=90.0, show_default=True, metavar="SECONDS", help="How long to wait for its end.")
+@click.option(
+    "--timeout", default=90.0, show_default=True, metavar="SECONDS", help="How long to wait until it has stopped."
+)
 @_state_option
 @output_option
 def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -> None:
-    """Ask a running pipeline to end, from any terminal, and wait until it has. NAME may be its file."""
+    """Stop a running pipeline from any terminal, and wait until it has stopped. NAME may be its file."""
     folder = home or pipelines_home()
     status = _status_of(name, folder)
     if status.is_over or status.state_now == "killed":
-        raise Failure(f"{status.name} does not run: it is {status.state_now}", "courser pipeline list shows what does")
+        raise Failure(f"{status.name} is not running: it is {status.state_now}", "courser pipeline list shows all")
     state = StateFolder(folder, status.name)
     state.request_stop()
     deadline = time.monotonic() + timeout
     while not (status := state.read() or status).is_over and status.state_now != "killed":
         if time.monotonic() > deadline:
             raise Failure(
-                f"{status.name} has not ended in {timeout:g} seconds; it was asked to", "see courser pipeline status"
+                f"{status.name} did not stop within {timeout:g} seconds", "check it with courser pipeline status"
             )
         time.sleep(_STOP_LOOK_INTERVAL)
     emit_deed(f"{status.name} is {status.state_now}", record_of(status), output)
@@ -294,17 +296,17 @@ def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -
 @yes_option
 @output_option
 def reset_command(*, name: str, to: str, home: Path | None, is_confirmed: bool, output: str) -> None:
-    """Begin a new checkpoint at another place, or after a change that the old one does not allow.
+    """Start a new checkpoint, to read from another position or after an incompatible change.
 
     The old checkpoint is kept. NAME may be the pipeline's file.
     """
     definition = _definition_of(name, home or pipelines_home())
-    confirm(f"begin a new checkpoint of {definition.name} at {to}", is_confirmed=is_confirmed)
+    confirm(f"start a new checkpoint of {definition.name} at {to}", is_confirmed=is_confirmed)
     with _explained():
         report = reset(definition, to)
     if report.warning is not None:
         say(f"warning: {report.warning}")
-    sentence = f"{report.name} begins at {report.starting} with its next run; {report.kept} is kept"
+    sentence = f"the next run of {report.name} starts at {report.starting}; {report.kept} is kept"
     emit_deed(sentence, asdict(report), output)
 
 
@@ -331,11 +333,11 @@ def _extras(definitions: Sequence[Definition]) -> list[str]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what goes wrong before anything runs into one line."""
+    """Turn errors before a pipeline runs into one line."""
     try:
         yield
     except ConfigurationRefused as refusal:
-        raise Failure("; ".join(refusal.problems), "change the files", ExitCode.USAGE) from refusal
+        raise Failure("; ".join(refusal.problems), "correct the files", ExitCode.USAGE) from refusal
     except CourserError as error:
         code = _CODES.get(kind_of(error), ExitCode.FAILED)
         raise Failure(one_line(error), _HINTS.get(code, "docs/spark/pipelines.md explains it"), code) from error
@@ -350,8 +352,8 @@ def _status_of(name: str, home: Path) -> Status:
     status = StateFolder(home, wanted).read() if wanted == Path(wanted).name else None
     if status is None:
         alike = closest(wanted, [other.name for other in all_statuses(home)])
-        hint = f'did you mean "{alike}"?' if alike else "courser pipeline list shows those that ran here"
-        raise Failure(f'no pipeline "{wanted}" has run here', hint, ExitCode.NOT_FOUND)
+        hint = f'did you mean "{alike}"?' if alike else "courser pipeline list shows all pipelines"
+        raise Failure(f'pipeline "{wanted}" has not run on this machine', hint, ExitCode.NOT_FOUND)
     return status
 
 

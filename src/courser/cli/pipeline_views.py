@@ -1,4 +1,4 @@
-"""How running pipelines look: a live table at a terminal, one JSON object a line everywhere else."""
+"""Views of running pipelines: a live table at a terminal, one JSON object per line elsewhere."""
 
 import json
 import shutil
@@ -57,15 +57,15 @@ _LIVE_FIELDS = tuple(field for field in STATUS_LIST_FIELDS if field.key not in (
 
 
 def record_of(status: Status) -> Record:
-    """For tables and programs."""
+    """A status as a record."""
     return {**asdict(status), "state": status.state_now, "total_lag": status.total_lag}
 
 
 class View(Protocol):
-    """Shows statuses while they change. Used in ``with``."""
+    """Shows statuses as they change. A context manager."""
 
     def update(self, statuses: Sequence[Status]) -> None:
-        """Show how things are now."""
+        """Show the current statuses."""
 
     def show_batch(self, name: str, batch: int, text: str) -> None:
         """Show rows of a console sink."""
@@ -78,7 +78,7 @@ class View(Protocol):
 
 
 def make_view(output: str, *, is_terminal: bool) -> View:
-    """The one that suits stdout, and what was asked for."""
+    """The view for this output format and kind of stdout."""
     if output in ("json", "csv"):
         return NoView()
     return LiveView() if output == "table" and is_terminal else LineView()
@@ -105,13 +105,13 @@ class NoView:
 
 
 class LineView(NoView):
-    """Every change is a line."""
+    """Prints one line per change."""
 
     def __init__(self) -> None:
         self._shown: dict[str, Status] = {}
 
     def update(self, statuses: Sequence[Status]) -> None:
-        """Write those that have changed."""
+        """Write the statuses that have changed."""
         for status in statuses:
             if self._shown.get(status.name) != status:
                 self._shown[status.name] = status
@@ -119,13 +119,13 @@ class LineView(NoView):
         flush()
 
     def show_batch(self, name: str, batch: int, text: str) -> None:
-        """One object with the rows as text."""
+        """Write one object with the rows as text."""
         write(json.dumps({"name": name, "batch": batch, "rows_text": text}) + "\n")
         flush()
 
 
 class LiveView:
-    """A table that is drawn again and again."""
+    """A table that is redrawn in place."""
 
     def __init__(self) -> None:
         from courser.cli.drawing import live_table  # noqa: PLC0415 -- rich, only where something is drawn
@@ -135,7 +135,7 @@ class LiveView:
         self._table, self._draw, self._print = live_table()
 
     def update(self, statuses: Sequence[Status]) -> None:
-        """Draw all of them."""
+        """Draw all statuses."""
         records = [record_of(status) for status in statuses]
         lines = [tuple(harmless(field.show(record)) for field in _LIVE_FIELDS) for record in records]
         width = shutil.get_terminal_size().columns
@@ -144,7 +144,7 @@ class LiveView:
         )
 
     def show_batch(self, name: str, batch: int, text: str) -> None:
-        """Above the table."""
+        """Print the rows above the table."""
         lines = "\n".join(harmless(line) for line in text.splitlines())
         self._print(f"{name}, batch {batch}\n{lines}")
 

@@ -1,4 +1,4 @@
-"""How rows of the offline tools look in a table: one column set and one function per kind of file."""
+"""Table rows of the offline tools: one set of columns and one function per kind of file."""
 
 from courser.cli.cells import ABSENT, Column, optional, range_text, time_text
 from courser.inspect.findings import Finding, Severity
@@ -54,7 +54,7 @@ def log_cells(row: object) -> tuple[str, ...]:
             return ("damage", str(row.position), size, offsets, *[ABSENT] * 6, row.reason)
         case ZeroTailRow():
             size = str(row.end_position - row.position)
-            return ("zeros", str(row.position), size, *[ABSENT] * 7, "nothing but zeros to the end")
+            return ("zeros", str(row.position), size, *[ABSENT] * 7, "only zeros up to the end")
     raise TypeError(row)
 
 
@@ -72,7 +72,7 @@ MESSAGE_COLUMNS = (
 
 
 def message_cells(row: object) -> tuple[str, ...]:
-    """A message, or what lies between messages."""
+    """A message, or a row between messages."""
     match row:
         case MessageRow():
             payload = row.payload if row.payload_encoding == "text" else f"0x{row.payload}"
@@ -167,7 +167,7 @@ def _event_text(event: Event | None) -> str:
             place = f"segment {event.base_offset}, bytes {range_text(event.position, event.end_position)}"
             return f"{place}, offsets {offsets}"
         case SyncFailure():
-            return "what the kernel shows may not be on the disk"
+            return "the page cache may differ from the disk"
         case OffsetsMark():
             return f"{event.size} bytes of consumer offsets synced, file {event.generation} of epoch {event.epoch}"
         case TimeCorrection():
@@ -244,7 +244,7 @@ def finding_cells(row: object) -> tuple[str, ...]:
 
 
 def is_alarming(row: object) -> bool:
-    """Whether a row is to be seen at once."""
+    """Whether to highlight a row."""
     match row:
         case DamageRow() | BadRecordRow():
             return True

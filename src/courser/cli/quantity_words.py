@@ -1,4 +1,4 @@
-"""Sizes, durations and points in time as words of the command line."""
+"""Parameter types for sizes, durations and points in time."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from courser.model.quantities import (
 
 
 class Quantity(click.ParamType[int | None]):
-    """A text that one of the parsers of the model takes."""
+    """A text that one of the parsers in ``courser.model`` accepts."""
 
     def __init__(self, name: str, parse: Callable[[str], int | None], *, default: int | None = None) -> None:
         self.name = name
@@ -25,7 +25,7 @@ class Quantity(click.ParamType[int | None]):
         self._default = default
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or an error that says what was expected."""
+        """Parse the text, or fail with a message that names the expected form."""
         if not isinstance(value, str):
             return value
         try:
@@ -36,7 +36,7 @@ class Quantity(click.ParamType[int | None]):
 
 
 EXPIRY = Quantity("expiry", parse_expiry)
-"""``server_default`` is None: nothing is set."""
+"""``server_default`` becomes None: not set."""
 DURATION = Quantity("duration", parse_duration)
 BYTE_SIZE = Quantity("size", parse_byte_size)
 TOPIC_SIZE = Quantity("size", parse_max_topic_size)
@@ -44,10 +44,10 @@ COMPRESSION = click.Choice(("none", "gzip"))
 
 
 def expiry_of(words: tuple[str, ...]) -> int | None:
-    """Several words that are one duration: ``7 days``, ``1day 1hour``. None if there are none.
+    """Parse several words as one duration: ``7 days``, ``1day 1hour``. None if there are no words.
 
     Raises:
-        click.UsageError: they are no duration.
+        click.UsageError: the words are not a duration.
     """
     text = " ".join(words)
     try:
@@ -56,13 +56,13 @@ def expiry_of(words: tuple[str, ...]) -> int | None:
         raise click.UsageError(f"EXPIRY: expected {error}", click.get_current_context(silent=True)) from None
 
 
-class StartingPoint(click.ParamType[PollingStrategy | str]):
+class StartingPointType(click.ParamType[PollingStrategy | str]):
     """``earliest``, ``latest``, an offset, a time of day, a date, or how long ago."""
 
     name = "start"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Where a poll begins; None is "at what comes next"."""
+        """The strategy for the first poll, or ``LATEST``: only messages that arrive later."""
         if not isinstance(value, str):
             return value
         word = value.strip()
@@ -80,7 +80,7 @@ class StartingPoint(click.ParamType[PollingStrategy | str]):
 
 
 LATEST = "latest"
-START = StartingPoint()
+START = StartingPointType()
 
 
 def parse_time(text: str, now: int | None = None) -> int | None:

@@ -1,7 +1,7 @@
-"""What the server answers, to stdout: lists of alike things, single things with what belongs to them, and deeds.
+"""Write replies of the server to stdout: lists of things, single things with their parts, and completed actions.
 
-A record is a mapping from names to values; JSON shows it whole. Its fields say which names a table and a CSV file
-have, and how a value looks in a table. Times are microseconds since 1970 and sizes are bytes, unless people read them.
+A record is a mapping from names to values; JSON contains all of it. Its fields select the columns of a table and a CSV
+file, and format values for a table. In JSON and CSV, times are microseconds since 1970 and sizes are bytes.
 """
 
 import json
@@ -18,7 +18,7 @@ Record: TypeAlias = Mapping[str, object]
 
 
 def plain(value: object) -> str:
-    """A value as a table shows it, if nothing else is said."""
+    """The default format of a value in a table."""
     match value:
         case None | "" | [] | ():
             return ABSENT
@@ -33,12 +33,12 @@ def plain(value: object) -> str:
 
 
 def as_time(value: object) -> str:
-    """Microseconds since 1970 as a calendar of this place has them."""
+    """Microseconds since 1970 as local time."""
     return local_time_text(value) if isinstance(value, int) else ABSENT
 
 
 def as_size(value: object) -> str:
-    """Bytes for people."""
+    """Bytes with a readable unit."""
     return size_text(value) if isinstance(value, int) else ABSENT
 
 
@@ -47,9 +47,9 @@ class Field:
     """One named value of a record."""
 
     key: str
-    """In JSON and CSV."""
+    """The name in JSON and CSV."""
     title: str = ""
-    """In a table; the key with blanks if it is empty."""
+    """The title in a table; by default the key with spaces."""
     text: Callable[[object], str] = plain
     is_number: bool = False
     rank: int = 0
@@ -57,7 +57,7 @@ class Field:
 
     @property
     def column(self) -> Column:
-        """How a table has it."""
+        """The column of a table."""
         return Column(self.title or self.key.replace("_", " "), self.is_number, self.rank)
 
     def show(self, record: Record) -> str:
@@ -69,16 +69,16 @@ Fields: TypeAlias = Sequence[Field]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A list that belongs to a thing: the partitions of a topic."""
+class Section:
+    """A list that is part of a thing, such as the partitions of a topic."""
 
     key: str
-    """In the JSON of the thing."""
+    """The name in the JSON of the thing."""
     fields: Fields
 
 
 def emit_list(fields: Fields, records: Iterable[Record], output: str, *, empty: str = "") -> None:
-    """Write alike things. ``empty`` is said if there are none and a person asked."""
+    """Write a list of things. If there are none, a table shows the text ``empty`` instead."""
     if output == "table":
         listed = list(records)
         write_table(tuple(field.column for field in fields), ((_cells(fields, record), False) for record in listed))
@@ -91,8 +91,8 @@ def emit_list(fields: Fields, records: Iterable[Record], output: str, *, empty: 
     writer.close()
 
 
-def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Part] = ()) -> None:
-    """Write one thing: a line per value, then its parts as tables. CSV leaves the parts out."""
+def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Section] = ()) -> None:
+    """Write one thing: a line per value, then its parts as tables. CSV omits the parts."""
     match output:
         case "json":
             write(json.dumps(to_json(dict(record)), indent=2) + "\n")
@@ -107,7 +107,7 @@ def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Part
                 _write_part(part, record)
 
 
-def _write_part(part: Part, record: Record) -> None:
+def _write_part(part: Section, record: Record) -> None:
     rows = record.get(part.key)
     if isinstance(rows, list) and rows:
         write("\n")
@@ -116,7 +116,7 @@ def _write_part(part: Part, record: Record) -> None:
 
 
 def emit_deed(sentence: str, record: Record, output: str) -> None:
-    """Tell that something was done: a sentence for people, the facts for programs."""
+    """Report a completed action: a sentence for people, a record for programs."""
     if output == "table":
         say(sentence)
         return
@@ -124,7 +124,7 @@ def emit_deed(sentence: str, record: Record, output: str) -> None:
 
 
 class RecordWriter:
-    """Writes records one by one, in a format for programs: they may come in for hours."""
+    """Writes a stream of records in a format for programs."""
 
     def __init__(self, fields: Fields, output: str) -> None:
         self._keys = [field.key for field in fields]
@@ -132,7 +132,7 @@ class RecordWriter:
         self._is_first = True
 
     def put(self, record: Record) -> None:
-        """Write one."""
+        """Write one record."""
         match self._output:
             case "json":
                 write(("[" if self._is_first else ",\n ") + _line(record).rstrip("\n"))
@@ -145,7 +145,7 @@ class RecordWriter:
         self._is_first = False
 
     def close(self) -> None:
-        """Write the end: what was written is a whole document then."""
+        """Complete the document."""
         if self._output == "json":
             write("[]\n" if self._is_first else "]\n")
         elif self._output == "csv" and self._is_first:

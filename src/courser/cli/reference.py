@@ -1,6 +1,6 @@
-"""The reference of all commands, as Markdown: made from the commands themselves, so that it cannot be out of date.
+"""The reference of all commands as Markdown, generated from the commands so that it is never out of date.
 
-``python -m courser.cli.reference docs/cli.md`` writes it into that file, behind the line that says so.
+``python -m courser.cli.reference docs/cli.md`` writes it into that file, after the line ``MARK``.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from courser.cli.lazy import LazyGroup
-from courser.cli.naming import PlaceArgument
+from courser.cli.naming import TopicPathArgument
 from courser.cli.server_options import SERVER_EXITS, SERVER_NOTE
 from courser.cli.tree import root
 
@@ -19,7 +19,7 @@ MARK = "<!-- everything below is written by: python -m courser.cli.reference doc
 
 
 def commands(group: LazyGroup = root, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that does something, with the words that call it."""
+    """Every command that is not a group, with its path."""
     context = click.Context(group, info_name=" ".join(path) or "courser")
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -31,7 +31,7 @@ def commands(group: LazyGroup = root, path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def reference_markdown() -> str:
-    """The chapters of all commands, and before them a list of their short names."""
+    """A table of all commands with their short names, then one chapter per command."""
     return "\n".join((*_overview(), *(line for path, command in commands() for line in _chapter(path, command))))
 
 
@@ -63,14 +63,14 @@ def _chapter(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     rows = [f"| {_names(option)} | {_cell(option)} |" for option in options if option.name != "output"]
     if rows:
         yield from ("| option | |", "| --- | --- |", *rows, "")
-    # Those of all commands stand at the top of the document.
+    # The parts that all commands share are at the top of the document.
     yield from _epilog((command.epilog or "").replace(SERVER_NOTE, "").removesuffix(SERVER_EXITS))
 
 
 def _usage(command: click.Command) -> str:
     words = ["[OPTIONS]"]
     for param in command.params:
-        if isinstance(param, PlaceArgument):
+        if isinstance(param, TopicPathArgument):
             words.append(param.metavar or "")
         elif isinstance(param, click.Argument):
             words.append(param.make_metavar(click.Context(command)))
@@ -98,7 +98,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _epilog(text: str) -> Iterator[str]:
-    """Examples as code, the rest as it is."""
+    """Examples as code blocks, the rest unchanged."""
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = block.removeprefix("\b\n").splitlines()
         if len(lines) > 1 and lines[0].endswith(":"):
@@ -113,7 +113,7 @@ def _epilog(text: str) -> Iterator[str]:
 
 
 def with_reference(document: str) -> str:
-    """The document with the part behind the mark made anew."""
+    """The document with the part after ``MARK`` replaced."""
     before, mark, _ = document.partition(MARK)
     if not mark:
         raise ValueError(f"the document has no line {MARK}")

@@ -1,10 +1,10 @@
-"""``courser segment``: the files that a partition consists of."""
+"""``courser segment``: the files that make up a partition."""
 
 import click
 from msgspec.structs import asdict
 
 from courser.cli.connecting import ask_server
-from courser.cli.naming import PARTITION, Place, Word, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, Word, topic_argument
 from courser.cli.records import Field, as_size, as_time, emit_deed, emit_list
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
@@ -22,7 +22,7 @@ _FIELDS = (
 
 @server_command("list", "courser segment list demo/orders 0", "courser seg l demo orders 0 -o json")
 @topic_argument(PARTITION)
-def list_command(*, place: Place, output: str) -> None:
+def list_command(*, place: TopicPath, output: str) -> None:
     """List the segments of a partition, oldest first."""
     partition_id = place.partition_id or 0
     segments = ask_server(lambda client: client.get_segments(*place.names, partition_id), place)
@@ -32,10 +32,10 @@ def list_command(*, place: Place, output: str) -> None:
 @server_command("delete", "courser segment delete demo/orders 0 2 --yes")
 @topic_argument(PARTITION, Word("count", click.IntRange(min=1)))
 @yes_option
-def delete_command(*, place: Place, count: int, is_confirmed: bool, output: str) -> None:
-    """Remove the oldest sealed segments of a partition that no stored offset still needs. There is no way back.
+def delete_command(*, place: TopicPath, count: int, is_confirmed: bool, output: str) -> None:
+    """Delete the oldest sealed segments of a partition that no stored offset needs. This cannot be undone.
 
-    The newest segment always stays, and so do those with messages that a consumer has not read yet.
+    The newest segment is never deleted, nor are segments with messages that a consumer has not read yet.
     """
     partition_id = place.partition_id or 0
     confirm(f'delete up to {count} segments of partition {partition_id} of "{place}"', is_confirmed=is_confirmed)

@@ -1,6 +1,9 @@
-"""``courser send``: messages from the command line or from a pipe into a topic."""
+"""``courser send``: send messages from the command line or from stdin to a topic."""
 
+import asyncio
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,11 +13,10 @@ import click
 from courser.api.replies import Sent
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.naming import Place, Word, topic_argument
+from courser.cli.naming import TopicPath, Word, topic_argument
 from courser.cli.payloads import INPUT_KINDS, headers_of, payload_of
 from courser.cli.records import Field, RecordWriter
 from courser.cli.server_options import server_command
-from courser.cli.stdin_lines import lines_of
 from courser.cli.terminal import flush, say
 from courser.client.client import Client
 from courser.client.messages import AnyPartitioning, Headers, Partitioning, SendMessage
@@ -22,7 +24,7 @@ from courser.errors import AlreadyExists, NotFound
 
 _BATCH_COUNT = 1000
 _BATCH_SIZE = 1024 * 1024
-"""Messages and bytes of one request, at most; a single message may be larger."""
+"""Maximum messages and bytes of one request; a single message may be larger."""
 _FIELDS = (
     Field("stream"),
     Field("topic"),
@@ -34,29 +36,29 @@ _FIELDS = (
 
 @dataclass(slots=True)
 class _Sending:
-    """Where to, how, and how much so far."""
+    """The target, the options, and the progress."""
 
-    place: Place
+    place: TopicPath
     partitioning: AnyPartitioning
     headers: Headers
     key: str | None
     payload_kind: str
     partition_count: int | None
-    """Of a topic that is made if it is missing; None does not make it."""
+    """Partitions of a topic to create if it is missing; None does not create it."""
     writer: RecordWriter | None
     count: int = 0
     first: Sent | None = None
-    """Where the first batch went."""
+    """The acknowledgement of the first batch."""
     is_in_a_row: bool = True
-    """Whether all messages follow one another in one partition."""
+    """Whether all messages have consecutive offsets in one partition."""
 
     @property
     def is_created(self) -> bool:
-        """Whether a topic that is missing is made."""
+        """Whether to create a missing topic."""
         return self.partition_count is not None
 
     def note(self, sent: Sent, count: int) -> None:
-        """Count a batch that was acknowledged."""
+        """Count an acknowledged batch."""
         first = self.first = self.first or sent
         expected = (first.partition_id, first.base_offset + self.count)
         self.is_in_a_row = self.is_in_a_row and (sent.partition_id, sent.base_offset) == expected
@@ -71,7 +73,7 @@ class _Sending:
     "tail -f app.log | courser send logs/app",
 )
 @topic_argument(Word("messages", takes_all=True, is_required=False))
-@click.option("--create", "is_created", is_flag=True, help="Make the stream and the topic if they are missing.")
+@click.option("--create", "is_created", is_flag=True, help="Create the stream and the topic if they do not exist.")
 @click.option(
     "--partitions",
     "partition_count",
@@ -79,15 +81,17 @@ class _Sending:
     metavar="COUNT",
     default=1,
     show_default=True,
-    help="Of a topic that --create makes.",
+    help="The number of partitions that --create creates.",
 )
-@click.option("-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition, and keep it.")
+@click.option(
+    "-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition. The key is stored."
+)
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Send to this one. Otherwise the partitions take turns.",
+    help="Send to this partition. Default: use all partitions in turn.",
 )
 @click.option(
     "-H",
@@ -95,7 +99,7 @@ class _Sending:
     "headers",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Goes with each message; also key:kind:value. May be repeated.",
+    help="A header for each message; also key:kind:value. May be repeated.",
 )
 @click.option(
     "--as",
@@ -103,11 +107,11 @@ class _Sending:
     type=click.Choice(INPUT_KINDS),
     default="text",
     show_default=True,
-    help="What is given: text as it is, JSON that is checked, or hexadecimal digits.",
+    help="The format of the input: text, JSON (which is validated), or hexadecimal digits.",
 )
 def send_command(
     *,
-    place: Place,
+    place: TopicPath,
     messages: tuple[str, ...],
     is_created: bool,
     partition_count: int,
@@ -117,11 +121,11 @@ def send_command(
     payload_kind: str,
     output: str,
 ) -> None:
-    """Send messages: those on the command line, or each line of stdin. Returns when they are acknowledged."""
+    """Send messages from the command line, or each line of stdin. Returns when they are acknowledged."""
     if key is not None and partition is not None:
-        raise click.UsageError("--key and --partition exclude each other")
+        raise click.UsageError("--key and --partition cannot be combined")
     sending = _Sending(
-        Place(place.stream, place.topic, partition),
+        TopicPath(place.stream, place.topic, partition),
         Partitioning.key(key) if key is not None else partition,
         headers_of(headers),
         key,
@@ -131,7 +135,7 @@ def send_command(
     )
     given = [word.encode(errors="surrogateescape") for word in messages]
     if not given and sys.stdin.isatty():
-        say("type messages, one a line; Ctrl-D ends")
+        say("type one message per line; press Ctrl-D to finish")
     try:
         ask_server(lambda client: _send_all(client, sending, given), sending.place)
     except Failure as failure:
@@ -159,7 +163,7 @@ async def _stdin() -> AsyncIterator[list[bytes]]:
         async for lines in lines_of(sys.stdin.fileno()):
             yield lines
     except OSError as error:
-        raise Failure(f"cannot read stdin: {error.strerror or error}", "give messages on the command line") from error
+        raise Failure(f"cannot read stdin: {error.strerror or error}", "pass messages on the command line") from error
 
 
 def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
@@ -212,7 +216,7 @@ async def _send_or_create(client: Client, sending: _Sending, messages: list[Send
 
 
 async def _create(client: Client, sending: _Sending) -> None:
-    """Make what is missing. Somebody else may do so at the same time."""
+    """Create the stream and the topic if they are missing. Another client may do so at the same time."""
     stream, topic = sending.place.names
     if isinstance(stream, str):
         with suppress(AlreadyExists):
@@ -230,7 +234,7 @@ def _with_create_hint(failure: Failure, sending: _Sending) -> Failure:
     if failure.hint.startswith("courser partition create"):
         return failure
     meant = failure.hint.partition("?")
-    advice = "add --create to make it" if not meant[1] else "or add --create to make a new one"
+    advice = "pass --create to create it" if not meant[1] else "or pass --create to create a new one"
     return Failure(failure.message, f"{meant[0]}? {advice}" if meant[1] else advice, ExitCode.NOT_FOUND)
 
 
@@ -243,3 +247,51 @@ def _sentence(sending: _Sending) -> str:
     last = first.base_offset + sending.count - 1
     offsets = f"offset {last}" if sending.count == 1 else f"offsets {first.base_offset} to {last}"
     return f"{text}, partition {first.partition_id}, {offsets}"
+
+
+# --- stdin ---
+
+
+_CHUNK_SIZE = 256 * 1024
+LINE_SIZE_MAX = 64_000_000
+"""Bytes: the maximum size of a message."""
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lists of available lines without line ends. An incomplete last line counts.
+
+    A daemon thread reads stdin: reading from a keyboard cannot be interrupted.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(4)
+    """Chunks that may be queued."""
+
+    def read() -> None:
+        data: bytes | OSError = b"-"
+        while data and isinstance(data, bytes):
+            room.acquire()
+            try:
+                data = os.read(descriptor, _CHUNK_SIZE)
+            except OSError as error:
+                data = error
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, data)
+            except RuntimeError:
+                # The loop is closed: the line is not needed.
+                return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    rest: list[bytes] = []
+    while data := await chunks.get():
+        if isinstance(data, OSError):
+            raise data
+        room.release()
+        *lines, last = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*rest, lines[0]))
+            rest = []
+            yield [line.removesuffix(b"\r") for line in lines]
+        rest.append(last)
+    if end := b"".join(rest):
+        yield [end.removesuffix(b"\r")]

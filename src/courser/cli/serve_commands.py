@@ -1,4 +1,4 @@
-"""``courser serve`` and ``courser dev``: the server in this process."""
+"""``courser serve`` and ``courser dev``: run the server in this process."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ from courser.server.starting import Wishes, serve
 
 _DEV_CONTEXT = "dev"
 _DEV_LOG_LEVELS = "warn,courser.server.starting=error"
-"""Without the warning that everybody knows the password: that is what ``dev`` is for."""
+"""Hides the warning about the well-known password, which is intended for ``dev``."""
 
 
 @click.command(
@@ -44,14 +44,14 @@ _DEV_LOG_LEVELS = "warn,courser.server.starting=error"
     "--with-default-root-credentials",
     "use_default_root",
     is_flag=True,
-    help="At the first start, make the root user iggy with the password iggy. For development only.",
+    help="At the first start, create the root user iggy with the password iggy. For development only.",
 )
 @output_option
 def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_root: bool, output: str) -> int:
-    """Run the server, until SIGTERM or Ctrl-C.
+    """Run the server until SIGTERM or Ctrl-C.
 
-    At its first start it makes the root user: from COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD (or IGGY_...), else
-    "iggy" with a password that is printed once. Logs go to stderr.
+    At the first start it creates the root user from COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD (or IGGY_...).
+    Without these, the user is "iggy" with a generated password, which is printed once. Logs go to stderr.
     """
     wishes = Wishes(environment=os.environ, path=path, settings=settings, use_default_root=use_default_root)
     return _run(wishes, _announcer(output))
@@ -70,7 +70,7 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     type=click.Path(path_type=Path),
     default=Path("local_data"),
     show_default=True,
-    help="Where the data is kept; it is still there at the next start.",
+    help="The data directory. It is kept for the next start.",
 )
 @click.option(
     "--port",
@@ -78,15 +78,15 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     metavar="NUMBER",
     default=8090,
     show_default=True,
-    help="Of TCP; 0 takes any free one.",
+    help="The TCP port; 0 picks a free port.",
 )
-@click.option("--verbose", is_flag=True, help="Show what the server logs, not only warnings.")
+@click.option("--verbose", is_flag=True, help="Show all log messages, not only warnings.")
 @output_option
 def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
-    """Run a server for development: on this machine only, user iggy with the password iggy, nothing to configure.
+    """Run a server for development: local connections only, user iggy with password iggy, no configuration.
 
-    Its address and login are saved as the context "dev" and selected: the other commands and courser.connect() then
-    find it by themselves. Ends with Ctrl-C.
+    Saves the address and login as the context "dev" and selects it, so that other commands and courser.connect() use
+    this server. Stop it with Ctrl-C.
     """
     settings = [f"tcp.address=127.0.0.1:{port}", f"system.path={data}"]
     if not verbose:
@@ -97,17 +97,17 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
         facts = {"address": address, "data": str(data), **_save_context(address)}
         _greet(facts, output)
 
-    return _run(wishes, _announcer(output), on_ready, busy_port_hint="courser dev --port 0 takes a free port")
+    return _run(wishes, _announcer(output), on_ready, busy_port_hint="courser dev --port 0 picks a free port")
 
 
 def _save_context(address: str) -> dict[str, str | None]:
-    """Make the server the one that other commands use; without that it still works."""
+    """Save and select a context for the server. The server works without it, too."""
     root = choose_root(os.environ, use_default=True)
     context = Context(f"iggy://{address}", root.name, root.password)
     try:
         load_contexts().with_context(_DEV_CONTEXT, context, select=True).save()
     except TargetRefused as refusal:
-        say(f'warning: the context "{_DEV_CONTEXT}" cannot be saved: {refusal}')
+        say(f'warning: cannot save the context "{_DEV_CONTEXT}": {refusal}')
         return {"context": None, "username": root.name, "url": context.url}
     return {"context": _DEV_CONTEXT, "username": root.name, "url": context.url}
 
@@ -119,10 +119,10 @@ def _greet(facts: dict[str, str | None], output: str) -> None:
         writer.close()
         return
     saved = f'context "{facts["context"]}" saved and selected' if facts["context"] else "no context saved"
-    # The password is no secret, unless the environment has set another one.
+    # The default password is not a secret. One from the environment is.
     password = "iggy" if not os.environ.get("COURSER_ROOT_PASSWORD") else "as in COURSER_ROOT_PASSWORD"
     lines = (
-        ("server", f"tcp {facts['address']}, on this machine only"),
+        ("server", f"tcp {facts['address']}, local connections only"),
         ("login", f"{facts['username']} / {password}"),
         ("data", f"{facts['data']}    {saved}"),
         ("next", """echo '{"n":1}' | courser send demo/orders --create"""),
@@ -135,7 +135,7 @@ def _greet(facts: dict[str, str | None], output: str) -> None:
     flush()
     for variable in (*URL_VARIABLES, CONTEXT_VARIABLE):
         if os.environ.get(variable):
-            say(f"warning: {variable} is set and comes before the selected context: unset it to use this server")
+            say(f"warning: {variable} overrides the selected context; unset it to use this server")
 
 
 def _run(
@@ -144,23 +144,23 @@ def _run(
     on_ready: Callable[[str], None] | None = None,
     busy_port_hint: str | None = None,
 ) -> int:
-    """The server's whole life, with every reason why it cannot begin."""
+    """Run the server, and explain every reason why it cannot start."""
     try:
         is_clean = serve(wishes, announce=announce, stream=sys.stderr, on_ready=on_ready)
     except ConfigurationRefused as refusal:
-        # Not the code of other failures: those who start a server again and again need not try.
+        # A separate exit code, so that a supervisor does not restart a server with an invalid configuration.
         raise refused(refusal, ExitCode.USAGE) from refusal
     except StartRefused as refusal:
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:
         raise _cannot_start(refusal.reason, busy_port_hint or refusal.remedy) from refusal
     except DiskFull as failure:
-        raise _cannot_start(str(failure), "make room on this disk: a start needs a few kilobytes") from failure
+        raise _cannot_start(str(failure), "free space on this disk: the start needs a few kilobytes") from failure
     except CourserError as error:
-        raise _cannot_start(str(error), "see the log, and the kernel's for errors of the disk") from error
+        raise _cannot_start(str(error), "check the log, and the kernel log for disk errors") from error
     except OSError as error:
-        # Not to be taken for an error of the output.
-        raise Failure(f"the server failed: {harmless(str(error))}", "see the log; a restart may help") from error
+        # An OSError must not be taken for an error of the output.
+        raise Failure(f"the server failed: {harmless(str(error))}", "check the log; a restart may help") from error
     return ExitCode.OK if is_clean else ExitCode.FAILED
 
 
@@ -169,7 +169,7 @@ def _cannot_start(reason: str, remedy: str) -> Failure:
 
 
 def _announcer(output: str) -> Callable[[str], None]:
-    """Shows sentences; to programs as records of one field."""
+    """Prints sentences, or records with one field for programs."""
     if output == "table":
         return _announce
     writer = RecordWriter([Field("message")], "jsonl" if output == "json" else output)

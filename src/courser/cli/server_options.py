@@ -1,7 +1,7 @@
-"""Which server, and as whom: options of ``courser`` itself and, unseen in their help, of every command that needs one.
+"""Options that select the server and the login. ``courser`` itself and every command that needs a server take them.
 
-``courser --context prod ls`` and ``courser ls --context prod`` mean the same; what stands last wins. Also the decorator
-that makes a command out of a function that talks to a server.
+``courser --context prod ls`` and ``courser ls --context prod`` are equivalent; the last option wins. The commands hide
+them in their help. Also the decorator for commands that connect to a server.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from courser.cli.lazy import completed_by
 
 _META = "courser.server"
 _PREFIX = "server_"
-"""Of the parameters' names: commands have parameters called ``user`` and so on themselves."""
+"""Prefix of the parameter names: commands have their own parameters called ``user`` and so on."""
 
 SERVER_EXITS = (
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot connect, 4 login or permission missing, 5 not found."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot connect, 4 login failed or permission denied, 5 not found."
 )
-SERVER_NOTE = "Which server: --url, --context and the others of courser --help may stand here too."
-"""In the help of every command that takes them unseen; the document says it once."""
+SERVER_NOTE = "To select the server, use --url, --context or the other options of courser --help."
+"""Part of the help of every command that hides these options; the reference says it once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerChoice:
-    """What the command line says about the server; None is "look elsewhere"."""
+    """The server and login given on the command line; None means not given."""
 
     url: str | None = None
     context: str | None = None
@@ -37,7 +37,7 @@ _NAMES = frozenset(entry.name for entry in fields(ServerChoice))
 
 
 def server_choice() -> ServerChoice:
-    """What was said, wherever it stood."""
+    """The options of ``courser`` and of the command, combined."""
     found: dict[str, str] = click.get_current_context().meta.get(_META, {})
     return ServerChoice(**found)
 
@@ -50,7 +50,7 @@ def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 
 def server_parameters(*, hidden: bool) -> list[click.Option]:
-    """The options, made anew: a parameter belongs to one command."""
+    """Create the options anew: a click parameter belongs to one command."""
 
     def option(*names: str, metavar: str, text: str) -> click.Option:
         is_context = "--context" in names
@@ -65,32 +65,32 @@ def server_parameters(*, hidden: bool) -> list[click.Option]:
         )
 
     return [
-        option("--context", metavar="NAME", text="A saved context (courser context list); else COURSER_CONTEXT."),
+        option("--context", metavar="NAME", text="A saved context (courser context list). Default: COURSER_CONTEXT."),
         option(
             "-u",
             "--url",
             metavar="URL",
-            text="iggy://USER:PASSWORD@HOST:PORT or HOST:PORT; else COURSER_URL, else the selected context.",
+            text="iggy://USER:PASSWORD@HOST:PORT or HOST:PORT. Default: COURSER_URL, else the selected context.",
         ),
-        option("--user", metavar="NAME", text="Who logs in; else COURSER_USERNAME."),
+        option("--user", metavar="NAME", text="The user to log in as. Default: COURSER_USERNAME."),
         option(
             "--password",
             metavar="TEXT",
-            text="Of that user. Others can see it in the list of processes: COURSER_PASSWORD is better.",
+            text="The user's password. Visible in the process list; prefer COURSER_PASSWORD.",
         ),
-        option("--token", metavar="TEXT", text="A personal access token in place of both; else COURSER_TOKEN."),
+        option("--token", metavar="TEXT", text="A personal access token instead of both. Default: COURSER_TOKEN."),
     ]
 
 
 def examples(*lines: str, exits: str = SERVER_EXITS) -> str:
-    """The end of a help text."""
+    """The epilog of a help text: examples and exit codes."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) + f"\n\n{exits}"
 
 
 def server_command(
     name: str, *lines: str, exits: str = SERVER_EXITS
 ) -> Callable[[Callable[..., object]], click.Command]:
-    """A command that talks to a server and takes ``-o``; ``lines`` are examples."""
+    """A command that connects to a server and takes ``-o``; ``lines`` are examples."""
 
     def decorate(function: Callable[..., object]) -> click.Command:
         from courser.cli.output import output_parameter  # noqa: PLC0415 -- the tree needs only the options above
@@ -102,4 +102,4 @@ def server_command(
     return decorate
 
 
-yes_option = click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+yes_option = click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Skip the confirmation.")

@@ -1,4 +1,4 @@
-"""``courser sink``: writers that publish numbered batches exactly once, and what is staged for them."""
+"""``courser sink``: writers that publish numbered batches exactly once, and their staged parts."""
 
 import click
 from msgspec.structs import asdict
@@ -7,7 +7,7 @@ from courser.api.replies import SinkSummary
 from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import sought
-from courser.cli.records import Field, Part, Record, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Field, Record, Section, as_size, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.client.client import Client
@@ -41,7 +41,7 @@ def _record(sink: SinkSummary) -> Record:
 
 
 async def _find(client: Client, name: str) -> SinkSummary:
-    """A sink by its name. Before anything is published, several users may stage for one name: the first of them."""
+    """Find a sink by name. Before the first publish, several users may stage for one name: returns the first."""
     found = [sink for sink in await client.get_sinks() if sink.name == name]
     if not found:
         raise NotFound(ErrorCode.SINK_NOT_FOUND, f'sink "{name}" not found')
@@ -50,12 +50,12 @@ async def _find(client: Client, name: str) -> SinkSummary:
 
 @server_command("list", "courser sink list", "courser sink list -o json")
 def list_command(*, output: str) -> None:
-    """List the sinks: what each has published, and what is staged for it.
+    """List the sinks with their published and staged batches.
 
-    Sinks of other users are shown to those who may read the server.
+    Users with the permission read_servers also see the sinks of other users.
     """
     sinks = ask_server(lambda client: client.get_sinks())
-    emit_list(_FIELDS, map(_record, sinks), output, empty="no sinks yet: pipelines and Spark jobs make them")
+    emit_list(_FIELDS, map(_record, sinks), output, empty="no sinks yet; pipelines and Spark jobs create them")
 
 
 @server_command("get", "courser sink get nightly-backfill", "courser sink get nightly-backfill -o json")
@@ -63,27 +63,28 @@ def list_command(*, output: str) -> None:
 def get_command(*, name: str, output: str) -> None:
     """Show one sink and its staged parts.
 
-    A part waits until its batch is published. It goes with the next publish, or when nothing was added to it for long.
+    A part is kept until its batch is published. It is deleted by the next publish, or if nothing is added for too long.
     """
 
     async def ask(client: Client) -> Record:
         sink = await _find(client, name)
         return {**_record(sink), "parts": [asdict(part) for part in await client.get_staged_parts(name)]}
 
-    emit_thing(_FIELDS, ask_server(ask, names=sought(sink=name)), output, [Part("parts", _PART_FIELDS)])
+    emit_thing(_FIELDS, ask_server(ask, names=sought(sink=name)), output, [Section("parts", _PART_FIELDS)])
 
 
 @server_command("discard", "courser sink discard nightly-backfill --yes", "courser sink discard NAME --batch 7 --yes")
 @_name_argument
-@click.option("--batch", type=click.IntRange(min=0), metavar="NUMBER", help="Parts of this batch only.")
+@click.option("--batch", type=click.IntRange(min=0), metavar="NUMBER", help="Discard only the parts of this batch.")
 @yes_option
 def discard_command(*, name: str, batch: int | None, is_confirmed: bool, output: str) -> None:
-    """Remove what is staged for a sink and not published.
+    """Delete the staged, unpublished parts of a sink.
 
-    What a publish has decided stays, and so does the number of the last batch. A job that runs stages its parts anew.
+    Keeps parts of a batch whose publish has been decided, and the number of the last batch. A running job stages its
+    parts again.
     """
     what = "all batches" if batch is None else f"batch {batch}"
-    confirm(f'discard what is staged for {what} of sink "{name}"', is_confirmed=is_confirmed)
+    confirm(f'discard the staged parts of {what} of sink "{name}"', is_confirmed=is_confirmed)
 
     async def ask(client: Client) -> None:
         await _find(client, name)
@@ -91,19 +92,19 @@ def discard_command(*, name: str, batch: int | None, is_confirmed: bool, output:
 
     ask_server(ask, names=sought(sink=name))
     record = {"name": name, "batch": batch, "discarded": True}
-    emit_deed(f'discarded what was staged for {what} of sink "{name}"', record, output)
+    emit_deed(f'discarded the staged parts of {what} of sink "{name}"', record, output)
 
 
 @server_command("delete", "courser sink delete nightly-backfill --yes")
 @_name_argument
 @yes_option
 def delete_command(*, name: str, is_confirmed: bool, output: str) -> None:
-    """Forget a sink: what is staged for it, and which batches it has published.
+    """Delete a sink: its staged parts, and its record of published batches.
 
-    Messages that are published stay. A job that goes on under this name publishes its last batch again, so delete
-    only sinks of jobs that are over.
+    Published messages are kept. A job that continues under this name publishes its last batch again, so delete only
+    sinks of jobs that have finished.
     """
-    confirm(f'forget sink "{name}" and what it has published', is_confirmed=is_confirmed)
+    confirm(f'delete sink "{name}" and its record of published batches', is_confirmed=is_confirmed)
 
     async def ask(client: Client) -> None:
         await _find(client, name)

@@ -1,4 +1,4 @@
-"""What commands do before they run Spark: have its packages and a Java, and explain a failure in one line."""
+"""Prepare Spark for a command: install its packages and Java, and explain failures in one line."""
 
 import logging
 import os
@@ -17,30 +17,30 @@ from courser.spark.session import PackageMissing, default_log
 
 
 def prepare_spark(*extras: str) -> None:
-    """Install what is missing for Spark and for these extras of Courser (``lake``), saying so.
+    """Install missing packages for Spark and for extras of Courser (``lake``), and print what is installed.
 
     Raises:
-        Failure: It cannot be installed.
+        Failure: the installation failed.
     """
-    # The bridge to Java logs the trace of every call that Ctrl-C ends, and makes a handler for it if there is none.
+    # py4j logs the trace of every call that Ctrl-C interrupts, and installs a handler if there is none.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         prepare(os.environ, say, extras=("spark", *extras))
     except (InstallationFailed, JavaMissing, PackageMissing) as error:
-        raise Failure(str(error), "courser doctor shows what is there and what is missing") from error
+        raise Failure(str(error), "courser doctor shows what is missing") from error
 
 
 def spark_log() -> Path:
-    """Where Java's output and the traces of failures go."""
+    """The log file for Java's output and for traces of failures."""
     return default_log(os.environ)
 
 
 @contextmanager
 def spark_failures(log: Path) -> Iterator[None]:
-    """Turn what Spark raises into one line; the pages around it go to the log.
+    """Turn errors of Spark into one line; the full trace goes to the log.
 
     Raises:
-        Failure: In place of everything but failures of commands and interrupts.
+        Failure: replaces every error except failures of commands and interrupts.
     """
     try:
         yield
@@ -52,4 +52,4 @@ def spark_failures(log: Path) -> Iterator[None]:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
         keep_trace(error, log, datetime.now(UTC))
-        raise Failure(one_line(error), f"the whole trace is in {log}") from error
+        raise Failure(one_line(error), f"the full trace is in {log}") from error

@@ -30,7 +30,7 @@ _SNAPSHOT_KINDS = {
     "server_config": "configuration",
     "all": "all",
 }
-"""As the Iggy CLI calls them, and as the client does."""
+"""Names of the Iggy CLI, and those of the client."""
 
 
 def _as_percent(value: object) -> str:
@@ -62,7 +62,7 @@ _STATS_FIELDS = (
     Field("partition_count", "partitions"),
     Field("segment_count", "segments"),
     Field("message_count", "messages"),
-    Field("messages_size", "size of messages", text=as_size),
+    Field("messages_size", "message size", text=as_size),
     Field("client_count", "clients"),
     Field("group_count", "consumer groups"),
 )
@@ -80,7 +80,7 @@ _NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", 
     "-c", "--count", type=click.IntRange(1, 10_000), metavar="COUNT", default=1, show_default=True, help="How many."
 )
 def ping_command(*, count: int, output: str) -> None:
-    """See whether the server answers, and how quickly. Needs no login."""
+    """Check whether the server responds, and how fast. Needs no login."""
     resolved = find_target(needs_login=False)
     try:
         records = asyncio.run(_ping(resolved.target, count))
@@ -105,14 +105,14 @@ async def _ping(target: Target, count: int) -> list[Record]:
 
 @server_command("stats", "courser stats", "courser stats -o json")
 def stats_command(*, output: str) -> None:
-    """Show figures about the server: version, memory, disk, how much it holds."""
+    """Show statistics about the server: version, memory, disk, stored data."""
     emit_thing(_STATS_FIELDS, asdict(ask_server(lambda client: client.get_stats())), output)
 
 
 @server_command("options", "courser options", "courser options user -o json")
 @click.argument("scope", type=click.Choice(("topic", "stream", "user")), default="topic")
 def options_command(*, scope: str, output: str) -> None:
-    """List what can be set for a topic, a stream or a user, with the server's defaults."""
+    """List the options of topics, streams or users, with the server's defaults."""
     options = ask_server(lambda client: client.describe_options(scope))
     records = [{**asdict(option), "default": None if option.default == NEVER else option.default} for option in options]
     emit_list(_OPTION_FIELDS, records, output, empty=f"a {scope} has no options")
@@ -120,7 +120,7 @@ def options_command(*, scope: str, output: str) -> None:
 
 @server_command("cluster", "courser cluster", "courser cluster -o json")
 def cluster_command(*, output: str) -> None:
-    """List the servers of the cluster: there is one."""
+    """List the servers of the cluster. There is always one."""
     metadata = ask_server(lambda client: client.get_cluster_metadata())
     emit_list(_NODE_FIELDS, map(asdict, metadata.nodes), output)
 
@@ -132,7 +132,7 @@ def cluster_command(*, output: str) -> None:
     type=click.Choice(_SNAPSHOT_COMPRESSIONS),
     default="deflated",
     show_default=True,
-    help="Of the files in it.",
+    help="Compression of the files.",
 )
 @click.option(
     "-s",
@@ -141,17 +141,17 @@ def cluster_command(*, output: str) -> None:
     type=click.Choice(tuple(_SNAPSHOT_KINDS)),
     metavar="KIND",
     multiple=True,
-    help=f"What goes in: {', '.join(_SNAPSHOT_KINDS)}. All if not given; may be repeated.",
+    help=f"What to include: {', '.join(_SNAPSHOT_KINDS)}. Default: everything. May be repeated.",
 )
 @click.option(
     "--out-dir",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Where the file goes; here if not given.",
+    help="The directory for the file. Default: the current directory.",
 )
 def snapshot_command(*, compression: str, kinds: tuple[str, ...], out_dir: Path, output: str) -> None:
-    """Collect what helps to find a fault: logs, configuration, processes. Writes a ZIP file; secrets are masked."""
+    """Collect logs, configuration and process data for troubleshooting in a ZIP file. Secrets are masked."""
     wanted = [_SNAPSHOT_KINDS[kind] for kind in kinds]
     data = ask_server(lambda client: client.get_snapshot(*wanted, compression=compression))
     path = out_dir / f"snapshot-{time.strftime('%Y%m%d-%H%M%S')}.zip"
@@ -159,6 +159,6 @@ def snapshot_command(*, compression: str, kinds: tuple[str, ...], out_dir: Path,
         with path.open("xb") as file:
             file.write(data)
     except OSError as error:
-        hint = "--out-dir names a directory that you may write"
-        raise Failure(f"{path} cannot be written: {error.strerror or error}", hint) from error
+        hint = "choose a writable directory with --out-dir"
+        raise Failure(f"cannot write {path}: {error.strerror or error}", hint) from error
     emit_deed(f"wrote {path}, {size_text(len(data))}", {"path": str(path), "size": len(data)}, output)

@@ -1,4 +1,4 @@
-"""Lines of cells as a table: drawn on a terminal, plain in a pipe, line by line where nothing else fits."""
+"""Write a table: drawn on a terminal, plain text in a pipe, one line per value on a very narrow terminal."""
 
 import shutil
 import sys
@@ -10,16 +10,16 @@ from courser.cli.failures import OutputClosed
 from courser.cli.terminal import write
 
 _CHUNK_COUNT = 500
-"""Rows that share the widths of their columns: a table of a large file is shown while it is read."""
+"""Rows that share column widths. The table of a large file is written while the file is read."""
 _NARROW_WIDTH = 60
-"""Columns of a terminal below which a row is shown as lines instead."""
+"""Below this terminal width, a row is shown as one line per value."""
 _SENTENCE_WIDTH = 30
-"""Columns that a sentence needs to be readable."""
+"""The minimum width of a readable sentence."""
 _GAP = "  "
 
 
 def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...], bool]]) -> None:
-    """Write rows, each with whether it is to be seen at once."""
+    """Write rows, each with a flag whether to highlight it."""
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
     remaining = iter(rows)
@@ -33,7 +33,7 @@ def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...
         elif width < _NARROW_WIDTH:
             _write_narrow(columns, lines)
         else:
-            # Rich takes a while to import: only a terminal pays for it.
+            # rich is slow to import: import it only at a terminal.
             from courser.cli.drawing import draw_table  # noqa: PLC0415
 
             try:
@@ -43,7 +43,7 @@ def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...
 
 
 def write_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Write one thing: a line for each of its names and values."""
+    """Write one thing: one line per name and value."""
     lines = [(name, harmless(value)) for name, value in facts]
     width = max((len(name) for name, _ in lines), default=0)
     if sys.stdout.isatty() and shutil.get_terminal_size().columns < _NARROW_WIDTH:
@@ -59,7 +59,7 @@ def _widths(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> list[i
 def _write_plain(
     columns: tuple[Column, ...], lines: list[tuple[str, ...]], widths: list[int], *, with_titles: bool
 ) -> None:
-    """Aligned text without lines and colours: for pipes and files."""
+    """Aligned text without lines and colors, for pipes and files."""
     titles = [tuple(column.title.upper() for column in columns)] if with_titles else []
     for line in (*titles, *lines):
         write(_GAP.join(_align(columns, line, widths)).rstrip() + "\n")
@@ -73,9 +73,9 @@ def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]
 def fitting(
     columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
-    """The columns that a terminal has room for. Empty ones go first, then those that matter least."""
+    """The columns that fit on the terminal. Empty columns are left out first, then those with the highest rank."""
     widths = _widths(columns, lines)
-    # The last column holds sentences, which may go over several lines.
+    # The last column holds sentences, which may wrap.
     widths[-1] = min(widths[-1], _SENTENCE_WIDTH)
     kept = [
         number
@@ -91,7 +91,7 @@ def fitting(
 
 
 def _write_narrow(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> None:
-    """A line per value: no table fits into twenty columns."""
+    """Write one line per value: the terminal is too narrow for a table."""
     for line in lines:
         for column, cell in zip(columns, line, strict=True):
             if cell:

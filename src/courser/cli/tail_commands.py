@@ -1,4 +1,4 @@
-"""``courser tail``: read a topic, from anywhere, to its end or for ever."""
+"""``courser tail``: print the messages of a topic, from any position, to its end or as they arrive."""
 
 from collections.abc import AsyncIterator
 
@@ -6,11 +6,11 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style, check_template
-from courser.cli.naming import Place, identifier, sought, topic_argument
+from courser.cli.naming import TopicPath, identifier, sought, topic_argument
 from courser.cli.payloads import payload_kind_option
 from courser.cli.quantity_words import LATEST, START
 from courser.cli.server_options import SERVER_EXITS, server_command
-from courser.cli.tailing import Reading, read, read_as_member
+from courser.cli.tailing import TailRequest, read, read_as_member
 from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy
@@ -28,7 +28,7 @@ _USUAL_COUNT = 10
     exits=f"{SERVER_EXITS[:-1]}, 130 interrupted.",
 )
 @topic_argument()
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on with what arrives, until Ctrl-C.")
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Print new messages as they arrive, until Ctrl-C.")
 @click.option(
     "--from",
     "start",
@@ -37,39 +37,37 @@ _USUAL_COUNT = 10
     help="earliest, latest, an offset, a time (2026-01-31T12:00, 12:00; local unless it has a zone), or how long ago "
     "(10m).",
 )
+@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Print the newest N messages. Default: 10.")
 @click.option(
-    "-n", "--last", type=click.IntRange(min=1), metavar="N", help="The newest N messages. 10 if nothing else is said."
-)
-@click.option(
-    "-e", "--exit-at-end", is_flag=True, help="End where the topic ended at the beginning; as without --follow."
+    "-e", "--exit-at-end", is_flag=True, help="Stop at the end of the topic. This is the default without --follow."
 )
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Only this one. Otherwise all, merged by time.",
+    help="Read only this partition. Default: all partitions, merged by time.",
 )
 @click.option(
     "-g",
     "--group",
     metavar="GROUP",
-    help="Read as a member of this consumer group, and commit what was printed.",
+    help="Read as a member of this consumer group, and commit the printed messages.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many messages.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @payload_kind_option
-@click.option("--headers", "with_headers", is_flag=True, help="Show headers too (JSON and CSV always have them).")
-@click.option("--raw", "is_raw", is_flag=True, help="Only the bytes of the payloads, a line end behind each.")
+@click.option("--headers", "with_headers", is_flag=True, help="Show headers (JSON and CSV always include them).")
+@click.option("--raw", "is_raw", is_flag=True, help="Print only the payloads, each followed by a line end.")
 @click.option(
     "--format",
     "template",
     metavar="TEMPLATE",
     callback=check_template,
-    help="A line of one's own: {partition} {offset} {time} {timestamp} {id} {key} {headers} {payload}, \\t, \\n.",
+    help="A template: {partition} {offset} {time} {timestamp} {id} {key} {headers} {payload}, \\t, \\n.",
 )
 def tail_command(
     *,
-    place: Place,
+    place: TopicPath,
     is_followed: bool,
     start: PollingStrategy | str | None,
     last: int | None,
@@ -83,19 +81,19 @@ def tail_command(
     template: str | None,
     output: str,
 ) -> None:
-    """Print messages of a topic: the newest ten, or from anywhere, and on as they arrive.
+    """Print messages of a topic: the newest ten, or from any position, optionally as they arrive.
 
-    A line has the offset (with the partition before it, if there are several), the time at which the server got the
-    message, its key if it has one, and the payload: text as it is, anything else as hexadecimal digits.
+    A line shows the offset (with the partition, if the topic has several), the time at which the server received the
+    message, its key if it has one, and the payload: text unchanged, other data as hexadecimal digits.
     """
     _check(is_followed=is_followed, start=start, last=last, exit_at_end=exit_at_end, group=group)
-    # "Only what is new" without waiting for it would be nothing.
+    # "latest" without waiting for new messages would print nothing.
     is_followed = is_followed or (start == LATEST and not exit_at_end)
-    place = Place(place.stream, place.topic, partition)
+    place = TopicPath(place.stream, place.topic, partition)
     if start is None and last is None and group is None:
         last = _USUAL_COUNT
     style = Style(output, payload_kind, with_headers, is_raw, template)
-    reading = Reading(place, start, last, is_followed)
+    reading = TailRequest(place, start, last, is_followed)
 
     async def show(client: Client) -> None:
         count = (await client.get_topic(*place.names)).topic.partition_count
@@ -104,13 +102,13 @@ def tail_command(
             if group is None:
                 is_empty = not await _print(read(client, reading), printer, limit)
             else:
-                # It minds the limit itself: what is polled and not printed must not be committed.
+                # It applies the limit itself: messages that are polled but not printed must not be committed.
                 member = read_as_member(client, place, identifier(group), is_followed=is_followed, limit=limit)
                 is_empty = not await _print(member, printer, None)
             if is_empty:
                 say(_nothing(place, group, start))
         finally:
-            # Also after Ctrl-C: what was written is a whole document.
+            # Even after Ctrl-C the output must be a complete document.
             printer.close()
 
     names = sought(group=None if group is None else identifier(group))
@@ -119,22 +117,22 @@ def tail_command(
 
 def _check(*, is_followed: bool, start: object, last: int | None, exit_at_end: bool, group: str | None) -> None:
     if is_followed and exit_at_end:
-        raise click.UsageError("--follow and --exit-at-end exclude each other")
+        raise click.UsageError("--follow and --exit-at-end cannot be combined")
     if start is not None and last is not None:
-        raise click.UsageError("--from and --last exclude each other")
+        raise click.UsageError("--from and --last cannot be combined")
     if group is not None and (start is not None or last is not None):
-        raise click.UsageError("a group goes on where it stopped: --group goes without --from and --last")
+        raise click.UsageError("--group cannot be combined with --from or --last: a group continues where it stopped")
 
 
-def _nothing(place: Place, group: str | None, start: object) -> str:
-    """What is said where nothing was printed."""
+def _nothing(place: TopicPath, group: str | None, start: object) -> str:
+    """The message if nothing was printed."""
     if group is not None:
-        return f'nothing to read in {place} for group "{group}"'
-    return f"nothing to read in {place}" + ("" if start is None else " from there on")
+        return f'no messages in {place} for group "{group}"'
+    return f"no messages in {place}" + ("" if start is None else " from this position on")
 
 
 async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> int:
-    """Return how many there were."""
+    """Print the messages and return their number."""
     count = 0
     async for messages in source:
         shown = messages if limit is None else messages[: limit - count]

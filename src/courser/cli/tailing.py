@@ -1,6 +1,6 @@
-"""Reading a topic from somewhere to its end, and on: what ``courser tail`` does besides printing.
+"""Read a topic for ``courser tail``: from a position to the end, and then as messages arrive.
 
-What is there when it begins is read first, all partitions merged by time. Then, if wanted, whatever arrives.
+First it reads the messages that exist at the start, all partitions merged by time. Then it follows, if requested.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from courser.api.commands import WaitForArrivals
 from courser.api.replies import Arrivals, PartitionBounds
 from courser.cli.explaining import without_partitions
-from courser.cli.naming import Place
+from courser.cli.naming import TopicPath
 from courser.cli.quantity_words import LATEST
 from courser.cli.terminal import say
 from courser.client.client import Client
@@ -23,37 +23,37 @@ from courser.model.messaging import PollingKind
 
 _POLL_COUNT = 1000
 _WAIT = 10.0
-"""Seconds of one long poll; then comes the next, after a look for new partitions."""
+"""Seconds of one long poll. After each poll, new partitions are looked up."""
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What is to be read."""
+class TailRequest:
+    """What to read."""
 
-    place: Place
+    place: TopicPath
     start: PollingStrategy | str | None = None
-    """Where to begin; ``LATEST`` is at what comes next."""
+    """Where to start; ``LATEST`` means only messages that arrive later."""
     last: int | None = None
-    """How many of the newest, in place of ``start``."""
+    """Read this many of the newest messages, instead of ``start``."""
     is_followed: bool = False
-    """Whether to go on with what arrives."""
+    """Whether to continue with messages that arrive."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """How far one partition was read."""
+    """The progress in one partition."""
 
     partition_id: int
     position: int
-    """The offset that is wanted next."""
+    """The next offset to read."""
     end: int
-    """The offset behind what was there at the beginning."""
+    """The offset after the last message that existed at the start."""
     waiting: deque[Message] = field(default_factory=deque)
 
 
-async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]:
-    """Messages, some at a time."""
+async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Message]]:
+    """Lists of messages."""
     readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
     newest: deque[Message] = deque(maxlen=reading.last)
     async for messages in _read_history(client, reading.place, readers):
@@ -68,7 +68,7 @@ async def read(client: Client, reading: Reading) -> AsyncIterator[list[Message]]
             yield messages
 
 
-async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
+async def _bounds(client: Client, place: TopicPath) -> list[PartitionBounds]:
     bounds = (await client.get_partition_bounds(*place.names)).partitions
     if not bounds:
         raise without_partitions(place)
@@ -76,11 +76,11 @@ async def _bounds(client: Client, place: Place) -> list[PartitionBounds]:
         return bounds
     chosen = [entry for entry in bounds if entry.partition_id == place.partition_id]
     if not chosen:
-        raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"there is no partition {place.partition_id}")
+        raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"partition {place.partition_id} not found")
     return chosen
 
 
-async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _Reader:
+async def _begin(client: Client, reading: TailRequest, bounds: PartitionBounds) -> _Reader:
     first, end = bounds.first_offset, bounds.next_offset
     position = first
     start = reading.start
@@ -95,8 +95,8 @@ async def _begin(client: Client, reading: Reading, bounds: PartitionBounds) -> _
     return _Reader(bounds.partition_id, position, end)
 
 
-async def _offset_of_last(client: Client, place: Place, bounds: PartitionBounds, count: int) -> int:
-    """Where the newest messages begin. After a power cut numbers are missing, and only the server knows which."""
+async def _offset_of_last(client: Client, place: TopicPath, bounds: PartitionBounds, count: int) -> int:
+    """The offset of the first of the newest ``count`` messages. Only the server knows gaps left by a power cut."""
     first, end = bounds.first_offset, bounds.next_offset
     if end - first == bounds.message_count:
         return max(first, end - count)
@@ -115,15 +115,15 @@ async def _offset_of_last(client: Client, place: Place, bounds: PartitionBounds,
     return found[0].offset if found else end
 
 
-async def _offset_at(client: Client, place: Place, bounds: PartitionBounds, start: PollingStrategy) -> int:
+async def _offset_at(client: Client, place: TopicPath, bounds: PartitionBounds, start: PollingStrategy) -> int:
     found = await client.poll_messages(
         *place.names, bounds.partition_id, start, 1, auto_commit=False, consumer=_NOBODY, skip_missing=True
     )
     return found[0].offset if found else bounds.next_offset
 
 
-async def _poll(client: Client, place: Place, reader: _Reader) -> list[Message]:
-    """What comes next in a partition. What is gone or damaged is passed over, and said."""
+async def _poll(client: Client, place: TopicPath, reader: _Reader) -> list[Message]:
+    """The next messages of a partition. Deleted and damaged messages are skipped and reported."""
     while True:
         try:
             messages = await client.poll_messages(
@@ -143,11 +143,11 @@ async def _poll(client: Client, place: Place, reader: _Reader) -> list[Message]:
         return messages
 
 
-# --- what is there ---
+# --- existing messages ---
 
 
-async def _read_history(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
-    """All partitions, merged by time, up to where they ended at the beginning."""
+async def _read_history(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+    """All partitions, merged by time, up to the ends they had at the start."""
     while True:
         for reader in readers:
             if not reader.waiting:
@@ -158,19 +158,19 @@ async def _read_history(client: Client, place: Place, readers: list[_Reader]) ->
         yield _merge(active)
 
 
-async def _fill(client: Client, place: Place, reader: _Reader) -> None:
+async def _fill(client: Client, place: TopicPath, reader: _Reader) -> None:
     if reader.position >= reader.end:
         return
     messages = await _poll(client, place, reader)
     if not messages:
-        # Nothing but a gap up to the end.
+        # The rest up to the end is a gap.
         reader.position = max(reader.position, reader.end)
         return
     reader.waiting.extend(messages)
 
 
 def _merge(readers: list[_Reader]) -> list[Message]:
-    """Everything that is certainly older than what was not read yet: until one partition has nothing left."""
+    """All messages that are certainly older than unread ones: stop when one partition has none left."""
     if len(readers) == 1:
         messages = list(readers[0].waiting)
         readers[0].waiting.clear()
@@ -182,11 +182,11 @@ def _merge(readers: list[_Reader]) -> list[Message]:
     return merged
 
 
-# --- what arrives ---
+# --- new messages ---
 
 
-async def _follow(client: Client, place: Place, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
-    """For ever. Partitions that are added meanwhile are read from their beginning."""
+async def _follow(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+    """Never returns. Partitions that are added later are read from their beginning."""
     loop = asyncio.get_running_loop()
     looked_at = loop.time()
     while True:
@@ -205,7 +205,7 @@ async def _follow(client: Client, place: Place, readers: list[_Reader]) -> Async
 
 
 async def _wait_for(
-    client: Client, place: Place, consumer: Consumer, positions: dict[int, int], generation: int
+    client: Client, place: TopicPath, consumer: Consumer, positions: dict[int, int], generation: int
 ) -> Arrivals:
     command = WaitForArrivals(consumer, *place.names, tuple(positions.items()), generation, int(_WAIT * 1_000_000))
     reply = await client.request(command)
@@ -217,11 +217,11 @@ async def _wait_for(
 
 
 async def read_as_member(
-    client: Client, place: Place, group: Identifier, *, is_followed: bool, limit: int | None = None
+    client: Client, place: TopicPath, group: Identifier, *, is_followed: bool, limit: int | None = None
 ) -> AsyncIterator[list[Message]]:
-    """Messages of the group's partitions that are this member's, ``limit`` of them at most.
+    """Messages of the partitions assigned to this member, at most ``limit``.
 
-    Those of a list are committed when the next list is asked for, which has to be done after the last one too.
+    A list is committed when the caller asks for the next one. The caller has to do so after the last list, too.
     """
     await client.join_consumer_group(*place.names, group)
     consumer = Consumer(ConsumerKind.GROUP, group)
@@ -244,7 +244,7 @@ async def read_as_member(
                     if left is not None and not (left := left - len(messages)):
                         return
             except NotAssigned:
-                # Another member has it by now; what was printed and not committed is printed there again.
+                # Another member now has the partition and prints the uncommitted messages again.
                 break
         if is_idle and not is_followed:
             return
@@ -258,8 +258,8 @@ async def read_as_member(
             await _wait_for(client, place, consumer, positions, assignment.generation)
 
 
-async def _commit(client: Client, place: Place, group: Identifier, last: Message) -> None:
-    """Store how far the group got. Ctrl-C does not come between: what was printed is committed."""
+async def _commit(client: Client, place: TopicPath, group: Identifier, last: Message) -> None:
+    """Store the offset of the group. Ctrl-C does not interrupt this: printed messages are committed."""
     storing = asyncio.ensure_future(
         client.store_consumer_offset(*place.names, last.partition_id, last.offset, group=group)
     )

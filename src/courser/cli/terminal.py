@@ -1,4 +1,4 @@
-"""What goes where: data to stdout, talk to stderr, questions to a person at a terminal and to nobody else."""
+"""Output and questions: data goes to stdout, messages to stderr; questions are asked only at a terminal."""
 
 import sys
 
@@ -9,7 +9,7 @@ from courser.cli.failures import ExitCode, Failure, OutputClosed
 
 
 def write(text: str) -> None:
-    """Write to stdout, telling a reader that went away from a full disk."""
+    """Write to stdout. Raises ``OutputClosed`` if the reader is gone, and ``Failure`` for other errors."""
     try:
         sys.stdout.write(text)
     except BrokenPipeError as error:
@@ -19,7 +19,7 @@ def write(text: str) -> None:
 
 
 def flush() -> None:
-    """Hand over what was written: a reader waits for it."""
+    """Flush stdout, so that the reader gets the output now."""
     try:
         sys.stdout.flush()
     except BrokenPipeError as error:
@@ -29,34 +29,34 @@ def flush() -> None:
 
 
 def unwritable(error: OSError) -> Failure:
-    """The output cannot be written."""
-    return Failure(f"cannot write the output: {error.strerror or error}", "make room, or write it elsewhere")
+    """The failure for output that cannot be written."""
+    return Failure(f"cannot write the output: {error.strerror or error}", "free disk space, or write it elsewhere")
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr."""
+    """Write a message to stderr."""
     click.echo(harmless(text), err=True)
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:
-    """Ask before something is lost for good. Without a terminal nobody is asked: ``--yes`` has to be there.
+    """Ask before a destructive action. Without a terminal, ``--yes`` is required.
 
     Raises:
-        Failure: nobody can be asked, or the answer is no.
+        Failure: there is no terminal, or the answer is no.
     """
     if is_confirmed:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        problem = f"there is no terminal to ask at: {question}?"
-        raise Failure(harmless(problem), "--yes does it without being asked", ExitCode.USAGE)
+        problem = f"cannot ask for confirmation without a terminal: {question}?"
+        raise Failure(harmless(problem), "pass --yes to skip the confirmation", ExitCode.USAGE)
     if not click.confirm(f"{harmless(question)}?", err=True):
-        raise Failure("nothing was done", "answer y to go on, or add --yes")
+        raise Failure("canceled, nothing was changed", "answer y to continue, or pass --yes")
 
 
 def ask_secret(name: str, remedy: str, *, is_new: bool = False) -> str:
-    """Ask for a password, which is not shown. Without a terminal that is an error, and ``remedy`` its hint."""
+    """Ask for a password without echo. Without a terminal this fails, with ``remedy`` as the hint."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Failure(f"{name} is needed, and there is no terminal to ask at", remedy)
+        raise Failure(f"{name} is required, and there is no terminal to ask for it", remedy)
     answer = click.prompt(name, hide_input=True, confirmation_prompt=is_new, err=True)
     assert isinstance(answer, str)
     return answer

@@ -1,4 +1,4 @@
-"""``courser topic``: make, look at, change, empty and remove topics."""
+"""``courser topic``: create, show, change, purge and delete topics."""
 
 from collections.abc import Callable
 from typing import TypeVar, cast
@@ -7,9 +7,9 @@ import click
 
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
-from courser.cli.naming import Place, Word, stream_argument, topic_argument
+from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
 from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, EXPIRY, TOPIC_SIZE, expiry_of
-from courser.cli.records import Part, Record, emit_deed, emit_list, emit_thing
+from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import (
@@ -27,21 +27,21 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 @server_command("list", "courser topic list demo", "courser t l demo -o csv")
 @stream_argument()
-def list_command(*, place: Place, output: str) -> None:
+def list_command(*, place: TopicPath, output: str) -> None:
     """List the topics of a stream."""
     topics = ask_server(lambda client: client.get_topics(place.stream), place)
-    empty = f"no topics yet: courser topic create {place}/NAME makes one"
+    empty = f"no topics yet; create one with courser topic create {place}/NAME"
     emit_list(TOPIC_FIELDS, map(topic_record, topics), output, empty=empty)
 
 
 @server_command("get", "courser topic get demo/orders", "courser topic get demo orders -o json")
 @topic_argument()
-def get_command(*, place: Place, output: str) -> None:
+def get_command(*, place: TopicPath, output: str) -> None:
     """Show one topic: its settings and its partitions."""
-    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Part("partitions", PARTITION_FIELDS)])
+    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Section("partitions", PARTITION_FIELDS)])
 
 
-def _whole(place: Place) -> Record:
+def _whole(place: TopicPath) -> Record:
     async def ask(client: Client) -> Record:
         details = await client.get_topic(*place.names)
         bounds = await bounds_by_partition(client, place)
@@ -54,11 +54,16 @@ _CHANGEABLE_OPTIONS = (
     click.option(
         "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
     ),
-    click.option("--max-topic-size", type=TOPIC_SIZE, metavar="SIZE", help='Of all partitions: "10 GiB", "unlimited".'),
+    click.option(
+        "--max-topic-size",
+        type=TOPIC_SIZE,
+        metavar="SIZE",
+        help='The maximum size of all partitions: "10 GiB", "unlimited".',
+    ),
     click.option(
         "--durability",
         type=click.Choice(("replicated", "persisted")),
-        help="persisted: a send is acknowledged after its data is synced. replicated: as the server does.",
+        help="persisted: sends are acknowledged after a sync. replicated: the server's default.",
     ),
     click.option(
         "--consumer-offset-durability",
@@ -68,17 +73,19 @@ _CHANGEABLE_OPTIONS = (
 )
 _FIXED = "Cannot be changed later."
 _FIXED_OPTIONS = (
-    click.option("--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'Of one segment file: "256 MiB". {_FIXED}'),
+    click.option(
+        "--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'The size of a segment file: "256 MiB". {_FIXED}'
+    ),
     click.option(
         "--enforce-fsync/--no-enforce-fsync",
         default=None,
-        help=f"Whether messages of this topic are synced. {_FIXED}",
+        help=f"Whether to sync messages of this topic. {_FIXED}",
     ),
     click.option(
         "--messages-required-to-save",
         type=click.IntRange(min=1),
         metavar="COUNT",
-        help=f"With fsync: messages that a power cut may take. {_FIXED}",
+        help=f"With fsync: how many messages a power cut may lose. {_FIXED}",
     ),
 )
 
@@ -109,7 +116,7 @@ _CREATE_WORDS = (
 @_options(*_CHANGEABLE_OPTIONS, *_FIXED_OPTIONS)
 def create_command(
     *,
-    place: Place,
+    place: TopicPath,
     partitions: int | None,
     compression: str | None,
     expiry: tuple[str, ...],
@@ -117,11 +124,13 @@ def create_command(
     output: str,
     **settings: object,
 ) -> None:
-    """Make a topic, with one partition unless told otherwise. What is not set is as the server's defaults."""
+    """Create a topic, by default with one partition. Other settings default to those of the server."""
     name = str(place.topic)
     wanted = _settings(settings, compression, expiry, expiry_option)
     count = 1 if partitions is None else partitions
-    details = ask_server(lambda client: client.create_topic(place.stream, name, count, **wanted), Place(place.stream))
+    details = ask_server(
+        lambda client: client.create_topic(place.stream, name, count, **wanted), TopicPath(place.stream)
+    )
     sentence = f'created topic "{place.stream}/{name}" with id {details.topic.topic_id} and {count} partitions'
     emit_deed(sentence.replace(" 1 partitions", " 1 partition"), topic_record(details.topic), output)
 
@@ -139,7 +148,7 @@ def create_command(
 @_options(*_CHANGEABLE_OPTIONS)
 def update_command(
     *,
-    place: Place,
+    place: TopicPath,
     new_name: str | None,
     compression: str | None,
     expiry: tuple[str, ...],
@@ -147,14 +156,14 @@ def update_command(
     output: str,
     **settings: object,
 ) -> None:
-    """Change a topic's name or settings. What is not given stays as it is.
+    """Change a topic's name or settings. Settings that are not given stay unchanged.
 
-    The size of segments and how often messages are synced are fixed when a topic is made.
+    The segment size and the sync settings cannot be changed after a topic is created.
     """
-    # There are options for what can be changed, and for nothing else.
+    # Only settings that can be changed have options.
     wanted = cast("ChangeableTopicSettings", _settings(settings, compression, expiry, expiry_option))
     if new_name is None and not wanted:
-        raise click.UsageError("nothing to change: give a NEW_NAME or an option")
+        raise click.UsageError("nothing to change: pass a NEW_NAME or an option")
 
     async def ask(client: Client) -> Record:
         await client.update_topic(*place.names, new_name, **wanted)
@@ -179,8 +188,8 @@ def _settings(
 @server_command("delete", "courser topic delete demo/orders --yes")
 @topic_argument()
 @yes_option
-def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove a topic with all its messages. There is no way back."""
+def delete_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
+    """Delete a topic with all its messages. This cannot be undone."""
     confirm(f'delete topic "{place}" with all its messages', is_confirmed=is_confirmed)
     ask_server(lambda client: client.delete_topic(*place.names), place)
     emit_deed(f'deleted topic "{place}"', {"stream": place.stream, "topic": place.topic, "deleted": True}, output)
@@ -189,8 +198,8 @@ def delete_command(*, place: Place, is_confirmed: bool, output: str) -> None:
 @server_command("purge", "courser topic purge demo/orders --yes")
 @topic_argument()
 @yes_option
-def purge_command(*, place: Place, is_confirmed: bool, output: str) -> None:
-    """Remove all messages of a topic, and the offsets that were stored for it. Offsets are not used again."""
+def purge_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
+    """Delete all messages of a topic and its stored offsets. Offsets are not reused."""
     confirm(f'delete all messages of topic "{place}"', is_confirmed=is_confirmed)
     ask_server(lambda client: client.purge_topic(*place.names), place)
     emit_deed(f'purged topic "{place}"', {"stream": place.stream, "topic": place.topic, "purged": True}, output)

@@ -1,4 +1,4 @@
-"""Topics and partitions as records: what several commands show of them."""
+"""Records of topics and partitions, shared by several commands."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def as_limit(value: object) -> str:
 
 
 def as_exact_size(value: object) -> str:
-    """Bytes as a setting has them."""
+    """Bytes in the form of a setting."""
     return format_byte_size(value) if isinstance(value, int) else ABSENT
 
 
@@ -64,7 +64,7 @@ PARTITION_FIELDS = (
 
 
 def topic_record(topic: TopicInfo) -> Record:
-    """A topic with the settings that hold for it; no expiry and no limit are None."""
+    """A topic with its effective settings; no expiry and no limit are None."""
     settings = asdict(topic.effective)
     for name in ("message_expiry", "max_topic_size"):
         settings[name] = None if settings[name] == NEVER else settings[name]

@@ -1,6 +1,6 @@
-"""Which commands there are: their names, summaries and short names, and the modules that have them.
+"""The tree of commands: their names, summaries and short names, and the modules that contain them.
 
-Everything that ``courser --help`` needs, and nothing more: the modules are imported when a command is called.
+This is all that ``courser --help`` needs: the modules are imported when a command is called.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from courser.cli.server_options import server_parameters
 _EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    failed: the last line on stderr says what to try
+  1    failed: the last line on stderr is a hint
   2    wrong usage or configuration; damage found (inspect verify, audit)
   3    cannot connect to the server
-  4    login refused, or not allowed
+  4    login failed or permission denied
   5    not found
   130  interrupted
-  141  nobody read the output to its end
+  141  the reader of the output closed it early
 
 \b
-The first minutes:
+Getting started:
   courser dev
   echo '{"n":1}' | courser send demo/orders --create
   courser tail demo/orders --follow
@@ -40,7 +40,7 @@ def _noun(
     *examples: str,
     aliases: Mapping[str, str] | None = None,
 ) -> LazyGroup:
-    """A group with the verbs of one noun; ``l`` is list and so on, as in the Iggy CLI."""
+    """A group with the verbs of one noun. Short names are those of the Iggy CLI: ``l`` is list."""
     verbs = {short: verb for short, verb in _VERBS.items() if verb in summaries} if aliases is None else aliases
     return LazyGroup(
         name,
@@ -55,14 +55,14 @@ def _noun(
 _STREAM = _noun(
     "stream",
     "stream_commands",
-    "Streams: what topics live in.",
+    "Streams: groups of topics.",
     {
         "list": "List all streams.",
         "get": "Show one stream and its topics.",
-        "create": "Make a stream.",
-        "update": "Give a stream another name.",
-        "delete": "Remove a stream with all its topics and messages.",
-        "purge": "Remove all messages of a stream.",
+        "create": "Create a stream.",
+        "update": "Rename a stream.",
+        "delete": "Delete a stream with all its topics and messages.",
+        "purge": "Delete all messages of a stream.",
     },
     "courser stream create demo",
     "courser s l",
@@ -70,14 +70,14 @@ _STREAM = _noun(
 _TOPIC = _noun(
     "topic",
     "topic_commands",
-    "Topics: what messages are sent to.",
+    "Topics: messages, divided into partitions.",
     {
         "list": "List the topics of a stream.",
         "get": "Show one topic: its settings and its partitions.",
-        "create": "Make a topic.",
+        "create": "Create a topic.",
         "update": "Change a topic's name or settings.",
-        "delete": "Remove a topic with all its messages.",
-        "purge": "Remove all messages of a topic.",
+        "delete": "Delete a topic with all its messages.",
+        "purge": "Delete all messages of a topic.",
     },
     "courser topic create demo/orders 3",
     "courser topic get demo orders",
@@ -85,21 +85,21 @@ _TOPIC = _noun(
 _PARTITION = _noun(
     "partition",
     "partition_commands",
-    "Partitions: the logs that a topic consists of.",
+    "Partitions: the logs that make up a topic.",
     {
-        "list": "List the partitions of a topic, with the offsets that they hold.",
+        "list": "List the partitions of a topic and their offsets.",
         "create": "Add partitions to a topic.",
-        "delete": "Remove the partitions with the highest numbers.",
+        "delete": "Delete the partitions with the highest ids.",
     },
     "courser partition create demo/orders 3",
 )
 _SEGMENT = _noun(
     "segment",
     "segment_commands",
-    "Segments: the files that a partition consists of.",
+    "Segments: the files that make up a partition.",
     {
         "list": "List the segments of a partition, oldest first.",
-        "delete": "Remove the oldest segments that nobody still needs.",
+        "delete": "Delete the oldest segments that no consumer needs.",
     },
     "courser segment list demo/orders 0",
 )
@@ -110,7 +110,7 @@ _MESSAGE = _noun(
     {
         "send": "Send messages.",
         "poll": "Read messages of one partition with a single request.",
-        "flush": "Write what was sent to a partition to the disk.",
+        "flush": "Sync the messages of a partition to disk.",
     },
     "courser message poll demo/orders 0 --first",
     aliases={"s": "send", "p": "poll", "f": "flush"},
@@ -121,9 +121,9 @@ _GROUP = _noun(
     "Consumer groups: readers that share the partitions of a topic.",
     {
         "list": "List the consumer groups of a topic.",
-        "get": "Show one group: members, and how far it got.",
-        "create": "Make a consumer group.",
-        "delete": "Remove a consumer group and its stored offsets.",
+        "get": "Show one group: its members and its progress.",
+        "create": "Create a consumer group.",
+        "delete": "Delete a consumer group and its stored offsets.",
     },
     "courser consumer-group create demo/orders billing",
     "courser g l demo/orders",
@@ -131,11 +131,11 @@ _GROUP = _noun(
 _OFFSET = _noun(
     "consumer-offset",
     "offset_commands",
-    "Stored offsets: how far consumers and groups got.",
+    "Stored offsets: the progress of consumers and groups.",
     {
-        "get": "Show which offset is stored for a consumer or a group.",
+        "get": "Show the stored offset of a consumer or a group.",
         "set": "Store an offset.",
-        "delete": "Forget the stored offset.",
+        "delete": "Delete the stored offset.",
     },
     "courser consumer-offset get my-app demo/orders 0",
 )
@@ -145,11 +145,11 @@ _USER = _noun(
     "Users, their passwords and permissions.",
     {
         "list": "List all users.",
-        "get": "Show one user and what it may do.",
-        "create": "Make an account.",
-        "delete": "Remove an account and its tokens.",
-        "name": "Give a user another name.",
-        "status": "Make a user active or inactive.",
+        "get": "Show one user and its permissions.",
+        "create": "Create a user.",
+        "delete": "Delete a user and its tokens.",
+        "name": "Rename a user.",
+        "status": "Activate or deactivate a user.",
         "password": "Change a password.",
         "permissions": "Replace all permissions of a user.",
     },
@@ -168,11 +168,11 @@ _USER = _noun(
 _TOKEN = _noun(
     "pat",
     "token_commands",
-    "Personal access tokens: how programs log in without a password.",
+    "Personal access tokens: log in without a password.",
     {
-        "list": "List one's own tokens.",
-        "create": "Make a token and print it.",
-        "delete": "Remove a token.",
+        "list": "List your tokens.",
+        "create": "Create a token and print it.",
+        "delete": "Delete a token.",
     },
     "courser pat create backup 30 days",
 )
@@ -189,12 +189,12 @@ _CLIENT = _noun(
 _SINK = _noun(
     "sink",
     "sink_commands",
-    "Sinks: writers that publish batches once, and what they staged.",
+    "Sinks: writers that publish each batch exactly once.",
     {
-        "list": "List the sinks: what they published, what is staged.",
+        "list": "List the sinks with their published and staged batches.",
         "get": "Show one sink and its staged parts.",
-        "discard": "Remove what is staged for a sink and not published.",
-        "delete": "Forget a sink and which batches it has published.",
+        "discard": "Delete the staged, unpublished parts of a sink.",
+        "delete": "Delete a sink and its record of published batches.",
     },
     "courser sink list",
     "courser sink get nightly-backfill",
@@ -205,10 +205,10 @@ _CONTEXT = _noun(
     "Saved servers and logins.",
     {
         "list": "List the saved contexts.",
-        "show": "Show which server is talked to, as whom, and who said so.",
+        "show": "Show the server and login in use, and their source.",
         "create": "Save a server and a login.",
         "use": "Select a context.",
-        "delete": "Forget a context.",
+        "delete": "Delete a context.",
     },
     "courser context create prod 10.0.0.5:8090 --user app --use",
     "courser context show",
@@ -217,17 +217,17 @@ _CONTEXT = _noun(
 _BENCH = _noun(
     "bench",
     "bench_commands",
-    "Measure a server: send, poll and both are short for the first three.",
+    "Measure a server. send, poll and both are short for the first three.",
     {
         "pinned-producer": "Send messages: each producer to a partition of its own.",
         "pinned-consumer": "Read messages: each consumer from a partition of its own.",
         "pinned-producer-and-consumer": "Send and read at the same time.",
         "balanced-producer": "Send to partitions that the server chooses.",
         "balanced-consumer": "Read partitions that consumers share without a group.",
-        "balanced-producer-and-consumer": "Both of these at the same time.",
+        "balanced-producer-and-consumer": "Both of the above at the same time.",
         "balanced-consumer-group": "Read as members of consumer groups.",
         "balanced-producer-and-consumer-group": "Send, and read as members of groups.",
-        "end-to-end-producing-consumer": "Time until a message is back at its sender.",
+        "end-to-end-producing-consumer": "Measure the time from a send until the sender reads it.",
         "end-to-end-producing-consumer-group": "The same through consumer groups.",
         "compare": "Show two saved runs side by side.",
     },
@@ -258,14 +258,14 @@ _INSPECT = LazyGroup(
         "index": "Print the blocks and entries of a segment's index.",
         "ledger": "Print the records of a partition's ledger.",
         "offsets": "Print the stored consumer offsets of a partition.",
-        "session": "Print how the last server left a data directory.",
-        "journal": "Print the commands in a metadata journal, secrets masked.",
-        "snapshot": "Print what a metadata snapshot holds, secrets masked.",
-        "descriptor": "Print what a stream's or topic's descriptor says.",
-        "verify": "Check every partition below a directory, and the metadata.",
+        "session": "Print how the last server stopped in a data directory.",
+        "journal": "Print the entries of a metadata journal, secrets masked.",
+        "snapshot": "Print the contents of a metadata snapshot, secrets masked.",
+        "descriptor": "Print the descriptor of a stream or topic.",
+        "verify": "Check every partition in a directory, and the metadata.",
     },
     other_modules=dict.fromkeys(("journal", "snapshot", "descriptor"), "courser.cli.metadata_commands"),
-    description="Look into files on disk. Reads only; safe beside a running server.",
+    description="Inspect files on disk. Read-only; safe while a server is running.",
     epilog="\b\nExamples:\n"
     "  courser inspect verify local_data\n"
     "  courser inspect log 00000000000000000000.log --messages --limit 10\n",
@@ -276,9 +276,9 @@ _CONFIG = LazyGroup(
     summaries={
         "show": "Print the effective configuration, secrets masked.",
         "keys": "Print the reference of all keys.",
-        "example": "Print a configuration file for a purpose.",
+        "example": "Print an example configuration file.",
     },
-    description="See what the server would be told. Starts nothing.",
+    description="Show the configuration. Does not start a server.",
     epilog="\b\nExamples:\n"
     "  courser config show --config server.toml\n"
     "  courser config example production > server.toml\n"
@@ -291,11 +291,11 @@ _PIPELINE = _noun(
     "Data pipelines on Spark: from a topic through SQL to a lake or a topic.",
     {
         "run": "Run pipelines.",
-        "check": "See whether pipelines would run. Writes nothing.",
-        "list": "List the pipelines that run, or ran, on this machine.",
-        "status": "Show how a pipeline is.",
-        "stop": "Ask a running pipeline to end.",
-        "reset": "Begin a new checkpoint; the old one is kept.",
+        "check": "Check whether pipelines would run. Writes nothing.",
+        "list": "List current and past pipelines on this machine.",
+        "status": "Show the status of a pipeline.",
+        "stop": "Stop a running pipeline.",
+        "reset": "Start a new checkpoint; the old one is kept.",
     },
     "courser pipeline run orders.toml",
     "courser pipeline status orders_to_lake",
@@ -339,7 +339,7 @@ _MODULES = {
     "demo": "demo_commands",
     "doctor": "doctor_commands",
     "completion": "completion_commands",
-    "demonstrate": "demonstration",
+    "engine-demo": "engine_demo",
 }
 
 
@@ -349,13 +349,13 @@ def _summary(name: str) -> str:
 
 root = LazyGroup(
     "courser",
-    commands_module="courser.cli.demonstration",
+    commands_module="courser.cli.engine_demo",
     summaries={
         "dev": "Run a server for development, ready to use.",
         "serve": "Run the server.",
         "send": "Send messages.",
-        "tail": "Print messages of a topic, and go on as they arrive.",
-        "ls": "List topics, partitions and how far behind groups are.",
+        "tail": "Print messages of a topic, optionally as they arrive.",
+        "ls": "List topics, partitions and the lag of consumer groups.",
         "stream": _summary("stream"),
         "topic": _summary("topic"),
         "partition": _summary("partition"),
@@ -368,16 +368,16 @@ root = LazyGroup(
         "client": _summary("client"),
         "sink": _summary("sink"),
         "context": _summary("context"),
-        "login": "Log in once: save a token in place of a password.",
-        "logout": "Delete the token that login made.",
+        "login": "Log in once: save a token instead of a password.",
+        "logout": "Delete the token that login created.",
         "me": "Show the connection of this command.",
-        "ping": "See whether the server answers.",
-        "stats": "Show figures about the server.",
-        "options": "List what can be set for a topic, a stream or a user.",
+        "ping": "Check whether the server responds.",
+        "stats": "Show statistics about the server.",
+        "options": "List the options of topics, streams or users.",
         "cluster": "List the servers of the cluster.",
-        "snapshot": "Collect what helps to find a fault.",
+        "snapshot": "Collect logs and state for troubleshooting.",
         "config": _summary("config"),
-        "doctor": "See whether this machine suits a server.",
+        "doctor": "Check whether this machine is suitable for a server.",
         "inspect": _summary("inspect"),
         "bench": _summary("bench"),
         "pipeline": _summary("pipeline"),
@@ -385,12 +385,12 @@ root = LazyGroup(
         "replay": "Send the messages of a topic, or of segment files, to another topic.",
         "compact": "Write the latest message of each key to a topic or to Parquet.",
         "backfill": "Send the rows of files to a topic.",
-        "merge": "Make few large files of a lake's many small ones.",
-        "audit": "Check every segment of a data directory, many at a time.",
+        "merge": "Merge many small files of a lake into few large ones.",
+        "audit": "Check every segment of a data directory in parallel.",
         "usage": "Show volumes, rates, sizes and when limits are reached.",
-        "completion": "Print what a shell needs to complete names.",
-        "demo": "Show a pipeline on Spark, from orders to a lake.",
-        "demonstrate": "Show the log engine at work, in a temporary directory.",
+        "completion": "Print a shell completion script.",
+        "demo": "Run a sample pipeline on Spark, from orders to a lake.",
+        "engine-demo": "Show how the log engine survives a kill and a flipped bit.",
     },
     other_modules={name: f"courser.cli.{module}" for name, module in _MODULES.items()},
     groups=_GROUPS,
@@ -409,7 +409,7 @@ root = LazyGroup(
         "lo": "logout",
         "cl": "cluster",
     },
-    description="Courser, a durable message streaming server, and everything around it.",
+    description="Courser, a durable message streaming server, and its tools.",
     epilog=_EXIT_CODES,
     params=server_parameters(hidden=False),
 )

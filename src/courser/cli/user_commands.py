@@ -1,4 +1,4 @@
-"""``courser user``: accounts, their passwords and their permissions."""
+"""``courser user``: users, their passwords and permissions."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import identifier, sought
 from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
-from courser.cli.records import Field, Part, Record, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import ask_secret, confirm
 
@@ -38,7 +38,7 @@ def _permission_options(function: _Function) -> _Function:
         "--global-permissions",
         "everywhere",
         metavar="LIST",
-        help="Of all streams, with commas: manage_servers, read_servers, manage_users, read_users, manage_streams, "
+        help="Permissions for all streams: manage_servers, read_servers, manage_users, read_users, manage_streams, "
         "read_streams, manage_topics, read_topics, poll_messages, send_messages; or m_srv, r_srv, m_usr ...",
     )
     streams = click.option(
@@ -47,7 +47,7 @@ def _permission_options(function: _Function) -> _Function:
         "streams",
         metavar="STREAM:LIST#TOPIC:LIST",
         multiple=True,
-        help="Of one stream and of its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
+        help="Permissions for one stream and its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
     )
     return everywhere(streams(function))
 
@@ -66,13 +66,13 @@ def list_command(*, output: str) -> None:
 @server_command("get", "courser user get iggy", "courser u g 0 -o json")
 @_user_argument
 def get_command(*, user: str, output: str) -> None:
-    """Show one user and what it may do."""
+    """Show one user and its permissions."""
     name = identifier(user)
     details = ask_server(lambda client: client.get_user(name), names=sought(user=name))
     record = _record(details.user)
     if output == "table":
         record = {**record, "rows": permission_rows(details.permissions)}
-        emit_thing(_FIELDS, record, output, [Part("rows", _PERMISSION_FIELDS)])
+        emit_thing(_FIELDS, record, output, [Section("rows", _PERMISSION_FIELDS)])
         return
     emit_thing(_FIELDS, {**record, "permissions": permissions_record(details.permissions)}, output)
 
@@ -89,7 +89,7 @@ def get_command(*, user: str, output: str) -> None:
     type=click.Choice(tuple(_STATES)),
     default="active",
     show_default=True,
-    help="Who is inactive cannot do anything.",
+    help="Inactive users can do nothing.",
 )
 @_permission_options
 def create_command(
@@ -101,7 +101,7 @@ def create_command(
     streams: tuple[str, ...],
     output: str,
 ) -> None:
-    """Make an account. A password that is not given is taken from COURSER_NEW_PASSWORD, or asked for at a terminal."""
+    """Create a user. Without PASSWORD, it is taken from COURSER_NEW_PASSWORD, or asked for at a terminal."""
     permissions = parse_permissions(everywhere, streams)
     secret = new_password or _new_password(name)
     details = ask_server(
@@ -119,7 +119,7 @@ def _new_password(name: str) -> str:
 @_user_argument
 @yes_option
 def delete_command(*, user: str, is_confirmed: bool, output: str) -> None:
-    """Remove an account and its tokens. Its connections are closed."""
+    """Delete a user and its tokens. Its connections are closed."""
     confirm(f'delete user "{user}"', is_confirmed=is_confirmed)
     name = identifier(user)
     ask_server(lambda client: client.delete_user(name), names=sought(user=name))
@@ -130,20 +130,20 @@ def delete_command(*, user: str, is_confirmed: bool, output: str) -> None:
 @_user_argument
 @click.argument("new_name")
 def name_command(*, user: str, new_name: str, output: str) -> None:
-    """Give a user another name."""
+    """Rename a user."""
     name = identifier(user)
     ask_server(lambda client: client.update_user(name, username=new_name), names=sought(user=name))
-    emit_deed(f'user "{user}" is called "{new_name}" now', {"user": name, "name": new_name}, output)
+    emit_deed(f'renamed user "{user}" to "{new_name}"', {"user": name, "name": new_name}, output)
 
 
 @server_command("status", "courser user status reader inactive")
 @_user_argument
 @click.argument("status", type=click.Choice(tuple(_STATES)))
 def status_command(*, user: str, status: str, output: str) -> None:
-    """Make a user active or inactive. Who is inactive cannot do anything, also on connections that are open."""
+    """Activate or deactivate a user. Inactive users can do nothing, even on open connections."""
     name = identifier(user)
     ask_server(lambda client: client.update_user(name, is_active=_STATES[status]), names=sought(user=name))
-    emit_deed(f'user "{user}" is {status} now', {"user": name, "status": status}, output)
+    emit_deed(f'user "{user}" is now {status}', {"user": name, "status": status}, output)
 
 
 @server_command(
@@ -153,12 +153,12 @@ def status_command(*, user: str, status: str, output: str) -> None:
 @click.argument("current_password", metavar="[CURRENT]", required=False)
 @click.argument("new_password", metavar="[NEW]", required=False)
 def password_command(*, user: str, current_password: str | None, new_password: str | None, output: str) -> None:
-    """Change a password, knowing the present one. What is not given is asked for at a terminal.
+    """Change a password. The current password is required; passwords that are not given are asked for at a terminal.
 
     Connections that logged in with the old password are closed.
     """
     name = identifier(user)
-    present = current_password or ask_secret(f"the present password of {user}", "give it as CURRENT")
+    present = current_password or ask_secret(f"the current password of {user}", "pass it as CURRENT")
     secret = new_password or _new_password(user)
     ask_server(lambda client: client.change_password(name, present, secret), names=sought(user=name))
     emit_deed(f'changed the password of user "{user}"', {"user": name, "changed": True}, output)
@@ -173,7 +173,7 @@ def password_command(*, user: str, current_password: str | None, new_password: s
 @_user_argument
 @_permission_options
 def permissions_command(*, user: str, everywhere: str | None, streams: tuple[str, ...], output: str) -> None:
-    """Replace all permissions of a user; without options none are left."""
+    """Replace all permissions of a user. Without options, all permissions are revoked."""
     name = identifier(user)
     permissions = parse_permissions(everywhere, streams)
     ask_server(lambda client: client.update_permissions(name, permissions), names=sought(user=name))

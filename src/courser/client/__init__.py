@@ -1,1 +1,1 @@
-"""Courser's own client: async first, with a sync twin. ``courser.connect`` is the way in; docs/client.md the guide."""
+"""Courser's own client: async, with a sync twin. ``courser.connect`` is the entry point, docs/client.md the guide."""

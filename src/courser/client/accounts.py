@@ -23,20 +23,20 @@ _SNAPSHOT_KINDS = {
 
 
 class Accounts(Asking):
-    """Who may do what, who is connected, and how the server is."""
+    """Users, permissions, connections, and the state of the server."""
 
     # --- logins ---------------------------------------------------------------------------------------
 
     async def login_user(self, username: str, password: str) -> r.LoggedIn:
-        """Log in as somebody else. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        """Log in as another user. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
         return await self._ask(c.LoginUser(username, password, __version__), r.LoggedIn)
 
     async def login_with_personal_access_token(self, token: str) -> r.LoggedIn:
-        """Log in by token. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        """Log in with a token. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
         return await self._ask(c.LoginWithToken(token, __version__), r.LoggedIn)
 
     async def logout_user(self) -> None:
-        """Log out; the connection stays."""
+        """Log out. The connection stays open."""
         await self._tell(c.LogoutUser())
 
     # --- users ----------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class Accounts(Asking):
         permissions: Permissions | None = None,
         is_active: bool = True,
     ) -> r.UserDetails:
-        """Make an account. Raises ``AlreadyExists``."""
+        """Create a user. Raises ``AlreadyExists``."""
         return await self._ask(c.CreateUser(username, password, is_active, permissions), r.UserDetails)
 
     async def get_user(self, user: Identifier) -> r.UserDetails:
@@ -63,7 +63,7 @@ class Accounts(Asking):
     async def update_user(
         self, user: Identifier, *, username: str | None = None, is_active: bool | None = None
     ) -> None:
-        """Rename, activate or deactivate a user; what is not given stays."""
+        """Rename, activate or deactivate a user. Values that are not given stay unchanged."""
         await self._tell(c.UpdateUser(user, username, is_active))
 
     async def update_permissions(self, user: Identifier, permissions: Permissions | None) -> None:
@@ -71,27 +71,27 @@ class Accounts(Asking):
         await self._tell(c.UpdatePermissions(user, permissions))
 
     async def change_password(self, user: Identifier, current_password: str, new_password: str) -> None:
-        """Replace a password, knowing the present one."""
+        """Change a password. Requires the current one."""
         await self._tell(c.ChangePassword(user, current_password, new_password))
 
     async def delete_user(self, user: Identifier) -> None:
-        """Remove an account."""
+        """Delete a user."""
         await self._tell(c.DeleteUser(user))
 
     # --- tokens ---------------------------------------------------------------------------------------
 
     async def create_personal_access_token(self, name: str, expiry: int | str | None = None) -> str:
-        """Make a token of one's own; its secret is shown this once. ``expiry`` in microseconds, or "30 days"."""
+        """Create a token for the current user and return its secret. ``expiry`` is in microseconds, or "30 days"."""
         microseconds = parse_expiry(expiry) if isinstance(expiry, str) else expiry
         reply = await self._ask(c.CreateToken(name, NEVER if microseconds is None else microseconds), r.NewToken)
         return reply.token
 
     async def get_personal_access_tokens(self) -> list[r.TokenInfo]:
-        """One's own tokens, without their secrets."""
+        """The tokens of the current user, without their secrets."""
         return (await self._ask(c.GetTokens(), r.TokenList)).tokens
 
     async def delete_personal_access_token(self, name: str) -> None:
-        """Remove a token of one's own."""
+        """Delete a token of the current user."""
         await self._tell(c.DeleteToken(name))
 
     # --- connections ----------------------------------------------------------------------------------
@@ -111,11 +111,11 @@ class Accounts(Asking):
     # --- the server -----------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        """Return when the server has answered."""
+        """Return when the server has replied."""
         await self._tell(c.Ping())
 
     async def get_stats(self) -> r.Stats:
-        """Figures about the server."""
+        """Statistics about the server."""
         return await self._ask(c.GetStats(), r.Stats)
 
     async def get_cluster_metadata(self) -> r.ClusterMetadata:
@@ -123,11 +123,11 @@ class Accounts(Asking):
         return await self._ask(c.GetClusterMetadata(), r.ClusterMetadata)
 
     async def describe_options(self, scope: str = "topic") -> list[r.OptionDescription]:
-        """Which options a topic, a stream or a user can have, and their defaults."""
+        """The options of a topic, a stream or a user, with their defaults."""
         return (await self._ask(c.DescribeOptions(_number(scope, _SCOPES)), r.OptionList)).options
 
     async def get_snapshot(self, *kinds: str, compression: str = "deflated") -> bytes:
-        """A ZIP file that helps to diagnose the server: logs, configuration, resources and so on; all by default."""
+        """A ZIP file for troubleshooting: logs, configuration, resources and so on; by default everything."""
         numbers = tuple(_number(kind, _SNAPSHOT_KINDS) for kind in kinds or ("all",))
         command = c.GetSnapshot(_number(compression, _COMPRESSIONS), numbers)
         return (await self._ask(command, r.SnapshotArchive)).data
@@ -135,5 +135,5 @@ class Accounts(Asking):
 
 def _number(word: str, numbers: dict[str, int]) -> int:
     if word not in numbers:
-        raise ValueError(f'one of {", ".join(numbers)} is expected, not "{word}"')
+        raise ValueError(f'expected one of {", ".join(numbers)}, not "{word}"')
     return numbers[word]

@@ -1,4 +1,4 @@
-"""Streams, topics, partitions, segments, consumer groups: everything about where messages live."""
+"""Commands for streams, topics, partitions, segments and consumer groups."""
 
 from typing import TypedDict, Unpack, cast
 
@@ -14,14 +14,14 @@ _DURABILITIES = ("replicated", "persisted")
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
-    """What can be set for a topic at any time. What is not given is the server's default, or stays as it is."""
+    """Settings that can be changed at any time. If not given: the server's default on creation, unchanged on update."""
 
     message_expiry: int | str | None
     """Microseconds, or a text such as ``"7 days"`` or ``"none"``."""
     max_topic_size: int | str | None
     """Bytes over all partitions, or a text such as ``"10 GiB"`` or ``"unlimited"``."""
     compression_algorithm: str | None
-    """``none`` or ``gzip``: what clients are told."""
+    """``none`` or ``gzip``: information for clients."""
     durability: str | None
     """``persisted``: acknowledged after a sync. ``replicated``: the server's default."""
     consumer_offset_durability: str | None
@@ -29,7 +29,7 @@ class ChangeableTopicSettings(TypedDict, total=False):
 
 
 class TopicSettings(ChangeableTopicSettings, total=False):
-    """What can be set for a topic when it is made: what follows here cannot be changed afterwards."""
+    """Settings of a new topic. The fields added here cannot be changed after creation."""
 
     segment_size: int | str | None
     """Bytes, or a text such as ``"256 MiB"``."""
@@ -40,17 +40,17 @@ class TopicSettings(ChangeableTopicSettings, total=False):
 
 
 def topic_options(settings: TopicSettings) -> TopicOptions:
-    """Options as the server takes them.
+    """The settings in the form of the API.
 
     Raises:
-        ValueError: a text that is no size or duration, or a word that is none of those that there are.
+        ValueError: a text is not a size or duration, or a word is unknown.
     """
     compression = settings.get("compression_algorithm")
     if compression is not None and compression not in _COMPRESSIONS:
-        raise ValueError(f'compression_algorithm is "none" or "gzip", not "{compression}"')
+        raise ValueError(f'compression_algorithm must be "none" or "gzip", not "{compression}"')
     for name in ("durability", "consumer_offset_durability"):
         if settings.get(name) not in (None, *_DURABILITIES):
-            raise ValueError(f'{name} is "replicated" or "persisted", not "{settings.get(name)}"')
+            raise ValueError(f'{name} must be "replicated" or "persisted", not "{settings.get(name)}"')
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(
@@ -68,12 +68,12 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
 
 
 class Administration(Asking):
-    """Streams, topics and groups. Everything is named by number or by name; a topic also as ``"stream/topic"``."""
+    """Streams, topics and groups. Things are given by id or by name; a topic also as ``"stream/topic"``."""
 
     # --- streams --------------------------------------------------------------------------------------
 
     async def create_stream(self, name: str) -> r.StreamInfo:
-        """Make a stream. Raises ``AlreadyExists``."""
+        """Create a stream. Raises ``AlreadyExists``."""
         return await self._ask(c.CreateStream(name), r.StreamInfo)
 
     async def get_stream(self, stream: Identifier) -> r.StreamDetails:
@@ -89,11 +89,11 @@ class Administration(Asking):
         await self._tell(c.UpdateStream(stream, name))
 
     async def delete_stream(self, stream: Identifier) -> None:
-        """Remove a stream with all its topics and messages."""
+        """Delete a stream with all its topics and messages."""
         await self._tell(c.DeleteStream(stream))
 
     async def purge_stream(self, stream: Identifier) -> None:
-        """Remove all messages of a stream. Offsets are not used again."""
+        """Delete all messages of a stream. Offsets are not reused."""
         await self._tell(c.PurgeStream(stream))
 
     # --- topics ---------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Administration(Asking):
         partitions_count: int = 1,
         **settings: Unpack[TopicSettings],
     ) -> r.TopicDetails:
-        """Make a topic. Raises ``AlreadyExists``, or ``NotFound`` for the stream."""
+        """Create a topic. Raises ``AlreadyExists``, or ``NotFound`` for the stream."""
         place, topic = place_of(stream, name)
         assert isinstance(topic, str)
         command = c.CreateTopic(place, topic, partitions_count, topic_options(settings))
@@ -126,28 +126,26 @@ class Administration(Asking):
         name: str | None = None,
         **settings: Unpack[ChangeableTopicSettings],
     ) -> None:
-        """Change a topic; what is not given stays as it is.
+        """Change a topic. Settings that are not given stay unchanged.
 
         Raises:
-            ValueError: a setting that is fixed when a topic is made, or a text that is no size or duration.
+            ValueError: a setting cannot be changed, or a text is not a size or duration.
         """
         for setting in settings:
             if setting not in ChangeableTopicSettings.__annotations__:
                 changeable = ", ".join(ChangeableTopicSettings.__annotations__)
-                raise ValueError(
-                    f"{setting} cannot be changed, it is fixed when a topic is made: only {changeable} can"
-                )
+                raise ValueError(f"{setting} cannot be changed after a topic is created; only {changeable} can")
         place = place_of(stream, topic)
         if name is None:
             name = place[1] if isinstance(place[1], str) else (await self.get_topic(*place)).topic.name
         await self._tell(c.UpdateTopic(*place, name, topic_options(cast("TopicSettings", settings)), is_patch=True))
 
     async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Remove a topic with all its messages."""
+        """Delete a topic with all its messages."""
         await self._tell(c.DeleteTopic(*place_of(stream, topic)))
 
     async def purge_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Remove all messages of a topic. Offsets are not used again."""
+        """Delete all messages of a topic. Offsets are not reused."""
         await self._tell(c.PurgeTopic(*place_of(stream, topic)))
 
     # --- partitions and segments ----------------------------------------------------------------------
@@ -155,13 +153,13 @@ class Administration(Asking):
     async def create_partitions(
         self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
     ) -> None:
-        """Add partitions. Keys belong to other partitions from then on."""
+        """Add partitions. From then on, keys may select other partitions."""
         await self._tell(c.CreatePartitions(*place_of(stream, topic), partitions_count))
 
     async def delete_partitions(
         self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
     ) -> None:
-        """Remove the partitions with the highest numbers, with their messages."""
+        """Delete the partitions with the highest ids, with their messages."""
         await self._tell(c.DeletePartitions(*place_of(stream, topic), partitions_count))
 
     async def delete_segments(
@@ -171,13 +169,13 @@ class Administration(Asking):
         partition_id: int = 0,
         segments_count: int = 1,
     ) -> None:
-        """Remove the oldest sealed segments of a partition that no stored offset still needs."""
+        """Delete the oldest sealed segments of a partition that no stored offset needs."""
         await self._tell(c.DeleteSegments(*place_of(stream, topic), partition_id, segments_count))
 
     async def get_segments(
         self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0
     ) -> r.SegmentList:
-        """The segments of a partition, oldest first, and the directory in which they lie."""
+        """The segments of a partition, oldest first, and their directory."""
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
@@ -192,7 +190,7 @@ class Administration(Asking):
         *,
         fsync: bool = True,
     ) -> None:
-        """Return when everything that was sent to a partition is safe from a power cut."""
+        """Return when all messages of a partition are synced to disk."""
         await self._tell(c.FlushMessages(*place_of(stream, topic), partition_id, fsync))
 
     # --- consumer groups ------------------------------------------------------------------------------
@@ -200,7 +198,7 @@ class Administration(Asking):
     async def create_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, name: str = ""
     ) -> r.GroupDetails:
-        """Make a consumer group. Raises ``AlreadyExists``."""
+        """Create a consumer group. Raises ``AlreadyExists``."""
         return await self._ask(c.CreateConsumerGroup(*place_of(stream, topic), name), r.GroupDetails)
 
     async def get_consumer_group(
@@ -216,23 +214,23 @@ class Administration(Asking):
     async def delete_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Remove a group and its stored offsets."""
+        """Delete a group and its stored offsets."""
         await self._tell(c.DeleteConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def join_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Become a member. Polls of this client without a consumer of their own then read the group's partitions."""
+        """Become a member. Polls of this client that name no consumer then read the group's partitions."""
         await self._tell(c.JoinConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def leave_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Stop being a member."""
+        """Leave the group."""
         await self._tell(c.LeaveConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def sync_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> r.Assignment:
-        """Which partitions are this member's now. Raises ``NotAssigned`` if this client is no member."""
+        """The partitions assigned to this member. Raises ``NotAssigned`` if this client is not a member."""
         return await self._ask(c.SyncConsumerGroup(*place_of(stream, topic), consumer_group), r.Assignment)

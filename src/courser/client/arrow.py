@@ -1,4 +1,4 @@
-"""Batches as Arrow tables, straight from their bytes. Only this module knows pyarrow, which not everybody has."""
+"""Convert batches to Arrow tables without an object per message. The only module that imports pyarrow."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -30,16 +30,16 @@ SCHEMA = pa.schema(
 )
 """The columns of every table."""
 HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
-"""One more, if it is asked for."""
+"""An additional column, if requested."""
 
 
 def table_of(views: Sequence[BatchView], *, headers: bool = False) -> Any:
-    """A ``pyarrow.Table`` with a row per message: a record batch per batch, nothing copied that need not be.
+    """A ``pyarrow.Table`` with a row per message and a record batch per batch. Copies as little as possible.
 
-    Times beyond the year 9999 become its last microsecond.
+    Times after the year 9999 become its last microsecond.
 
     Raises:
-        OverflowError: an offset that a signed number of 64 bits cannot hold.
+        OverflowError: an offset does not fit into a signed 64-bit integer.
     """
     schema = SCHEMA.append(HEADERS) if headers else SCHEMA
     return pa.Table.from_batches([_record_batch(view, schema, headers=headers) for view in views], schema)
@@ -66,7 +66,7 @@ def _record_batch(view: BatchView, schema: Any, *, headers: bool) -> Any:
 def _origin_times(view: BatchView) -> NDArray[np.int64]:
     times = view.origin_timestamps()
     if view.origin_timestamp > CALENDAR_END - layout.TIMESTAMP_DELTA_MAX:
-        # Behind the last number of 64 bits they begin at 0 again.
+        # Unsigned 64-bit integers wrap around to 0.
         is_beyond = (times > CALENDAR_END) | (times < view.origin_timestamp)
         times = np.where(is_beyond, np.uint64(CALENDAR_END), times)
     return times.view(np.int64)
@@ -77,12 +77,12 @@ def _numbers(kind: Any, values: NDArray[Any]) -> Any:
 
 
 def _payloads(view: BatchView) -> Any:
-    """The payloads of all messages, in memory of Arrow's: its pool has pages at hand that the kernel need not clear."""
+    """The payloads of all messages, in memory of Arrow's pool: the kernel need not clear its pages."""
     lengths, count = view.payload_lengths(), view.count
     starts, length = view.frames.starts + layout.FRAME_HEADER_SIZE, int(lengths[0])
     if not view.frames.frame_size or not length:
         return gather(np.frombuffer(view.body, np.uint8), starts, starts + lengths)
-    # All of one size: one strided copy.
+    # All payloads have the same size: one strided copy.
     data = pa.allocate_buffer(count * length)
     rows = np.ndarray((count, length), np.uint8, view.body, layout.FRAME_HEADER_SIZE, (view.frames.frame_size, 1))
     np.copyto(np.frombuffer(data, np.uint8).reshape(count, length), rows)
@@ -91,10 +91,10 @@ def _payloads(view: BatchView) -> Any:
 
 
 def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Any:
-    """A binary array of the bytes from each start to its end. They come in order and do not overlap.
+    """A binary array of the slices from each start to its end. The slices are in order and do not overlap.
 
-    The whole of ``data`` is one binary array, in which wanted slices and the gaps between them alternate; one C++ loop
-    then takes every second.
+    ``data`` is viewed as one binary array in which slices and gaps alternate; one C++ loop then takes every second
+    element.
     """
     count = len(starts)
     if not count:
@@ -104,12 +104,12 @@ def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.
     slices = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
     )
-    # Not ``pa.array``: it loads pandas, which takes half a second.
+    # Not ``pa.array``: it imports pandas, which takes half a second.
     return slices.take(_numbers(pa.int32(), np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def _blocks(view: BatchView) -> list[bytes]:
-    """The headers of every message, one object each: most batches have none."""
+    """The headers of every message, one object each. Most batches have none."""
     ends, data = view.header_blocks()
     positions = ends.tolist()
     return [bytes(data[start:end]) for start, end in pairwise(positions)]
@@ -135,7 +135,7 @@ def _headers(view: BatchView) -> Any:
 
 
 def _pairs_in(block: bytes) -> list[tuple[str, bytes]] | None:
-    """Names and raw values; None if there are no headers, or none that can be read."""
+    """Names and raw values; None if there are no headers, or if they are malformed."""
     if not block or not is_typed(block):
         return None
     return [(entry.key.decode(errors="replace"), entry.value) for entry in iterate_user_headers(block)]

@@ -1,4 +1,4 @@
-"""What every part of a client is built on: ask a question, get an answer of a known kind."""
+"""The base of all parts of a client: send a command and check the type of its reply."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer", bound=Reply)
 
 
 class Asking:
-    """Anything that talks over one link."""
+    """Sends commands over one link."""
 
     def __init__(self, link: Link, encryptor: Encryptor | None = None) -> None:
         self._link = link
@@ -29,10 +29,10 @@ class Asking:
 
 
 def place_of(stream: Identifier, topic: Identifier | None) -> tuple[Identifier, Identifier]:
-    """Stream and topic, given as two or as ``"stream/topic"``.
+    """Stream and topic, given as two arguments or as ``"stream/topic"``.
 
     Raises:
-        TargetRefused: there is no topic.
+        TargetRefused: no topic is given.
     """
     if topic is not None:
         return stream, topic
@@ -40,4 +40,4 @@ def place_of(stream: Identifier, topic: Identifier | None) -> tuple[Identifier, 
         name, slash, rest = stream.partition("/")
         if name and slash and rest:
             return name, rest
-    raise TargetRefused(f'a topic is named "stream/topic", or by two arguments: {stream!r} has no topic')
+    raise TargetRefused(f'a topic must be given as "stream/topic" or as two arguments: {stream!r} has no topic')

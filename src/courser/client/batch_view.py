@@ -1,4 +1,4 @@
-"""One batch as it lies in memory: no object per message, columns instead of rows."""
+"""A view of one batch in memory: columns instead of one object per message."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -21,22 +21,22 @@ class BatchView:
         self.record = record
         """Header and frames."""
         self.body = record[layout.BATCH_HEADER_SIZE :]
-        """The frames behind one another."""
+        """The frames, one after another."""
 
     @cached_property
     def frames(self) -> FrameLayout:
-        """Where the frames begin. Raises ``InvalidBatch`` if the lengths contradict each other."""
+        """The positions of the frames. Raises ``InvalidBatch`` if the lengths are inconsistent."""
         return survey_frames(self.body, self.count)[0]
 
     @property
     def first_offset(self) -> int:
-        """Of the first message: above ``base_offset`` if the batch was cut."""
+        """The offset of the first message: above ``base_offset`` if the batch was cut."""
         delta = int.from_bytes(self.body[layout.FRAME_OFFSET_DELTA_POSITION :][:4], "little")
         return self.base_offset + delta
 
     @property
     def next_offset(self) -> int:
-        """Behind the last message."""
+        """The offset after the last message."""
         return self.first_offset + self.count
 
     # --- columns --------------------------------------------------------------------------------------
@@ -45,11 +45,11 @@ class BatchView:
         return frame_fields(self.body, self.frames, position, dtype)
 
     def offsets(self) -> NDArray[np.uint64]:
-        """Of every message."""
+        """The offsets of all messages."""
         return self._field(layout.FRAME_OFFSET_DELTA_POSITION, "<u4").astype(np.uint64) + np.uint64(self.base_offset)
 
     def origin_timestamps(self) -> NDArray[np.uint64]:
-        """When each message was made, in microseconds since 1970."""
+        """The creation times of all messages, in microseconds since 1970."""
         deltas = self._field(layout.FRAME_TIMESTAMP_DELTA_POSITION, "<u4").astype(np.uint64)
         return deltas + np.uint64(self.origin_timestamp)
 
@@ -69,7 +69,7 @@ class BatchView:
         return self._field(layout.FRAME_LENGTHS_POSITION + 4, "<u4")
 
     def payloads(self) -> tuple[NDArray[np.int64], memoryview]:
-        """All payloads behind one another, and where each begins; one more number says where the last one ends."""
+        """All payloads one after another, and the start of each, followed by the end of the last one."""
         lengths = self.payload_lengths()
         ends = np.zeros(self.count + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
@@ -98,7 +98,7 @@ def _gathered(body: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int6
 
 
 def batches_of(polled: Polled) -> Iterator[BatchView]:
-    """The batches of a reply, in order. Only their headers are looked at."""
+    """The batches of a reply, in order. Reads only their headers."""
     for records in polled.pieces:
         start, size = 0, len(records)
         while start < size:

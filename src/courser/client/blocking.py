@@ -1,7 +1,7 @@
-"""A private event loop in a thread of its own, and calls into it from other threads.
+"""A private event loop in its own thread, and calls into it from other threads.
 
-What the sync client is made of: every call is one of the async client, so there is one implementation. The loop goes on
-between calls, and with it signs of life, linger times and reconnects.
+The base of the sync client: every call runs a method of the async client, so there is one implementation. Between calls
+the loop keeps running heartbeats, linger timers and reconnects.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class LoopThread:
             self.loop.close()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Have the loop do something, and wait for it. An interrupt of the caller cancels it."""
+        """Run a coroutine on the loop and wait for it. An interrupt of the caller cancels it."""
         if self.loop.is_closed():
             work.close()
             raise ClientClosed("the client is closed")
@@ -51,14 +51,14 @@ class LoopThread:
             raise
 
     def begin(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Have the loop do something, without waiting for it."""
+        """Run a coroutine on the loop without waiting for it."""
         if self.loop.is_closed():
             work.close()
             raise ClientClosed("the client is closed")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def stop(self) -> None:
-        """End the loop and its thread. May be repeated."""
+        """Stop the loop and its thread. May be called more than once."""
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -66,9 +66,9 @@ class LoopThread:
 
 
 class Blocking(Protocol[Original_co]):
-    """A sync twin: the async original, and the loop that it lives on.
+    """A sync twin: the async original, and the loop on which it runs.
 
-    Nobody sets them from outside: so the twin of a class will do where the twin of its base is asked for.
+    The attributes are read-only, so a twin of a subclass is accepted where a twin of its base is expected.
     """
 
     @property
@@ -81,7 +81,7 @@ class Blocking(Protocol[Original_co]):
 def blocking(
     method: Callable[Concatenate[Inner, Parameters], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate[Blocking[Inner], Parameters], Result]:
-    """The same method for a sync twin: it returns when the original is done."""
+    """The same method for a sync twin. It returns when the original is done."""
 
     @wraps(method)
     def call(self: Blocking[Inner], /, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:

@@ -1,4 +1,4 @@
-"""The client: one login, every command of the server as a method, producers and consumers."""
+"""The client: one login, one method per server command, producers and consumers."""
 
 from collections.abc import Generator, Sequence
 from types import TracebackType
@@ -17,7 +17,7 @@ from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
 from courser.client.messaging import Messaging
 from courser.client.producer import Producer, ProducerSettings
-from courser.client.staging import StagingCommands
+from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
 from courser.client.targets import Target
 from courser.model.identifiers import Identifier
@@ -48,10 +48,10 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
-class Client(Administration, Accounts, Messaging, StagingCommands):
-    """A connection to a server that comes back by itself. ``connect`` makes it.
+class Client(Administration, Accounts, Messaging, SinkCommands):
+    """A connection to a server that reconnects automatically. Create it with ``connect``.
 
-    Methods may be called from several tasks at once; requests are carried out in the order in which they were made.
+    Methods may be called from several tasks at once; requests are processed in the order in which they were made.
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
@@ -62,21 +62,21 @@ class Client(Administration, Accounts, Messaging, StagingCommands):
 
     @property
     def target(self) -> Target:
-        """Where it connects to."""
+        """The server and login."""
         return self._link.target
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection right now. Requests make one if there is none."""
+        """Whether the client is connected now. Requests reconnect if it is not."""
         return self._link.is_connected
 
     @property
     def user_id(self) -> int | None:
-        """Who is logged in."""
+        """The id of the user who is logged in."""
         return self._link.user_id
 
     async def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply as it is."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
         return await self._link.request(command)
 
     def producer(
@@ -92,8 +92,8 @@ class Client(Administration, Accounts, Messaging, StagingCommands):
         Args:
             stream: Its name or number, or ``"stream/topic"``.
             topic: Its name or number.
-            partitioning: For messages without a key or partition of their own; None takes the partitions in turn.
-            options: Bounds of batches and of memory.
+            partitioning: For messages without their own key or partition; None uses all partitions in turn.
+            options: Limits of batches and of memory.
         """
         settings = ProducerSettings(**options)
         producer = Producer(
@@ -117,16 +117,16 @@ class Client(Administration, Accounts, Messaging, StagingCommands):
         start: Start | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """A consumer of one topic, on a connection of its own. Options are the fields of ``ConsumerSettings``.
+        """A consumer of one topic, with its own connection. Options are the fields of ``ConsumerSettings``.
 
         Args:
             stream: Its name or number, or ``"stream/topic"``.
             topic: Its name or number.
             group: Share the partitions with the other members of this group.
             name: Read alone, and store offsets under this name.
-            partitions: Which ones; by default all. Not with a group.
-            start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default behind
-                the stored offset, and at the first message if there is none. In a group a stored offset always wins.
+            partitions: The partitions to read; by default all. Not with a group.
+            start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
+                the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
             options: How to read and commit.
         """
         consumer = Consumer(
@@ -143,10 +143,10 @@ class Client(Administration, Accounts, Messaging, StagingCommands):
         return consumer
 
     async def close(self, *, failed: bool = False) -> None:
-        """Close the connection, and all producers and consumers. May be repeated.
+        """Close the connection and all producers and consumers. May be called more than once.
 
-        Consumers leave their groups. The messages that they read last count as done, unless ``failed``.
-        Producers that were not closed before lose what is not sent.
+        Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
+        Producers that were not closed before lose unsent messages.
         """
         try:
             for consumer in self._consumers:
@@ -188,18 +188,18 @@ class Connecting:
 def connect(
     target: str | Target | None = None, *, context: str | None = None, dial: Dial = open_connection, **options: object
 ) -> Connecting:
-    """Make a client of a server. Use it in ``async with``, or await it.
+    """Connect to a server. Use the result in ``async with``, or await it.
 
-    Where to: the argument, else the environment (``COURSER_URL``, ``COURSER_CONTEXT``), else the saved context that is
-    selected, else the server on this machine.
+    The target is the argument, else the environment (``COURSER_URL``, ``COURSER_CONTEXT``), else the selected context,
+    else the server on this machine.
 
     Args:
         target: ``iggy://user:password@host:port``, ``iggy://token@host:port``, ``host:port``, or a ``Target``.
         context: The name of a saved context.
-        dial: What makes connections; for tests.
+        dial: Opens connections; for tests.
         options: Fields of ``Target``, such as ``username``, ``password``, ``token``, ``tls``, ``request_timeout``.
 
     Raises:
-        TargetRefused: the target makes no sense, or the context is not there.
+        TargetRefused: the target is invalid, or the context does not exist.
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)

@@ -1,4 +1,4 @@
-"""Offsets that a consumer is done with: gathered, and stored on the server."""
+"""Commit the offsets of a consumer: collect them, and store them on the server."""
 
 import asyncio
 import logging
@@ -13,37 +13,37 @@ _log = logging.getLogger(__name__)
 
 
 class Commits:
-    """What one reader of a topic has done and what the server knows of it."""
+    """The processed offsets of one reader of a topic, and when they were last stored."""
 
     def __init__(self, link: Link, place: tuple[Identifier, Identifier], reader: Reader | None) -> None:
-        """``reader`` is None if no offsets are stored: then nothing is noted."""
+        """``reader`` is None if no offsets are stored: then nothing is recorded."""
         self._link = link
         self._stream, self._topic = place
         self._reader = reader
         self._done: dict[int, int] = {}
-        """By partition, the last offset that is done with and not committed."""
+        """By partition, the last offset that is processed but not committed."""
         self.stored_at = 0.0
-        """When all of them were stored for the last time, by the event loop's clock."""
+        """When all of them were last stored, by the event loop's clock."""
         self.is_patient = True
-        """Whether a broken connection is waited for."""
+        """Whether to wait for a reconnect if the connection breaks."""
 
     def note(self, partition_id: int, offset: int) -> None:
-        """This one, and all before it in its partition, are done with: to be stored with others."""
+        """Record that this offset and all before it are processed. They are stored later, together with others."""
         self._done[partition_id] = offset
 
     def forget(self, partition_id: int) -> None:
-        """The partition is another's."""
+        """Drop a partition that now belongs to another member."""
         self._done.pop(partition_id, None)
 
     async def store_all(self) -> None:
-        """Store what was noted."""
+        """Store the recorded offsets."""
         self.stored_at = asyncio.get_running_loop().time()
         done, self._done = self._done, {}
         if done:
             await asyncio.gather(*(self._store(partition_id, offset) for partition_id, offset in done.items()))
 
     async def store(self, partition_id: int, offset: int) -> bool:
-        """Store an offset at once. Returns False if the partition has become another member's."""
+        """Store an offset at once. Returns False if the partition now belongs to another member."""
         if self._done.get(partition_id, -1) <= offset:
             self._done.pop(partition_id, None)
         return await self._store(partition_id, offset)
@@ -54,6 +54,6 @@ class Commits:
         try:
             await self._link.request(command, patient=self.is_patient)
         except NotAssigned:
-            _log.info("partition %d was given to another member before offset %d was committed", partition_id, offset)
+            _log.info("partition %d was reassigned before offset %d was committed", partition_id, offset)
             return False
         return True

@@ -1,6 +1,6 @@
-"""One TCP connection to a server: requests out, replies in, in the same order. It is never used again once it broke.
+"""One TCP connection to a server: sends requests and receives replies in the same order. Not reused after a failure.
 
-Bytes of a large reply land in memory of its own, which the reply then refers to: nothing is copied on the way.
+A large reply is received into its own memory, to which the reply refers: nothing is copied.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from typing import cast
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.client.read_patience import ReadPatience
-from courser.client.receive_memory import ReceiveMemory
+from courser.client.receiving import ReadPatience, ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut
 from courser.model.buffers import Buffer
@@ -22,14 +21,14 @@ from courser.wire.reading import Malformed
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
 
 _BASE_SIZE = 64 * 1024
-"""Bytes of the buffer that small replies are received into. What it holds of a large one is copied."""
+"""Size of the buffer for small replies. The part of a large reply that it contains is copied."""
 _HEAD_SIZE = 256
 _SLICE_SIZE = 512 * 1024
-"""Bytes of a request that asyncio gets at a time: it copies what the kernel does not take at once."""
+"""Bytes of a request passed to asyncio at a time: asyncio copies what the kernel does not accept at once."""
 
 
 class _Pending:
-    """A request that has no answer yet."""
+    """A request without a reply so far."""
 
     __slots__ = ("command", "deadline", "future")
 
@@ -40,7 +39,7 @@ class _Pending:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Requests may follow one another without waiting; they are answered in order."""
+    """A connection. Requests may be sent without waiting for replies; replies arrive in order."""
 
     def __init__(self, address: str, request_timeout: float) -> None:
         self.address = address
@@ -51,15 +50,15 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Pending] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._outgoing: deque[memoryview] = deque()
-        """Parts of requests that asyncio does not have yet."""
+        """Parts of requests that have not been passed to asyncio."""
         self._is_paused = False
-        """Whether asyncio has more than the kernel takes."""
+        """Whether asyncio's buffer is full."""
         self._writable: asyncio.Future[None] | None = None
-        """Awaited by requests while the kernel takes no more."""
+        """Awaited by requests while the buffer is full."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done when the connection is gone."""
+        """Done when the connection is closed."""
         self.error: CourserError | None = None
-        """Why it is gone."""
+        """The reason why it was closed."""
         self.last_request = self._loop.time()
         self._memory = ReceiveMemory()
         self._base = self._buffer = self._memory.take(_BASE_SIZE)
@@ -70,45 +69,45 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests -------------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the connection can be used."""
         return self.error is None and self._transport is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer is awaited."""
+        """Whether no reply is pending."""
         return not self._pending
 
     async def request(self, command: Command) -> Reply | None:
-        """Send a command and wait for its answer.
+        """Send a command and wait for its reply.
 
         Raises:
-            CourserError: the server refused it, or failed.
-            ConnectionFailed: the connection broke; if the command had been sent, nobody knows whether it was done.
+            CourserError: the server rejected the command, or failed.
+            ConnectionFailed: the connection broke. If the command was sent, it is not known whether it was processed.
         """
         while self._writable is not None:
             await asyncio.shield(self._writable)
         return await self.begin(command)
 
     def begin(self, command: Command) -> "asyncio.Future[Reply | None]":
-        """Send a command; its answer comes with the future. What the kernel does not take is kept in memory.
+        """Send a command; the future gets its reply. Data that the kernel does not accept is kept in memory.
 
         Raises:
-            InvalidRequest: it holds what the protocol has no room for; nothing was sent.
+            InvalidRequest: the command does not fit into the protocol; nothing was sent.
         """
         if self.error is not None:
             raise self.error.with_traceback(None)
-        assert self._transport is not None, "the connection is made before anything is asked"
+        assert self._transport is not None, "the connection is made before the first request"
         try:
             buffers = self._codec.encode(command)
         except UnicodeEncodeError:
-            # Says itself what is no text.
+            # This error already names the invalid text.
             raise
         except (struct.error, OverflowError, ValueError) as error:
-            reason = "a number in it is negative or too large, or a name has more than 255 bytes"
-            refusal = f"{type(command).__name__} cannot be sent: {reason}"
+            reason = "a number is negative or too large, or a name is longer than 255 bytes"
+            refusal = f"cannot send {type(command).__name__}: {reason}"
             raise InvalidRequest(ErrorCode.INVALID_COMMAND, refusal) from error
         now = self._loop.time()
-        # What long polls ask for.
+        # Long polls get more time.
         wait: float = getattr(command, "wait", 0) / 1_000_000
         future: asyncio.Future[Reply | None] = self._loop.create_future()
         self._pending.append(_Pending(command, future, now + self._request_timeout + wait))
@@ -119,12 +118,12 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
-        # One by one: asyncio would join them, and the last one of a send is large.
+        # Pass the parts one by one: asyncio would join them, and the last part of a send is large.
         self._outgoing.extend(map(memoryview, buffers))
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give asyncio what waits, as long as the kernel takes it."""
+        """Pass waiting parts to asyncio while the kernel accepts them."""
         outgoing, transport = self._outgoing, self._transport
         while outgoing and not self._is_paused and transport is not None:
             buffer = outgoing.popleft()
@@ -135,11 +134,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the kernel takes more."""
+        """Whether the kernel accepts more data."""
         return self._writable is None
 
     async def drained(self) -> None:
-        """Wait until the kernel takes more."""
+        """Wait until the kernel accepts more data."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
 
@@ -149,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._pending[0].deadline <= self._loop.time():
             name = type(self._pending[0].command).__name__
-            self.fail(TimedOut(self.address, f"no answer to {name} within {self._request_timeout:g} seconds"))
+            self.fail(TimedOut(self.address, f"no reply to {name} within {self._request_timeout:g} seconds"))
             return
         self._timer = self._loop.call_at(self._pending[0].deadline, self._check_deadline)
 
@@ -157,17 +156,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        # uvloop's transports derive from nothing of asyncio's.
+        # uvloop's transports do not derive from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._patience = ReadPatience(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         del sizehint
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Process received bytes."""
         self._end += nbytes
         try:
             if self._buffer is self._base:
@@ -183,11 +182,11 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(ConnectionFailed(self.address, error.reason))
 
     def _take_frames(self) -> None:
-        """Answer with all whole frames in the base buffer; make room for the one that is not whole yet."""
+        """Process all complete frames in the base buffer, and prepare for the incomplete one."""
         buffer, start, end = self._base, 0, self._end
         while end - start >= _HEAD_SIZE:
             size = self._codec.frame_size(buffer[start:end])
-            assert size is not None, "a whole header is there"
+            assert size is not None, "the header is complete"
             if end - start < size:
                 if size > len(buffer):
                     self._buffer = large = self._memory.take(size)
@@ -196,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._patience.expect(size - self._end)
                     return
                 break
-            # The buffer is used again: the reply gets memory of its own.
+            # The buffer is reused, so the reply gets its own memory.
             self._answer(memoryview(bytes(buffer[start : start + size])))
             start += size
         if start:
@@ -213,15 +212,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = self._codec.decode(pending.command, frame)
         except SessionEnded as ended:
-            # A farewell, not an answer: the request was not looked at any more.
+            # An eviction, not a reply: the request was not processed.
             self._pending.appendleft(pending)
             self.fail(ConnectionFailed(self.address, str(ended.error)))
         except CourserError as error:
             if isinstance(error, Malformed):
-                self._settle(future, ConnectionFailed(self.address, f"the answer is malformed: {error.reason}"))
+                self._settle(future, ConnectionFailed(self.address, f"malformed reply: {error.reason}"))
                 raise
             if error.code is ErrorCode.DISCONNECTED:
-                # A farewell too: a server that stops sends those home who wait for messages.
+                # An eviction too: a server that stops disconnects clients that wait for messages.
                 self._pending.appendleft(pending)
                 self.fail(ConnectionFailed(self.address, str(error)))
                 return
@@ -231,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_result(reply)
 
     def _unasked(self, frame: memoryview) -> None:
-        """A farewell: servers say nothing else on their own."""
+        """Handle an eviction: servers send nothing else without a request."""
         reason = self._codec.farewell(frame)
         self.fail(ConnectionFailed(self.address, reason))
 
@@ -240,13 +239,13 @@ class Connection(asyncio.BufferedProtocol):
             future.set_exception(error)
 
     def pause_writing(self) -> None:
-        """The server reads more slowly than we write."""
+        """The buffer is full: the server reads more slowly than this client writes."""
         self._is_paused = True
         if self._writable is None:
             self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """The kernel takes more."""
+        """The kernel accepts more data."""
         self._is_paused = False
         self._hand_over()
         if self._is_paused:
@@ -256,14 +255,14 @@ class Connection(asyncio.BufferedProtocol):
             writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """The connection was closed by either side."""
         reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
         self.fail(ConnectionFailed(self.address, reason))
 
     # --- the end --------------------------------------------------------------------------------------
 
     def fail(self, error: CourserError) -> None:
-        """Give the connection up: everybody who waits for an answer is told why. May be repeated."""
+        """Close the connection and fail all pending requests with ``error``. May be called more than once."""
         if self.error is None:
             self.error = error
         if self._timer is not None:
@@ -279,9 +278,9 @@ class Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def close(self) -> None:
-        """Close it; nobody waits for an answer any more."""
+        """Close the connection."""
         if self.error is None:
-            self.error = ConnectionFailed(self.address, "the connection was closed by this client")
+            self.error = ConnectionFailed(self.address, "this client closed the connection")
         if self._transport is not None:
             self._transport.close()
         self.fail(self.error)
@@ -291,7 +290,7 @@ async def open_connection(target: Target) -> Connection:
     """Connect, without a login.
 
     Raises:
-        ConnectionFailed: nobody listens there, or TLS does not come about.
+        ConnectionFailed: no server listens at the address, or the TLS handshake failed.
     """
     loop = asyncio.get_running_loop()
     address = target.address
@@ -313,13 +312,13 @@ async def open_connection(target: Target) -> Connection:
 
 
 def _reason(error: OSError) -> str:
-    """In few words. Those of asyncio name the address once more, or nothing at all."""
+    """A short reason. The messages of asyncio repeat the address, or are empty."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"
     if not isinstance(error, ConnectionError):
         return error.strerror or str(error)
     if error.errno is None:
-        return "TLS was broken off: the server may be one without"
+        return "TLS handshake failed; the server may not use TLS"
     return os.strerror(error.errno)
 
 
@@ -329,7 +328,7 @@ def _tls_of(target: Target) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=target.tls_ca_file)
     except OSError as error:
-        raise ConnectionFailed(target.address, f"{target.tls_ca_file} cannot be used: {error}") from error
+        raise ConnectionFailed(target.address, f"cannot use {target.tls_ca_file}: {error}") from error
     if not target.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

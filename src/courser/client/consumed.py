@@ -1,4 +1,4 @@
-"""How a consumer reads, and the messages that it hands out."""
+"""The settings of a consumer, and the messages that it returns."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,32 +11,32 @@ Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer reads."""
+    """The settings of a consumer."""
 
     batch_count: int = 1000
-    """Messages of one poll."""
+    """Maximum messages of one poll."""
     batch_size: int = 1024 * 1024
-    """Bytes of one poll; a single message may have more. At most two polls are held in memory."""
+    """Maximum bytes of one poll; a single message may be larger. At most two polls are held in memory."""
     wait: float = 20.0
-    """Seconds that one request waits for messages, at most 20. Arrivals end it."""
+    """Seconds that one request waits for messages, at most 20. It returns earlier if messages arrive."""
     commit: Literal["auto", "manual"] = "auto"
-    """``auto``: a message is committed after the body of the loop is done with it, together with others."""
+    """``auto``: messages are committed in groups after the body of the loop has processed them."""
     commit_interval: float = 1.0
-    """Seconds between automatic commits; also when nothing is left to read, and at the end."""
+    """Seconds between automatic commits. They also happen when nothing is left to read, and at the end."""
     sync_interval: float = 1.0
-    """Seconds after which a busy member asks which partitions are its own."""
+    """Seconds after which a busy member asks for its assigned partitions."""
     on_gap: Literal["raise", "skip"] = "raise"
-    """What to do about messages that are gone or damaged."""
+    """What to do about deleted or damaged messages."""
     stop_at_end: bool = False
-    """Whether the iteration ends when nothing is left to read, instead of waiting for more."""
+    """Whether the iteration ends when nothing is left to read, instead of waiting."""
     create_group: bool = True
-    """Whether a group that is not there is made."""
+    """Whether to create the group if it does not exist."""
 
     def __post_init__(self) -> None:
         if min(self.batch_count, self.batch_size) < 1 or not 0 <= self.wait <= 20:
-            raise ValueError("a consumer's batch_count and batch_size are at least 1, its wait 0 to 20 seconds")
+            raise ValueError("a consumer's batch_count and batch_size must be at least 1, its wait 0 to 20 seconds")
         if self.commit not in ("auto", "manual") or self.on_gap not in ("raise", "skip"):
-            raise ValueError('a consumer\'s commit is "auto" or "manual", its on_gap "raise" or "skip"')
+            raise ValueError('a consumer\'s commit must be "auto" or "manual", its on_gap "raise" or "skip"')
 
 
 class ConsumedMessage(Message, frozen=True):
@@ -45,9 +45,9 @@ class ConsumedMessage(Message, frozen=True):
     committer: Committer | None = None
 
     async def commit(self) -> bool:
-        """Store that this message, and all before it in its partition, are done with.
+        """Commit this message and all before it in its partition.
 
-        Returns False if the partition has become another member's: that one may read the message again.
+        Returns False if the partition now belongs to another member, which may read the message again.
         """
-        assert self.committer is not None, "only a consumer makes such messages"
+        assert self.committer is not None, "only a consumer creates such messages"
         return await self.committer(self)

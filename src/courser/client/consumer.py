@@ -1,8 +1,8 @@
-"""The consumer: messages of a topic one after another, from all partitions that are its own.
+"""The consumer: reads the messages of a topic one by one, from all its assigned partitions.
 
-It has a connection of its own, because a group counts connections, and because its waits must not hold others up. The
-position in each partition is kept here; the server keeps what was committed. After a reconnect, or when the group deals
-the partitions anew, reading goes on where it was, or where the partition's last owner committed.
+It has its own connection, because the members of a group are connections, and because its waits must not delay other
+requests. The consumer keeps the position in each partition; the server keeps committed offsets. After a reconnect or a
+rebalance, reading continues at the old position, or after the last commit of the partition's previous owner.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import Self
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.client.batches import fields_of
 from courser.client.commits import Commits
 from courser.client.consumed import ConsumedMessage, ConsumerSettings
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.membership import Membership
 from courser.client.messages import Message
-from courser.client.polling import fields_of
 from courser.client.starting import Start, StartingPoint
 from courser.errors import (
     ClientClosed,
@@ -43,7 +43,7 @@ __all__ = ["ConsumedMessage", "Consumer", "ConsumerSettings"]
 class Consumer:
     """Reads one topic: ``async for message in client.consumer("stream/topic", group="app")``.
 
-    For one task. Close it, or the client, to leave the group at once.
+    To be used by one task. Close it, or the client, to leave the group at once.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Consumer:
         encryptor: Encryptor | None = None,
     ) -> None:
         if group is not None and (name is not None or partitions is not None):
-            raise ValueError("a member of a group has no name and no partitions of its own choice")
+            raise ValueError("a member of a group cannot have a name or choose partitions")
         self._link = link
         self._stream, self._topic = stream, topic
         self._reader = _reader_of(group, name)
@@ -77,18 +77,18 @@ class Consumer:
         self._positions: dict[int, int] = {}
         """By partition, the next offset to poll."""
         self._hot: deque[int] = deque()
-        """Partitions that may have something to read, in turn."""
+        """Partitions that may have messages, in the order of polling."""
         self._buffer: deque[ConsumedMessage] = deque()
         self._ahead: tuple[int, asyncio.Task[r.Reply | None]] | None = None
-        """The next poll, asked for while the messages of the last one are looked at: partition and answer."""
+        """The next poll, sent while the messages of the last one are processed: partition and reply."""
         self._current: ConsumedMessage | None = None
-        """What the body of the loop is busy with."""
+        """The message that the body of the loop is processing."""
         self._connection_count = 0
         self._is_open = self._is_closed = False
         self.skipped_count = 0
-        """Offsets that were passed over because their messages are gone or damaged."""
+        """Offsets that were skipped because their messages are deleted or damaged."""
         self.rebalance_count = 0
-        """How often the partitions of this member were other ones."""
+        """How often the assigned partitions have changed."""
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Consumer:
         return self._is_closed
 
     async def open(self) -> None:
-        """Connect, join the group, find out where to begin. The first ``async for`` does it if nobody else did."""
+        """Connect, join the group, and find the starting positions. The first ``async for`` does this if necessary."""
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
         if self._is_open:
@@ -123,9 +123,9 @@ class Consumer:
         await self.close(failed=kind is not None)
 
     async def close(self, *, failed: bool = False) -> None:
-        """Commit what is done, leave the group, close the connection. May be repeated.
+        """Commit processed messages, leave the group, close the connection. May be called more than once.
 
-        The message that was read last counts as done, unless ``failed``.
+        The message that was read last counts as processed, unless ``failed``.
         """
         if self._is_closed:
             return
@@ -158,7 +158,7 @@ class Consumer:
             try:
                 await self._refill()
             except ClientClosed:
-                # By another task, while this one waited.
+                # Closed by another task while this one waited.
                 if not self._is_closed:
                     raise
                 raise StopAsyncIteration from None
@@ -166,9 +166,9 @@ class Consumer:
         return message
 
     async def take(self) -> list[ConsumedMessage]:
-        """All messages that are at hand, at least one; none if there will be no more.
+        """All available messages, at least one; empty if there will be no more.
 
-        Who reads like this says by ``note_done`` or ``commit`` what is done with.
+        Callers report processed messages with ``note_done`` or ``commit``.
         """
         try:
             first = await anext(self)
@@ -181,27 +181,29 @@ class Consumer:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that it reads now."""
+        """The assigned partitions."""
         return tuple(self._positions)
 
     def position(self, partition_id: int) -> int:
-        """The offset that is handed out next."""
+        """The offset of the next message."""
         for message in self._buffer:
             if message.partition_id == partition_id:
                 return message.offset
         return self._positions[partition_id]
 
     async def seek(self, partition_id: int, offset: int) -> None:
-        """Go on at another offset of one of its partitions."""
+        """Continue at another offset of an assigned partition."""
         if partition_id not in self._positions:
-            raise NotAssigned(ErrorCode.PARTITION_NOT_OWNED, f"partition {partition_id} is not this consumer's")
+            raise NotAssigned(
+                ErrorCode.PARTITION_NOT_OWNED, f"partition {partition_id} is not assigned to this consumer"
+            )
         await self._drop_ahead()
         self._buffer = deque(message for message in self._buffer if message.partition_id != partition_id)
         self._positions[partition_id] = offset
         self._heat(partition_id)
 
     async def _refill(self) -> None:
-        """Get messages. Ends the iteration if there will be none."""
+        """Get messages. Ends the iteration if there will be no more."""
         while not self._buffer:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -215,7 +217,7 @@ class Consumer:
             await self._wait()
 
     async def _read(self, partition_id: int) -> None:
-        """One poll of one partition."""
+        """Poll one partition once."""
         try:
             reply = await self._polled(partition_id)
         except OffsetsUnavailable as gap:
@@ -251,7 +253,7 @@ class Consumer:
         return reply
 
     def _look_ahead(self) -> None:
-        """Ask for the next messages already: they come while these are looked at."""
+        """Send the next poll now: its messages arrive while the current ones are processed."""
         if self._hot:
             partition_id = self._hot[0]
             task = asyncio.ensure_future(self._link.request(self._poll(partition_id), patient=True))
@@ -279,7 +281,7 @@ class Consumer:
         return c.WaitForMessages(poll, 0, settings.batch_size)
 
     async def _wait(self) -> None:
-        """Until there is something to read, or the partitions are others."""
+        """Wait until there are messages, or the assignment has changed."""
         positions = tuple(self._positions.items())
         wait = int(self.settings.wait * 1_000_000)
         reader = self._reader or _NOBODY
@@ -312,10 +314,10 @@ class Consumer:
     # --- partitions -----------------------------------------------------------------------------------
 
     async def _keep_up(self) -> None:
-        """What has to be done now and then, however much there is to read."""
+        """Do periodic work even while there are messages to read."""
         now = asyncio.get_running_loop().time()
         if self._link.connection_count != self._connection_count:
-            # The group was joined anew, and its generations may count from 1 again.
+            # The group was joined again, and its generations may start at 1 again.
             await self._look_again(is_new_connection=True)
         elif self._membership is not None and now - self._membership.synced_at >= self.settings.sync_interval:
             await self._sync()
@@ -330,7 +332,7 @@ class Consumer:
             await self._sync(is_doubtful=is_new_connection)
 
     async def _choose_partitions(self) -> None:
-        """All partitions, or those that were asked for."""
+        """Choose all partitions, or the requested ones."""
         bounds = await self._starting.bounds()
         wanted = tuple(bounds) if self._wanted is None else self._wanted
         missing = [partition_id for partition_id in wanted if partition_id not in bounds]
@@ -339,14 +341,14 @@ class Consumer:
         await self._assign(wanted)
 
     async def _sync(self, *, is_doubtful: bool = False) -> None:
-        """Ask the group which partitions are this member's now."""
+        """Ask the group for the partitions assigned to this member."""
         assert self._membership is not None
         share = await self._membership.sync(is_doubtful=is_doubtful, patient=self._is_open)
         if share is not None:
             await self._assign(share.partition_ids, is_doubtful=share.is_doubtful)
 
     async def _assign(self, partition_ids: Sequence[int], *, is_doubtful: bool = False) -> None:
-        """Drop the partitions that are another's, and begin those that are new."""
+        """Drop partitions that were taken away, and start to read new ones."""
         lost = self._positions.keys() - set(partition_ids)
         gained = [partition_id for partition_id in partition_ids if partition_id not in self._positions]
         if lost or gained:
@@ -368,7 +370,7 @@ class Consumer:
             self._heat(partition_id)
 
     async def _catch_up(self, partition_id: int) -> None:
-        """Not to read again what another member has read and committed meanwhile."""
+        """Skip messages that another member has committed in the meantime."""
         stored = await self._starting.stored(partition_id)
         if stored is not None and stored >= self.position(partition_id):
             self._buffer = deque(
@@ -379,30 +381,30 @@ class Consumer:
     # --- commits --------------------------------------------------------------------------------------
 
     def _finish_current(self) -> None:
-        """The body of the loop is done with its message."""
+        """Mark the current message as processed."""
         message, self._current = self._current, None
         if message is not None and self.commits_by_itself:
             self._commits.note(message.partition_id, message.offset)
 
     @property
     def commits_by_itself(self) -> bool:
-        """Whether messages are committed when the body of the loop is done with them."""
+        """Whether messages are committed automatically after the body of the loop."""
         return self._reader is not None and self.settings.commit == "auto"
 
     def note_done(self, offsets: Mapping[int, int]) -> None:
-        """By partition, the last offset that is done with: to be committed with the next ones."""
+        """Record processed offsets, by partition, for the next commit."""
         for partition_id, offset in offsets.items():
             if partition_id in self._positions:
                 self._commits.note(partition_id, offset)
 
     async def commit_done(self) -> None:
-        """Commit all messages that the body of the loop is done with."""
+        """Commit all processed messages."""
         await self._commits.store_all()
 
     async def commit(self, message: Message) -> bool:
-        """What ``ConsumedMessage.commit`` does."""
+        """See ``ConsumedMessage.commit``."""
         if self._reader is None:
-            raise ClientClosed("a consumer without a name or a group has nowhere to store its offsets")
+            raise ClientClosed("a consumer without a name or a group cannot store offsets")
         if self._current is message:
             self._current = None
         return await self._commits.store(message.partition_id, message.offset)

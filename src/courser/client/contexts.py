@@ -1,6 +1,6 @@
 """Saved contexts: names for servers and logins, in one TOML file that only its owner can read.
 
-Also the one place that knows in which order a target is looked for: argument, environment, saved context, default.
+Also defines the precedence of targets: argument, environment, saved context, default.
 """
 
 import os
@@ -38,10 +38,10 @@ class Context:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """As they stand behind the question mark of a connection string."""
+    """Options as in the query of a connection string."""
 
     def target(self) -> Target:
-        """What to connect to. Raises ``TargetRefused``."""
+        """The target. Raises ``TargetRefused``."""
         target = with_options(parse_target(self.url), self.options)
         login = {name: value for name in _LOGIN_VARIABLES if (value := getattr(self, name)) is not None}
         return with_options(target, login)
@@ -52,38 +52,38 @@ _KEYS = {entry.name for entry in fields(Context)}
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """All saved contexts. Never changed: ``with_...`` make others, ``save`` writes them."""
+    """All saved contexts. Immutable: ``with_...`` return changed copies, ``save`` writes them."""
 
     path: Path
     saved: Mapping[str, Context] = field(default_factory=dict)
     current: str | None = None
-    """The one that is used if nothing else is said."""
+    """The selected context, used by default."""
 
     def get(self, name: str) -> Context:
-        """One of them. Raises ``TargetRefused``."""
+        """A context by name. Raises ``TargetRefused``."""
         if name not in self.saved:
             known = ", ".join(sorted(self.saved)) or "none"
-            raise TargetRefused(f'there is no context "{name}" in {self.path}; saved: {known}')
+            raise TargetRefused(f'context "{name}" not found in {self.path}; saved: {known}')
         return self.saved[name]
 
     def with_context(self, name: str, context: Context, *, select: bool = False) -> "Contexts":
-        """With one more, or another of that name."""
+        """A copy with the context added or replaced."""
         current = name if select or self.current is None else self.current
         return Contexts(self.path, {**self.saved, name: context}, current)
 
     def without(self, name: str) -> "Contexts":
-        """Without one of them. Raises ``TargetRefused`` if it is not there."""
+        """A copy without the context. Raises ``TargetRefused`` if it does not exist."""
         self.get(name)
         saved = {other: context for other, context in self.saved.items() if other != name}
         return Contexts(self.path, saved, None if self.current == name else self.current)
 
     def selecting(self, name: str) -> "Contexts":
-        """With another current one. Raises ``TargetRefused`` if it is not there."""
+        """A copy with the context selected. Raises ``TargetRefused`` if it does not exist."""
         self.get(name)
         return Contexts(self.path, self.saved, name)
 
     def save(self) -> None:
-        """Write the file, in one step and for its owner's eyes only. Raises ``TargetRefused``."""
+        """Write the file atomically, readable only by its owner. Raises ``TargetRefused``."""
         unfinished = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -94,11 +94,11 @@ class Contexts:
                 file.write(_as_toml(self))
             unfinished.replace(self.path)
         except OSError as error:
-            raise TargetRefused(f"{self.path} cannot be written: {error.strerror or error}") from error
+            raise TargetRefused(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where contexts are saved."""
+    """The path of the file with saved contexts."""
     if home := environment.get(HOME_VARIABLE):
         return Path(home) / _FILE_NAME
     if home := environment.get("XDG_CONFIG_HOME"):
@@ -107,7 +107,7 @@ def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_contexts(environment: Mapping[str, str] = os.environ) -> Contexts:
-    """What is saved; nothing if there is no file.
+    """Load the saved contexts; empty if the file does not exist.
 
     Raises:
         TargetRefused: the file cannot be read.
@@ -118,12 +118,12 @@ def load_contexts(environment: Mapping[str, str] = os.environ) -> Contexts:
     except FileNotFoundError:
         return Contexts(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise TargetRefused(f"{path} cannot be read: {error}") from error
+        raise TargetRefused(f"cannot read {path}: {error}") from error
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
         saved = {name: msgspec.convert(table, Context) for name, table in file.contexts.items()}
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise TargetRefused(f"{path} cannot be understood: {error}") from error
+        raise TargetRefused(f"{path} is not a valid contexts file: {error}") from error
     for name, table in file.contexts.items():
         if unknown := table.keys() - _KEYS:
             raise TargetRefused(f'{path}: context "{name}" has the unknown key "{min(unknown)}"')
@@ -136,7 +136,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _as_toml(contexts: Contexts) -> str:
-    lines = ["# Servers and logins that courser knows by name. Holds secrets: keep it to yourself.", ""]
+    lines = ["# Servers and logins saved by courser. Contains secrets: do not share this file.", ""]
     if contexts.current is not None:
         lines += [f"current = {_literal(contexts.current)}", ""]
     for name, context in sorted(contexts.saved.items()):
@@ -155,17 +155,17 @@ def _as_toml(contexts: Contexts) -> str:
 def _literal(value: str | float | bool) -> str:
     if not isinstance(value, str):
         return str(value).lower() if isinstance(value, bool) else repr(value)
-    # A JSON string is a TOML string, but for DEL.
+    # A JSON string is a TOML string, except for DEL.
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A target, and who said so."""
+    """A target and its source."""
 
     target: Target
     source: str
-    """For people: "the argument", "COURSER_URL", 'context "dev"', "the default"."""
+    """A text such as "the argument", "COURSER_URL", 'context "dev"', "the default"."""
 
 
 def resolve_target(
@@ -175,12 +175,12 @@ def resolve_target(
     environment: Mapping[str, str] = os.environ,
     options: Mapping[str, object] | None = None,
 ) -> Resolved:
-    """Where to connect to: argument before environment before saved context before default.
+    """Find the target: argument, else environment, else saved context, else default.
 
-    Options come last, and user, password or token of the environment are used if nothing before them names a login.
+    Options override it. The login of the environment is used if none of these contains a login.
 
     Raises:
-        TargetRefused: something makes no sense, or a context is not there.
+        TargetRefused: a value is invalid, or a context does not exist.
     """
     found = _base(target, context, environment)
     chosen = with_options(found.target, options or {})

@@ -1,6 +1,9 @@
-"""Batches of a producer on their way: several at a time, in order, over as many connections as it takes.
+"""Send the batches of a producer: several in flight, in order, across reconnects.
 
-A batch whose answer was lost with the connection is looked for on the server before it is sent again (``resending``).
+A batch whose reply was lost with the connection is searched for on the server before it is sent again. Every message
+has a random id of 128 bits. A batch is stored as a whole or not at all, so the id of its first message identifies it.
+A batch that is not found is sent again. One possible duplicate remains: a server that has not noticed the broken
+connection may process a batch from its receive buffer after the client has searched.
 """
 
 import asyncio
@@ -8,36 +11,89 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from courser.api import commands as c
-from courser.api.replies import Reply, Sent
+from courser.api.replies import Polled, Reply, Sent
+from courser.client.batch_view import batches_of
 from courser.client.connection import Connection
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.parcels import Parcel
-from courser.client.resending import find_batch
-from courser.errors import ClientClosed, ConnectionFailed, CourserError, RequestFailed, TimedOut, Uncertain
-from courser.model.identifiers import Identifier
-from courser.model.messaging import ToPartition
+from courser.errors import (
+    ClientClosed,
+    ConnectionFailed,
+    CourserError,
+    NotAllowed,
+    NotFound,
+    OffsetsUnavailable,
+    RequestFailed,
+    TimedOut,
+    Uncertain,
+)
+from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import Consumer, Identifier
+from courser.model.messaging import PollingKind, ToPartition
+from courser.records import layout
+from courser.records.batch import Batch
 
-_BUFFER_WORDS = "a producer's batch_count, batch_size, buffer_size and max_in_flight are at least 1"
+_READ_SIZE_MAX = 4 * 1024 * 1024
+_LOOK_SIZE_MAX = 256 * 1024 * 1024
+"""Bytes to search before the batch is sent again without certainty."""
+_NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
+_ID = slice(layout.FRAME_ID_POSITION, layout.FRAME_ID_POSITION + 16)
+
+
+async def find_batch(
+    link: Link, place: tuple[Identifier, Identifier, int], batch: Batch, first_offset: int
+) -> Sent | None:
+    """Where a batch was stored, at ``first_offset`` or above; None if it is not found, or the user may not poll."""
+    stream, topic, partition_id = place
+    # Wait for requests in progress, and for a sync: at the level `synced`, unsynced messages cannot be read.
+    await link.request(c.FlushMessages(stream, topic, partition_id, fsync=True))
+    first_id = np.frombuffer(batch.body[_ID], "<u8")
+    offset, looked_at = first_offset, 0
+    while looked_at < _LOOK_SIZE_MAX:
+        poll = c.PollMessages(_NOBODY, stream, topic, partition_id, PollingKind.OFFSET, offset, 2**32 - 1, False)
+        try:
+            polled = await link.request(c.WaitForMessages(poll, 0, _READ_SIZE_MAX))
+        except OffsetsUnavailable as gap:
+            offset = gap.end_offset
+            continue
+        except (NotAllowed, NotFound):
+            return None
+        assert isinstance(polled, Polled)
+        if not polled.message_count:
+            return None
+        for view in batches_of(polled):
+            found = np.flatnonzero((view.ids().view("<u8").reshape(-1, 2) == first_id).all(axis=1))
+            if len(found):
+                # The reply to a send contains the ids of stream and topic, which are not needed here.
+                return Sent(0, 0, partition_id, view.first_offset + int(found[0]))
+            offset = view.next_offset
+        looked_at += polled.size
+    return None
+
+
+_BUFFER_WORDS = "a producer's batch_count, batch_size, buffer_size and max_in_flight must be at least 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer collects and sends."""
+    """The settings of a producer."""
 
     batch_count: int = 1000
-    """Messages of a batch."""
+    """Maximum messages of a batch."""
     batch_size: int = 1024 * 1024
-    """Bytes of a batch; a single message may have more."""
+    """Maximum bytes of a batch; a single message may be larger."""
     linger: float = 0.005
-    """Seconds that a message waits for others to go with it. 0: no longer than the event loop takes to come round."""
+    """Seconds that a message waits for others to join its batch. 0: at most one iteration of the event loop."""
     buffer_size: int = 32 * 1024 * 1024
-    """Bytes of messages that are not acknowledged: beyond it ``send`` waits."""
+    """Maximum bytes of unacknowledged messages; beyond it ``send`` waits."""
     max_in_flight: int = 4
-    """Batches that are sent without waiting for an answer."""
+    """Maximum batches that are sent but not acknowledged."""
     resend: bool = True
-    """Whether batches are sent again whose answers were lost; False raises ``Uncertain`` for them."""
+    """Whether to resend batches whose replies were lost. If False, they raise ``Uncertain``."""
 
     def __post_init__(self) -> None:
         if min(self.batch_count, self.batch_size, self.buffer_size, self.max_in_flight) < 1 or self.linger < 0:
@@ -45,7 +101,7 @@ class ProducerSettings:
 
 
 class Delivery:
-    """What a producer has collected, on its way to one topic."""
+    """Sends the batches of a producer to one topic."""
 
     def __init__(
         self,
@@ -55,7 +111,7 @@ class Delivery:
         encryptor: Encryptor | None,
         on_failure: Callable[[], None],
     ) -> None:
-        """``on_failure`` is called when a batch has failed that nobody waits for."""
+        """``on_failure`` is called when a batch fails that no caller waits for."""
         self._link = link
         self._stream, self._topic = place
         self._settings = settings
@@ -64,27 +120,27 @@ class Delivery:
         self._ready: deque[Parcel] = deque()
         self._flying: deque[Parcel] = deque()
         self._count = 0
-        """Parcels so far."""
+        """Number of parcels so far."""
         self._size = 0
-        """Bytes that are not acknowledged."""
+        """Unacknowledged bytes."""
         self._room: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
         self._failed: Parcel | None = None
-        """The first failure that nobody was told of."""
+        """The first failure that has not been reported."""
         self._bounds: dict[int, int] = {}
-        """By partition, an offset above which all that is not acknowledged lies."""
+        """By partition, an offset below all unacknowledged messages."""
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self.message_count = 0
-        """Messages that were acknowledged."""
+        """Number of acknowledged messages."""
 
     def note_end(self, partition_id: int, offset: int) -> None:
-        """How far a partition reached before anything was sent to it."""
+        """Record the end of a partition before the first send to it."""
         self._bounds.setdefault(partition_id, offset)
 
     def put(self, parcel: Parcel) -> None:
-        """One more, behind all others: it is packed and sent, or waits its turn."""
+        """Add a parcel after all others: it is packed and sent, or waits its turn."""
         self._count += 1
         parcel.number = self._count
         self._size += parcel.size
@@ -92,7 +148,7 @@ class Delivery:
         self._pump()
 
     def abandon(self) -> None:
-        """Give up: what was not sent is not sent any more."""
+        """Give up: unsent parcels are not sent."""
         self._is_closed = True
         if self._recovery is not None:
             self._recovery.cancel()
@@ -106,7 +162,7 @@ class Delivery:
     # --- waiting --------------------------------------------------------------------------------------
 
     async def make_room(self) -> None:
-        """Let answers in, and wait while too much is on its way."""
+        """Let the loop process replies, and wait while the buffer is full."""
         await asyncio.sleep(0)
         while self._size > self._settings.buffer_size and not self._is_closed:
             if self._room is None:
@@ -114,7 +170,7 @@ class Delivery:
             await asyncio.shield(self._room)
 
     async def drained(self) -> None:
-        """Wait until everything is acknowledged, or has failed."""
+        """Wait until every parcel is acknowledged or has failed."""
         while self._ready or self._flying:
             if self._idle is None:
                 self._idle = self._loop.create_future()
@@ -122,11 +178,11 @@ class Delivery:
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is a failure that nobody was told of."""
+        """Whether there is a failure that has not been reported."""
         return self._failed is not None
 
     def raise_failure(self) -> None:
-        """Raise the first failure that nobody was told of, once."""
+        """Raise the first failure that has not been reported, once."""
         failed, self._failed = self._failed, None
         if failed is not None and not failed.is_watched:
             assert failed.error is not None
@@ -145,14 +201,14 @@ class Delivery:
     # --- the wire -------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send what can be sent now."""
+        """Send as many parcels as possible."""
         while self._ready and len(self._flying) < self._settings.max_in_flight and self._recovery is None:
             connection = self._link.current
             if connection is None:
                 self._begin_recovery()
                 return
             if not connection.is_writable and self._flying:
-                # An answer comes, and with it the next look.
+                # The next reply calls this method again.
                 return
             self._launch(connection, self._ready.popleft())
 
@@ -191,7 +247,7 @@ class Delivery:
         else:
             assert isinstance(error, CourserError)
             if self._link.logs_in_again(error):
-                # The server has ended the session and refused: it was not stored.
+                # The server ended the session and rejected the batch: it was not stored.
                 self._put_back(parcel)
                 connection.fail(ConnectionFailed(connection.address, str(error)))
             else:
@@ -200,7 +256,7 @@ class Delivery:
         self._let_in()
 
     def _put_back(self, parcel: Parcel) -> None:
-        """To where it was before it was sent: order is kept."""
+        """Put the parcel back at its old place in the queue, to keep the order."""
         position = sum(1 for other in self._ready if other.number < parcel.number)
         self._ready.insert(position, parcel)
 
@@ -224,7 +280,7 @@ class Delivery:
         self._recovery = self._loop.create_task(self._recover(), name="courser-producer")
 
     async def _recover(self) -> None:
-        """Wait for a connection, and find out about the batches whose answers were lost."""
+        """Wait for a connection, and search for the batches whose replies were lost."""
         try:
             while True:
                 try:
@@ -269,11 +325,11 @@ class Delivery:
             parcel = self._ready.popleft()
             failure = error
             if parcel.is_uncertain:
-                failure = Uncertain(self._link.target.address, f"it is not known whether these were stored: {error}")
+                failure = Uncertain(self._link.target.address, f"not known whether these messages were stored: {error}")
             self._fail(parcel, failure)
 
 
 def give_up(parcel: Parcel) -> None:
-    """A parcel that will not be sent, or whose answer nobody waits for any more."""
+    """Fail a parcel that will not be sent, or whose reply is no longer awaited."""
     if not parcel.is_done:
-        parcel.settle(error=ClientClosed("the producer was closed before this was acknowledged"))
+        parcel.settle(error=ClientClosed("the producer was closed before the message was acknowledged"))

@@ -1,7 +1,7 @@
-"""Payloads that the server cannot read: AES-256-GCM, in the form of the other SDKs.
+"""Client-side encryption of payloads: AES-256-GCM, in the format of the other SDKs.
 
-Encrypted bytes are a random nonce of 12 bytes, the ciphertext, and a tag of 16 bytes. Payload and headers are encrypted
-each by itself. (SDKs before 0.8 leave headers as they are; both are read.)
+Encrypted data is a random nonce of 12 bytes, the ciphertext, and a tag of 16 bytes. Payload and headers are encrypted
+separately. (SDKs before 0.8 do not encrypt headers; both forms can be read.)
 """
 
 import base64
@@ -26,24 +26,24 @@ class Encryptor:
         """The key is 32 bytes, or their Base64.
 
         Raises:
-            TargetRefused: it is not.
+            TargetRefused: the key has another form.
         """
         self._cipher = AESGCM(_key_bytes(key))
 
     def encrypt(self, data: Buffer) -> bytes:
-        """Make it unreadable for all who do not have the key."""
+        """Encrypt a payload."""
         nonce = os.urandom(_NONCE_SIZE)
         return nonce + self._cipher.encrypt(nonce, data, None)
 
     def encrypt_headers(self, block: bytes) -> bytes:
-        """The same for user headers; none stay none."""
+        """Encrypt user headers. An empty block stays empty."""
         return self.encrypt(block) if block else block
 
     def decrypt(self, data: Buffer) -> bytes:
-        """The way back.
+        """Decrypt a payload.
 
         Raises:
-            DecryptionFailed: another key, or no encrypted data.
+            DecryptionFailed: the data is not encrypted, or with another key.
         """
         try:
             return self._cipher.decrypt(bytes(data[:_NONCE_SIZE]), data[_NONCE_SIZE:], None)
@@ -51,7 +51,7 @@ class Encryptor:
             raise DecryptionFailed("a payload is not encrypted with this key") from None
 
     def decrypt_headers(self, block: bytes) -> bytes:
-        """The way back for user headers; those that were never encrypted stay as they are."""
+        """Decrypt user headers. Headers that are not encrypted are returned unchanged."""
         return block if not block or is_typed(block) else self.decrypt(block)
 
 
@@ -60,7 +60,7 @@ def _key_bytes(key: str | bytes) -> bytes:
         try:
             key = base64.b64decode(key, validate=True)
         except (binascii.Error, ValueError):
-            raise TargetRefused("an encryption key is 32 bytes, or their Base64") from None
+            raise TargetRefused("an encryption key must be 32 bytes, or their Base64") from None
     if len(key) != KEY_SIZE:
-        raise TargetRefused(f"an encryption key has {KEY_SIZE} bytes, not {len(key)}")
+        raise TargetRefused(f"an encryption key must have {KEY_SIZE} bytes, not {len(key)}")
     return key

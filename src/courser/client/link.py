@@ -1,7 +1,7 @@
-"""A login that survives its connections: connects, logs in, joins groups again, and sends signs of life.
+"""A login that survives reconnects: connects, logs in, rejoins groups, and sends heartbeats.
 
-A request that meets a broken connection waits for the next one. A request whose answer was lost is repeated if that is
-harmless, and otherwise raised as ``Uncertain``: nobody knows whether it was carried out.
+A request that finds the connection broken waits for the next one. If its reply was lost, it is repeated if that is
+harmless. Otherwise it raises ``Uncertain``: it is not known whether the request was processed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 Dial = Callable[[Target], Awaitable[Connection]]
 GroupName = tuple[Identifier, Identifier, Identifier]
-"""Stream, topic and group, as the user names them."""
+"""Stream, topic and group, as given by the user."""
 
 _REPEATABLE = {row.kind for row in c.COMMANDS if not row.operation} | {
     c.StoreConsumerOffset,
@@ -41,13 +41,13 @@ _REPEATABLE = {row.kind for row in c.COMMANDS if not row.operation} | {
     c.UpdateTopic,
     c.UpdatePermissions,
 }
-"""Commands that have the same effect if they are carried out twice."""
+"""Idempotent commands."""
 _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
 _LOGIN_LOST = frozenset({ErrorCode.UNAUTHENTICATED, ErrorCode.STALE_CLIENT})
 
 
 class Link:
-    """One login at one server, over as many connections as it takes."""
+    """One login at one server, over a sequence of connections."""
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
         self.target = target
@@ -59,26 +59,26 @@ class Link:
         self._memberships: dict[GroupName, None] = {}
         self._is_closed = False
         self.user_id: int | None = None
-        """Who is logged in."""
+        """The id of the user who is logged in."""
         self.connection_count = 0
-        """How many connections there have been."""
+        """Number of connections so far."""
         self.gave_up = False
-        """Whether the last attempts to connect were given up."""
+        """Whether the last attempts to connect were abandoned."""
 
     # --- life -----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect and log in. Tried once: who starts wants to know at once.
+        """Connect and log in. Tries only once, so that the first error is reported at once.
 
         Raises:
-            ConnectionFailed: nobody listens there.
-            AuthenticationFailed: the login was refused.
+            ConnectionFailed: no server listens at the address.
+            AuthenticationFailed: the login failed.
         """
         self._connection = await self._connect()
         self._heartbeat = asyncio.create_task(self._beat(), name="courser-heartbeat")
 
     async def close(self) -> None:
-        """Close the connection. May be repeated."""
+        """Close the connection. May be called more than once."""
         self._is_closed = True
         for task in (self._connecting, self._heartbeat):
             if task is not None:
@@ -96,17 +96,17 @@ class Link:
 
     @property
     def current(self) -> Connection | None:
-        """The connection, if there is one right now."""
+        """The current connection, if any."""
         connection = self._connection
         return connection if connection is not None and connection.is_open() else None
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection right now."""
+        """Whether there is a connection now."""
         return self.current is not None
 
     def login_target(self) -> Target:
-        """The target, with the login that holds now: for further connections of the same user."""
+        """The target with the current login, for further connections of the same user."""
         match self._login:
             case c.LoginUser(name=name, password=password):
                 return replace(self.target, username=name, password=password, token=None)
@@ -118,26 +118,26 @@ class Link:
     # --- requests -------------------------------------------------------------------------------------
 
     async def request(self, command: c.Command, *, patient: bool = False) -> Reply | None:
-        """Ask the server. ``patient``: wait for a connection for as long as it takes.
+        """Send a command and return its reply. ``patient``: wait for a connection without a time limit.
 
         Raises:
-            CourserError: the server refused it, or failed.
+            CourserError: the server rejected the command, or failed.
             ConnectionFailed: no connection in time.
-            Uncertain: the answer was lost, and the command is none that can be repeated without harm.
+            Uncertain: the reply was lost, and the command is not idempotent.
         """
         is_refused = False
         while True:
             connection = await self.connection(patient=patient)
             await connection.drained()
             if not connection.is_open():
-                # Nothing was sent yet.
+                # The command was not sent.
                 continue
             try:
                 reply = await connection.begin(command)
             except RequestFailed as error:
                 if is_refused or type(command) in _LOGINS or not self.logs_in_again(error):
                     raise
-                # The server has ended this session, and refused: nothing was done, so all may be asked again.
+                # The server ended this session and rejected the command: it was not processed and may be repeated.
                 is_refused = True
                 connection.fail(ConnectionFailed(connection.address, str(error)))
                 continue
@@ -145,7 +145,7 @@ class Link:
                 if connection.is_open() or isinstance(error, TimedOut):
                     raise
                 if type(command) not in _REPEATABLE:
-                    raise Uncertain(error.address, f"{error.reason} before {_name(command)} was answered") from error
+                    raise Uncertain(error.address, f"{error.reason} before the reply to {_name(command)}") from error
                 if not self.target.reconnect:
                     raise
                 continue
@@ -153,11 +153,11 @@ class Link:
             return reply
 
     def logs_in_again(self, error: CourserError) -> bool:
-        """Whether a request that failed with this may be made once more, after a new login."""
+        """Whether a request that failed with this error may be repeated after a new login."""
         return error.code in _LOGIN_LOST and self._login is not None and self.target.reconnect
 
     def _note(self, command: c.Command, reply: Reply | None) -> None:
-        """Remember what has to be done again on the next connection."""
+        """Remember what has to be repeated on the next connection."""
         if isinstance(command, c.JoinConsumerGroup):
             self._memberships[command.stream, command.topic, command.group] = None
         elif isinstance(command, c.LeaveConsumerGroup | c.DeleteConsumerGroup):
@@ -170,18 +170,18 @@ class Link:
             self._memberships.clear()
 
     def memberships_in(self, stream: Identifier, topic: Identifier) -> list[Identifier]:
-        """The groups of a topic that were joined, as they were named."""
+        """The joined groups of a topic, as given by the user."""
         return [group for in_stream, in_topic, group in self._memberships if (in_stream, in_topic) == (stream, topic)]
 
     # --- connections ----------------------------------------------------------------------------------
 
     async def connection(self, *, patient: bool = False) -> Connection:
-        """A connection that works, once there is one.
+        """Wait for a working connection.
 
         Raises:
             ConnectionFailed: not in time, or all attempts failed.
-            AuthenticationFailed: the login is refused now.
-            ClientClosed: it was closed.
+            AuthenticationFailed: the login failed.
+            ClientClosed: the client was closed.
         """
         if self._is_closed:
             raise ClientClosed("the client is closed")
@@ -203,7 +203,7 @@ class Link:
             raise ConnectionFailed(self.target.address, reason) from None
 
     async def _connect_again(self) -> Connection:
-        """Try until it works. A refused login is final, everything else may pass."""
+        """Try until it works. A failed login is final; every other error may be temporary."""
         attempt, delay = 0, self.target.reconnect_interval
         while True:
             attempt += 1
@@ -216,12 +216,12 @@ class Link:
                 if attempts is not None and attempt >= attempts:
                     self.gave_up = True
                     raise
-                _log.info("no connection to %s, attempt %d: %s", self.target.address, attempt, error)
+                _log.info("could not connect to %s, attempt %d: %s", self.target.address, attempt, error)
             else:
                 self.gave_up = False
-                _log.info("connected to %s again", self.target.address)
+                _log.info("reconnected to %s", self.target.address)
                 return connection
-            # Not all clients of a server that comes back at the same moment.
+            # Spread the attempts: the clients of a restarted server must not all reconnect at the same moment.
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, self.target.reconnect_interval_max)
 
@@ -233,7 +233,7 @@ class Link:
                 assert isinstance(reply, LoggedIn)
                 self.user_id = reply.user_id
             for stream, topic, group in self._memberships:
-                # A group that is gone is noticed by whoever polls for it.
+                # If the group was deleted, the next poll for it fails.
                 with suppress(NotFound):
                     await connection.request(c.JoinConsumerGroup(stream, topic, group))
         except BaseException:
@@ -243,7 +243,7 @@ class Link:
         return connection
 
     async def _beat(self) -> None:
-        """Signs of life while nothing else is asked; members of groups come back by themselves."""
+        """Send heartbeats while the connection is idle. They also reconnect members of groups."""
         interval = self.target.heartbeat_interval
         loop = asyncio.get_running_loop()
         while True:
@@ -258,7 +258,7 @@ class Link:
                 elif connection.is_idle and loop.time() - connection.last_request >= interval / 2:
                     await connection.request(c.Ping())
             except CourserError as error:
-                _log.debug("sign of life to %s failed: %s", self.target.address, error)
+                _log.debug("heartbeat to %s failed: %s", self.target.address, error)
 
 
 def _login_of(target: Target) -> c.LoginUser | c.LoginWithToken | None:

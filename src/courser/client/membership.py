@@ -1,4 +1,4 @@
-"""A consumer's place in its group: joining, and which partitions are its own."""
+"""The membership of a consumer in its group: join, leave, and the assigned partitions."""
 
 import asyncio
 from contextlib import suppress
@@ -13,11 +13,11 @@ from courser.model.identifiers import Identifier
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The partitions of one member."""
+    """The partitions assigned to one member."""
 
     partition_ids: tuple[int, ...]
     is_doubtful: bool
-    """Whether somebody else may have had those in between that it had before."""
+    """Whether another member may have owned some of the partitions in between."""
 
 
 class Membership:
@@ -31,12 +31,12 @@ class Membership:
         self._group = group
         self._creates_group = creates_group
         self.generation = 0
-        """Of the share that it knows."""
+        """The generation of the last known share."""
         self.synced_at = 0.0
-        """When it asked for the last time, by the event loop's clock."""
+        """The time of the last request, by the event loop's clock."""
 
     async def join(self, *, patient: bool) -> None:
-        """Become a member. A group that is not there is made, if that is wanted and it has a name."""
+        """Become a member. Creates a missing group, if that is enabled and the group is given by name."""
         join = c.JoinConsumerGroup(self._stream, self._topic, self._group)
         try:
             await self._link.request(join, patient=patient)
@@ -52,12 +52,12 @@ class Membership:
             await self._link.request(join)
 
     async def sync(self, *, is_doubtful: bool, patient: bool) -> Share | None:
-        """Which partitions are this member's now; None if they are those that it knows."""
+        """The partitions now assigned to this member; None if they have not changed."""
         command = c.SyncConsumerGroup(self._stream, self._topic, self._group)
         try:
             reply = await self._link.request(command, patient=True)
         except (NotAssigned, NotFound):
-            # Dropped as silent, or the group was deleted: begin anew.
+            # Removed because of silence, or the group was deleted: join again.
             await self.join(patient=patient)
             reply = await self._link.request(command, patient=True)
             is_doubtful = True
@@ -65,12 +65,12 @@ class Membership:
         self.synced_at = asyncio.get_running_loop().time()
         if reply.generation == self.generation and not is_doubtful:
             return None
-        # After two rebalances at a time somebody else may have had these partitions in between.
+        # After more than one rebalance, another member may have owned these partitions in between.
         is_doubtful = is_doubtful or reply.generation != self.generation + 1
         self.generation = reply.generation
         return Share(tuple(reply.partition_ids), is_doubtful)
 
     async def leave(self) -> None:
-        """Give the partitions back; who cannot be told finds out."""
+        """Leave the group. Errors are ignored: the server notices a missing member itself."""
         with suppress(CourserError):
             await self._link.request(c.LeaveConsumerGroup(self._stream, self._topic, self._group))

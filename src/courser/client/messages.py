@@ -1,4 +1,4 @@
-"""Messages as a program sees them, and the words for where they go and where reading begins."""
+"""Messages for programs, and types that say where to send and where to start reading."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from courser.records.user_headers import HeaderKind, UserHeader, build_user_head
 HeaderValue: TypeAlias = str | bytes | bool | int | float
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
 Payload: TypeAlias = Any
-"""Bytes as they are, text as UTF-8, everything else as JSON."""
+"""Bytes are sent unchanged, text as UTF-8, everything else as JSON."""
 
 Decoded = TypeVar("Decoded")
 
@@ -27,28 +27,28 @@ _INT64 = range(-(2**63), 2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-# --- where to, where from -----------------------------------------------------------------------------
+# --- partitioning and polling strategy ----------------------------------------------------------------
 
 
 class Partitioning:
-    """How a send chooses its partition. A plain number names the partition."""
+    """How a send chooses its partition. A plain number is a partition id."""
 
     @staticmethod
     def balanced() -> Balanced:
-        """The partitions in turn, one batch each."""
+        """Use all partitions in turn, one batch each."""
         return Balanced()
 
     @staticmethod
     def partition(partition_id: int) -> ToPartition:
-        """This one."""
+        """Use this partition."""
         return ToPartition(partition_id)
 
     @staticmethod
     def key(key: str | bytes) -> ByKey:
-        """The one that the key belongs to: always the same for the same key and number of partitions."""
+        """Use the partition of the key: the same for the same key and number of partitions."""
         return ByKey(key_bytes(key))
 
-    # As other SDKs write them.
+    # Aliases with the names of other SDKs.
     Balanced = balanced
     PartitionId = partition
     Key = key
@@ -66,24 +66,24 @@ def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
 
 
 class PollingStrategy(msgspec.Struct, frozen=True):
-    """Where a poll begins."""
+    """Where a poll starts."""
 
     kind: PollingKind
     value: int = 0
 
     @classmethod
     def Next(cls) -> "PollingStrategy":  # noqa: N802 - the call names of the other SDKs
-        """Behind the stored offset of the consumer or group; without one, at the first message."""
+        """After the stored offset of the consumer or group; without one, at the first message."""
         return cls(PollingKind.NEXT)
 
     @classmethod
     def First(cls) -> "PollingStrategy":  # noqa: N802
-        """At the oldest message that is there."""
+        """At the oldest message."""
         return cls(PollingKind.FIRST)
 
     @classmethod
     def Last(cls) -> "PollingStrategy":  # noqa: N802
-        """So that the newest messages are returned, as many as asked for."""
+        """Return the newest messages, as many as requested."""
         return cls(PollingKind.LAST)
 
     @classmethod
@@ -93,12 +93,12 @@ class PollingStrategy(msgspec.Struct, frozen=True):
 
     @classmethod
     def Timestamp(cls, value: "int | datetime") -> "PollingStrategy":  # noqa: N802
-        """At the first message that the server got at this time or later: a datetime, or microseconds since 1970."""
+        """At the first message received at this time or later: a datetime, or microseconds since 1970."""
         return cls(PollingKind.TIMESTAMP, microseconds(value))
 
 
 def microseconds(value: int | datetime) -> int:
-    """A time as microseconds since 1970; a datetime without a zone is local time."""
+    """A time as microseconds since 1970. A datetime without a zone is local time."""
     if isinstance(value, int):
         return value
     difference = value.astimezone(UTC) - _EPOCH
@@ -109,13 +109,13 @@ def microseconds(value: int | datetime) -> int:
 
 
 def payload_bytes(payload: Payload) -> Buffer:
-    """Bytes as they are, text as UTF-8, everything else as JSON.
+    """Bytes unchanged, text as UTF-8, everything else as JSON.
 
     Raises:
-        TypeError: something that JSON has no word for.
+        TypeError: the payload cannot be represented as JSON.
     """
     if isinstance(payload, memoryview) and not (payload.c_contiguous and payload.nbytes == len(payload)):
-        # Of numbers, or with gaps: its bytes in order.
+        # A memoryview of numbers, or with gaps: take its bytes in order.
         return payload.tobytes()
     if isinstance(payload, bytes | bytearray | memoryview):
         return payload
@@ -130,10 +130,10 @@ def key_bytes(key: str | bytes) -> bytes:
 
 
 def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
-    """The block of user headers. The key comes last, as the server would put it.
+    """The block of user headers. The key comes last, where the server would add it.
 
     Raises:
-        InvalidBatch: a name or value that is empty or too long.
+        InvalidBatch: a name or value is empty or too long.
     """
     if not headers and key is None:
         return b""
@@ -164,7 +164,7 @@ def _typed(value: HeaderValue) -> tuple[HeaderKind, bytes]:
 
 
 def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
-    """A header's value as Python's own; bytes if they do not fit their kind."""
+    """A header's value as a Python value; bytes if they do not match their kind."""
     if kind is HeaderKind.RAW or (kind.width and len(data) != kind.width):
         return data
     if kind is HeaderKind.STRING:
@@ -181,16 +181,16 @@ def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
 
 
 class SendMessage(msgspec.Struct, frozen=True):
-    """A message to send, if its payload alone does not say everything."""
+    """A message to send with more than a payload."""
 
     payload: Payload
     id: int | None = None
-    """128 bits; None draws a random one."""
+    """128 bits; None means a random id."""
     headers: Headers | None = None
     key: str | bytes | None = None
-    """Kept with the message, as a header of Courser's own."""
+    """Stored with the message in a header of Courser."""
     timestamp: int | None = None
-    """When it was made, in microseconds since 1970; None is now."""
+    """The creation time in microseconds since 1970; None means now."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -200,22 +200,22 @@ class Message(msgspec.Struct, frozen=True):
     offset: int
     partition_id: int
     timestamp: int
-    """When the server got it, in microseconds since 1970."""
+    """When the server received it, in microseconds since 1970."""
     origin_timestamp: int
-    """When it was made, as its producer says."""
+    """The creation time, set by the producer."""
     id: int
     """128 bits."""
     raw_headers: bytes = b""
-    """The block of user headers as it is stored."""
+    """The block of user headers in its stored form."""
 
     @property
     def time(self) -> datetime:
-        """When the server got it. The last microsecond of the year 9999 for all times beyond."""
+        """When the server received it. Times after the year 9999 become its last microsecond."""
         return _EPOCH + timedelta(microseconds=min(self.timestamp, CALENDAR_END))
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """The user headers, without the key; empty if the block cannot be understood."""
+        """The user headers without the key; empty if the block is malformed."""
         return {
             _name(entry): read_value(entry.value_kind, entry.value)
             for entry in self.header_entries()
@@ -224,14 +224,14 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> bytes | None:
-        """The key that it was sent with, if any."""
+        """The key of the message, if any."""
         for entry in self.header_entries():
             if entry.key == KEY_HEADER:
                 return entry.value
         return None
 
     def header_entries(self) -> Iterator[UserHeader]:
-        """The user headers with their kinds, in order; none if the block is not of a known form."""
+        """The user headers with their kinds, in order; empty if the block is malformed."""
         block = self.raw_headers
         return iterate_user_headers(block) if block and is_typed(block) else iter(())
 
@@ -246,7 +246,7 @@ class Message(msgspec.Struct, frozen=True):
     def json(self, kind: type[Decoded]) -> Decoded: ...
 
     def json(self, kind: type[Decoded] | None = None) -> Any:
-        """The payload as JSON; with ``kind``, checked and made into that: a dataclass, a TypedDict, list[int]..."""
+        """The payload parsed as JSON. With ``kind``, converted to that type: a dataclass, a TypedDict, list[int]..."""
         return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
 
 
@@ -255,7 +255,7 @@ def _name(entry: UserHeader) -> str:
 
 
 def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage") -> list[SendMessage]:
-    """What a program hands over, as messages: one or many, bare payloads or not. A list is many."""
+    """The messages to send: from one or several payloads or ``SendMessage`` objects. A list means several."""
     if isinstance(messages, SendMessage):
         return [messages]
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):

@@ -1,11 +1,11 @@
-"""Sends, polls and stored offsets: one request each. Producers and consumers are built on the same commands."""
+"""Sends, polls and stored offsets, one request each. Producers and consumers use the same commands."""
 
 from collections.abc import Iterable, Mapping
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
-from courser.client.batches import PolledBatches
+from courser.client.batches import PolledBatches, messages_of
 from courser.client.encryption import Encryptor
 from courser.client.messages import (
     AnyPartitioning,
@@ -20,20 +20,19 @@ from courser.client.messages import (
     write_headers,
 )
 from courser.client.outbox import Outbox
-from courser.client.polling import messages_of
 from courser.errors import OffsetsUnavailable
 from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer, Identifier
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024
-"""Bytes of one answer, unless told otherwise: two batches of a producer with its defaults fit in, whole, and more would
-leave the processor's caches before anybody looks at it."""
+"""Default maximum bytes of one reply. Two full batches of a producer with default settings fit; a larger reply would
+not stay in the CPU cache until it is read."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
 
 
 def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None) -> Consumer:
-    """Who polls: a group, a single consumer by name or number, or the nameless one."""
+    """The polling consumer: a group, a single consumer by name or id, or the anonymous one."""
     if group is not None:
         return Consumer(ConsumerKind.GROUP, group)
     if isinstance(consumer, Consumer):
@@ -42,10 +41,10 @@ def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None
 
 
 def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None) -> Batch:
-    """Messages as one batch, with a time and an id each.
+    """Build one batch from messages, each with a time and an id.
 
     Raises:
-        InvalidBatch: there are none, or a header or time that cannot be.
+        InvalidBatch: there are no messages, or a header or time is invalid.
     """
     outbox = Outbox()
     for message in messages:
@@ -65,13 +64,13 @@ class Messaging(Asking):
         partitioning: AnyPartitioning = None,
         messages: Iterable[Payload | SendMessage] | Payload | SendMessage = (),
     ) -> r.Sent:
-        """Append messages to one partition, all or none. Returns when they are acknowledged, with their place.
+        """Append messages to one partition, all or none. Returns their offsets when they are acknowledged.
 
         Args:
             stream: Its name or number, or ``"stream/topic"``.
             topic: Its name or number.
-            partitioning: The number of a partition, or a ``Partitioning``; None takes the partitions in turn.
-            messages: Bytes, text, whatever JSON has a word for, or ``SendMessage``; one, or several in a list.
+            partitioning: A partition id, or a ``Partitioning``; None uses all partitions in turn.
+            messages: Bytes, text, any JSON value, or ``SendMessage``; one, or several in a list.
         """
         batch = make_batch(outgoing(messages), self._encryptor)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
@@ -93,20 +92,20 @@ class Messaging(Asking):
     ) -> list[Message]:
         """Read messages of one partition.
 
-        Without consumer and group: as the group of this topic that was joined, if one was.
+        Without consumer and group, it polls as the joined group of this topic, if any.
 
         Args:
             stream: Its name or number, or ``"stream/topic"``.
             topic: Its name or number.
-            partition_id: Which one; a member of a group that names none gets its partitions in turn.
-            polling_strategy: Where to begin; by default behind the stored offset.
-            count: How many at most.
-            auto_commit: Whether the server stores the offset of the last one.
-            consumer: The name or number under which offsets are stored.
+            partition_id: The partition; a member of a group that gives none reads its partitions in turn.
+            polling_strategy: Where to start; by default after the stored offset.
+            count: Maximum number of messages.
+            auto_commit: Whether the server stores the offset of the last message.
+            consumer: The name or id under which offsets are stored.
             group: The consumer group; this client must have joined it.
             wait: Seconds to wait for messages if there are none, at most 20.
-            size_max: Bytes of the answer; one message is returned if there is one, however large.
-            skip_missing: Pass over messages that are gone or damaged, instead of raising ``OffsetsUnavailable``.
+            size_max: Maximum bytes of the reply; a single larger message is returned anyway.
+            skip_missing: Skip deleted or damaged messages instead of raising ``OffsetsUnavailable``.
         """
         polled = await self._poll(
             place_of(stream, topic),
@@ -138,8 +137,8 @@ class Messaging(Asking):
     ) -> PolledBatches:
         """Read messages of one partition as whole batches: buffers and columns, no object per message.
 
-        As ``poll_messages``, but for the defaults: as many messages as fit into the answer, and no commit. Encrypted
-        payloads stay as they are.
+        Like ``poll_messages`` with other defaults: as many messages as fit into the reply, and no commit. Encrypted
+        payloads are not decrypted.
         """
         return PolledBatches(
             await self._poll(
@@ -194,16 +193,16 @@ class Messaging(Asking):
         generation: int = 0,
         wait: float = 20.0,
     ) -> r.Arrivals:
-        """Wait until one of several partitions has something to read.
+        """Wait until one of several partitions has messages.
 
         Args:
             stream: Its name or number, or ``"stream/topic"``.
             topic: Its name or number.
-            positions: By partition, the offset that is wanted next.
-            consumer: Who waits.
+            positions: By partition, the next offset to read.
+            consumer: The waiting consumer.
             group: The consumer group, for a member.
-            generation: Of the group's assignment that this member knows: another one ends the wait.
-            wait: Seconds, at most 20. Another request on this connection ends it too.
+            generation: The known generation of the group's assignment: a newer one ends the wait.
+            wait: Seconds, at most 20. Another request on this connection also ends the wait.
         """
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
@@ -221,7 +220,7 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> r.StoredOffset:
-        """How far a consumer or group got. Raises ``NotFound`` if nothing is stored."""
+        """The stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
         command = c.GetConsumerOffset(consumer_of(consumer, group), *place_of(stream, topic), partition_id)
         return await self._ask(command, r.StoredOffset)
 
@@ -235,7 +234,7 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Store how far a consumer or group got: the offset of the last message that it is done with."""
+        """Store the offset of a consumer or group: that of the last processed message."""
         place = place_of(stream, topic)
         await self._tell(c.StoreConsumerOffset(consumer_of(consumer, group), *place, partition_id, offset))
 
@@ -248,6 +247,6 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Forget how far a consumer or group got. Raises ``NotFound`` if nothing is stored."""
+        """Delete the stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
         place = place_of(stream, topic)
         await self._tell(c.DeleteConsumerOffset(consumer_of(consumer, group), *place, partition_id))

@@ -1,6 +1,6 @@
-"""Messages on their way into a batch: collected one by one, turned into frames at once.
+"""Collect messages for a batch, and turn all of them into frames at once.
 
-The path of every message that is sent. Nothing is done per message that can be done per batch.
+Every sent message takes this path, so work is done per batch rather than per message where possible.
 """
 
 import os
@@ -20,44 +20,44 @@ from courser.records.frame_walk_pure import FRAME_FIELDS
 
 FRAME_HEADER_SIZE = layout.FRAME_HEADER_SIZE
 _LINGER_MAX = 60_000_000
-"""Microseconds that a batch may still wait until its other messages get their time."""
+"""Microseconds that a batch may wait before its messages without a time are stamped."""
 _TWO_U64 = Struct("<QQ")
 _MASK = 2**64 - 1
 _ID_MAX = 2**128 - 1
 
 
 def now_in_microseconds() -> int:
-    """The time that messages are stamped with."""
+    """The current time for new messages."""
     return time.time_ns() // 1000
 
 
 class Outbox:
-    """Messages that will be one batch."""
+    """The messages of a future batch."""
 
     __slots__ = ("_headers", "_ids", "_times", "payloads", "size")
 
     def __init__(self) -> None:
         self.payloads: list[Buffer] = []
-        """Who appends one adds to ``size`` as well."""
+        """Code that appends a payload must also increase ``size``."""
         self._headers: dict[int, bytes] = {}
-        """Blocks of user headers, by number of the message."""
+        """Blocks of user headers, by the index of the message."""
         self._ids: dict[int, int] = {}
-        """Ids that are not drawn."""
+        """Ids that are given, not random."""
         self._times: dict[int, int] = {}
-        """Creation times that are not that of the batch."""
+        """Creation times that differ from that of the batch."""
         self.size = layout.BATCH_HEADER_SIZE
-        """Bytes of the batch."""
+        """Size of the batch in bytes."""
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     @property
     def has_times(self) -> bool:
-        """Whether messages have creation times of their own."""
+        """Whether any message has its own creation time."""
         return bool(self._times)
 
     def fits(self, timestamp: int | None) -> bool:
-        """Whether a message that was made then, or now, is near enough to the others for one batch."""
+        """Whether a message with this creation time (None: now) fits into the time range of the batch."""
         times = [*self._times.values(), now_in_microseconds() if timestamp is None else timestamp]
         if len(self._times) < len(self.payloads):
             times.append(now_in_microseconds() + _LINGER_MAX)
@@ -66,16 +66,16 @@ class Outbox:
     def add(
         self, payload: Buffer, headers: bytes = b"", message_id: int | None = None, timestamp: int | None = None
     ) -> None:
-        """One more message. What is not given is drawn, or now.
+        """Add a message. By default its id is random and its time is now.
 
         Raises:
-            InvalidBatch: the id or the time does not fit. Nothing was added.
+            InvalidBatch: the id or the time is out of range. Nothing was added.
         """
         if timestamp is not None and not 0 <= timestamp <= _MASK:
-            reason = f"its timestamp is {timestamp}; microseconds since 1970 from 0 to {_MASK} can be sent"
+            reason = f"timestamp {timestamp} is out of range: it must be 0 to {_MASK} microseconds since 1970"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
         if message_id is not None and not 0 <= message_id <= _ID_MAX:
-            raise InvalidBatch(ErrorCode.INVALID_COMMAND, f"its id is {message_id}; an id has 128 bits and no sign")
+            raise InvalidBatch(ErrorCode.INVALID_COMMAND, f"message id {message_id} is not an unsigned 128-bit integer")
         number = len(self.payloads)
         self.payloads.append(payload)
         self.size += FRAME_HEADER_SIZE + len(payload) + len(headers)
@@ -89,14 +89,14 @@ class Outbox:
     # --- frames ---------------------------------------------------------------------------------------
 
     def pack(self, encryptor: Encryptor | None = None) -> Batch:
-        """All of them as one batch.
+        """Build the batch.
 
         Raises:
-            InvalidBatch: there are none, or their creation times are too far apart for one batch.
+            InvalidBatch: there are no messages, or their creation times are too far apart for one batch.
         """
         payloads, headers = self.payloads, self._headers
         if not payloads:
-            raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "there are no messages to send")
+            raise InvalidBatch(ErrorCode.INVALID_MESSAGES_COUNT, "no messages to send")
         if encryptor is not None:
             payloads = [encryptor.encrypt(payload) for payload in payloads]
             headers = {number: encryptor.encrypt_headers(block) for number, block in headers.items()}
@@ -106,16 +106,16 @@ class Outbox:
         if encryptor is not None:
             size = FRAME_HEADER_SIZE * count + sum(map(len, payloads)) + sum(map(len, headers.values()))
         origin, heads = self._heads(count)
-        # Not bytearray: it would fill the memory with zeros first.
+        # Not a bytearray: that would fill the memory with zeros first.
         body = np.empty(size, np.uint8).data
         write_frames(payloads, blocks, heads.view(np.uint8).data, body)
         return batch_of(origin, count, body)
 
     def _heads(self, count: int) -> tuple[int, NDArray[np.void]]:
-        """The smallest creation time, and the headers of all frames, without their lengths and checksums."""
+        """The earliest creation time, and the headers of all frames without lengths and checksums."""
         numbers = np.arange(count, dtype=np.uint64)
         rows = np.zeros(count, FRAME_FIELDS)
-        # One draw for all of them, and numbers from there on: unique is what ids have to be.
+        # One random number for all, then consecutive numbers: ids must only be unique.
         low, high = _TWO_U64.unpack(os.urandom(_TWO_U64.size))
         rows["id_low"] = numbers + np.uint64(low)
         rows["id_high"] = high
@@ -130,7 +130,7 @@ class Outbox:
             times[number] = timestamp
         origin = int(times.min())
         if int(times.max()) - origin > layout.TIMESTAMP_DELTA_MAX:
-            reason = "the creation times of its messages are over 71 minutes apart"
+            reason = "the creation times of the messages are more than 71 minutes apart"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
         rows["timestamp_delta"] = times - np.uint64(origin)
         return origin, rows

@@ -1,4 +1,4 @@
-"""A producer's batch from its first message to its acknowledgement, and what its messages' senders hold of it."""
+"""A producer's batch from its first message to its acknowledgement, and the tickets of its messages."""
 
 import asyncio
 
@@ -12,14 +12,14 @@ from courser.records.batch import Batch
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was put."""
+    """Where a message was stored."""
 
     partition_id: int
     offset: int
 
 
 class Parcel(Outbox):
-    """A batch on its way: collected, sent, acknowledged or failed."""
+    """A batch that is being collected, was sent, was acknowledged, or has failed."""
 
     __slots__ = ("batch", "error", "is_uncertain", "is_watched", "number", "sent", "target", "waiters")
 
@@ -28,22 +28,22 @@ class Parcel(Outbox):
         self.target = target
         self.batch: Batch | None = None
         self.number = 0
-        """In the order in which they are sent."""
+        """The position in the order of sending."""
         self.sent: Sent | None = None
         self.error: CourserError | None = None
         self.is_uncertain = False
-        """Whether it was sent on a connection that broke before the answer came."""
+        """Whether it was sent on a connection that broke before the reply arrived."""
         self.is_watched = False
-        """Whether somebody was told of its failure, or waits to be."""
+        """Whether a caller waits for the result, or its failure was reported."""
         self.waiters: list[asyncio.Future[None]] = []
 
     @property
     def is_done(self) -> bool:
-        """Whether its fate is known."""
+        """Whether the result is known."""
         return self.sent is not None or self.error is not None
 
     async def settled(self) -> Sent:
-        """Wait for the answer. Raises what the batch failed with."""
+        """Wait for the reply. Raises the error if the batch failed."""
         self.is_watched = True
         if not self.is_done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class Parcel(Outbox):
         return self.sent
 
     def settle(self, *, sent: Sent | None = None, error: CourserError | None = None) -> None:
-        """The fate is known."""
+        """Set the result."""
         self.sent, self.error = sent, error
         self.batch = None
         for waiter in self.waiters:
@@ -65,17 +65,17 @@ class Parcel(Outbox):
 
 
 class Ticket(msgspec.Struct, frozen=True, gc=False):
-    """A message that was handed over."""
+    """A message that was passed to the producer."""
 
     parcel: Parcel
     number: int
 
     async def acknowledged(self) -> Receipt:
-        """Wait until the server has acknowledged the message. Raises what it failed with."""
+        """Wait until the server has acknowledged the message. Raises the error if it failed."""
         sent = await self.parcel.settled()
         return Receipt(sent.partition_id, sent.base_offset + self.number)
 
     @property
     def is_done(self) -> bool:
-        """Whether the fate of the message is known."""
+        """Whether the result is known."""
         return self.parcel.is_done

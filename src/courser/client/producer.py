@@ -1,7 +1,7 @@
-"""The producer: messages are collected into batches, batches are sent without waiting for each other's answers.
+"""The producer: collects messages into batches, and sends batches without waiting for each other's replies.
 
-Memory is bounded: who sends faster than the server takes it waits. Order is kept per partition. What becomes of a batch
-that is full, or has waited long enough, is in ``delivery``.
+Memory is bounded: a caller that sends faster than the server accepts has to wait. Order is kept per partition. The
+module ``delivery`` sends batches that are full or have waited long enough.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
 
 class Producer:
-    """Sends messages to one topic. ``Client.producer`` makes it; use it in ``async with``, which flushes at the end."""
+    """Sends messages to one topic. Created by ``Client.producer``. Use it in ``async with``, to flush at the end."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class Producer:
         self._partitioning = partitioning_of(partitioning)
         self.settings = settings or ProducerSettings()
         self._partition_count: int | None = None
-        """None if it is not known: then the server chooses."""
+        """None if it is unknown: then the server chooses the partition."""
         self._turn = 0
         self._open: dict[Partitioning, Parcel] = {}
-        """Parcels that still take messages, by where they go."""
+        """Parcels that still accept messages, by partitioning."""
         self._current: Parcel | None = None
-        """The one that takes messages without a destination of their own, if nothing has to be looked at before."""
+        """The parcel for messages without their own partitioning; None if something has to be checked first."""
         self._batch_size = self.settings.batch_size
         self._last_number = self.settings.batch_count - 1
-        """Of the message that makes a batch full."""
+        """The index of the message that fills a batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._delivery = Delivery(link, (stream, topic), self.settings, encryptor, self._look_again)
@@ -72,7 +72,7 @@ class Producer:
 
     @property
     def message_count(self) -> int:
-        """Messages that were acknowledged."""
+        """Number of acknowledged messages."""
         return self._delivery.message_count
 
     @property
@@ -81,14 +81,14 @@ class Producer:
         return self._is_closed
 
     async def open(self) -> None:
-        """Look at the topic. Called by the first ``send`` if nobody else did. Raises ``NotFound``."""
+        """Look up the topic. The first ``send`` does this if necessary. Raises ``NotFound``."""
         if self._is_open:
             return
         await self._look()
         self._is_open = True
 
     async def _look(self) -> None:
-        """How many partitions there are, and where they end. Who may send, but not look, lets the server choose."""
+        """Get the number of partitions and their ends. Without permission for that, the server chooses partitions."""
         try:
             details = await self._link.request(c.GetTopic(self._stream, self._topic))
         except NotAllowed:
@@ -112,7 +112,7 @@ class Producer:
             self.abandon()
 
     async def close(self) -> None:
-        """Send what is left and wait for all answers. Raises what failed and was not told yet."""
+        """Send remaining messages and wait for all replies. Raises the first failure that was not reported yet."""
         if self._is_closed:
             return
         try:
@@ -121,7 +121,7 @@ class Producer:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give up: what was not sent is not sent any more."""
+        """Give up: unsent messages are not sent."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -143,17 +143,17 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Ticket:
-        """Hand a message over. Returns when there is room for it; the ticket waits for the acknowledgement.
+        """Send a message. Returns when it is buffered; await the ticket for the acknowledgement.
 
-        A failure that nobody awaits is raised by the next ``send``, ``flush`` or ``close``.
+        If no ticket is awaited, a failure is raised by the next ``send``, ``flush`` or ``close``.
 
         Args:
-            payload: Bytes, text, or anything that JSON has a word for.
-            key: Chooses the partition, and is kept with the message.
+            payload: Bytes, text, or any JSON value.
+            key: Selects the partition, and is stored with the message.
             headers: By name.
-            id: 128 bits; by default a random one.
-            partition: Goes there, whatever the key.
-            timestamp: When it was made, in microseconds since 1970; by default now.
+            id: 128 bits; by default a random id.
+            partition: The partition, regardless of the key.
+            timestamp: The creation time in microseconds since 1970; by default now.
         """
         parcel = self._current
         if (
@@ -165,7 +165,7 @@ class Producer:
             and partition is None
             and timestamp is None
         ):
-            # Nearly all messages come this way: as few steps as possible.
+            # Nearly all messages take this path: as few steps as possible.
             payloads = parcel.payloads
             number = len(payloads)
             size = parcel.size + FRAME_HEADER_SIZE + len(payload)
@@ -219,7 +219,7 @@ class Producer:
         return await ticket.acknowledged()
 
     async def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
-        """Hand several messages over, as ``send`` does."""
+        """Send several messages, like ``send``."""
         for message in messages:
             if type(message) is bytes and key is None and self._takes(message):
                 continue
@@ -235,7 +235,7 @@ class Producer:
                 await self.send(message, key=key)
 
     def _takes(self, payload: bytes) -> bool:
-        """Put a message with the others if nothing has to be looked at and it does not make the batch full."""
+        """Add a message to the current batch, if nothing has to be checked and the batch does not become full."""
         parcel = self._current
         if parcel is None or len(parcel.payloads) >= self._last_number:
             return False
@@ -247,10 +247,10 @@ class Producer:
         return True
 
     async def flush(self) -> None:
-        """Send what is waiting, and return when everything is acknowledged.
+        """Send buffered messages, and return when all are acknowledged.
 
         Raises:
-            CourserError: the first failure that nobody was told of.
+            CourserError: the first failure that was not reported yet.
         """
         self._seal_all()
         await self._delivery.drained()
@@ -263,7 +263,7 @@ class Producer:
         await self.open()
 
     def _look_again(self) -> None:
-        """A batch has failed: the next message stumbles over it."""
+        """A batch has failed: make the next ``send`` check for failures."""
         self._current = None
 
     # --- collecting -----------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Producer:
             self._seal(parcel)
 
     def _seal(self, parcel: Parcel) -> None:
-        """No more messages for this one."""
+        """Close a parcel for further messages, and send it."""
         del self._open[parcel.target]
         if parcel is self._current:
             self._current = None
@@ -303,13 +303,13 @@ class Producer:
             self._timer.cancel()
             self._timer = None
         if parcel.target == Balanced() and self._partition_count is not None:
-            # Chosen here, so that it is known where to look if the answer is lost.
+            # Chosen by the client, so that it knows where to search if the reply is lost.
             parcel.target = ToPartition(self._turn % self._partition_count)
             self._turn += 1
         self._delivery.put(parcel)
 
 
 def _own_bytes(payload: Payload) -> Buffer:
-    """The payload as bytes that nobody changes any more."""
+    """The payload as immutable bytes."""
     data = payload_bytes(payload)
     return data if type(data) is bytes else bytes(data)

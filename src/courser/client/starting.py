@@ -1,4 +1,4 @@
-"""Where reading begins: words, offsets and times into one offset per partition."""
+"""Where a consumer starts: turn words, offsets and times into one offset per partition."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -28,10 +28,10 @@ _ENDS = ("end", "latest")
 
 
 class StartingPoint:
-    """Where a consumer begins to read a partition that it has not read yet."""
+    """Where a consumer starts to read a partition that it has not read yet."""
 
     def __init__(self, link: Link, stream: Identifier, topic: Identifier, reader: Reader | None, start: Start) -> None:
-        """``reader`` is None if no offsets are stored. Raises ``ValueError`` for a start that makes no sense."""
+        """``reader`` is None if no offsets are stored. Raises ``ValueError`` for an invalid start."""
         self._link = link
         self._stream, self._topic = stream, topic
         self._reader = reader
@@ -42,16 +42,16 @@ class StartingPoint:
             self._offsets = start
         is_group = reader is not None and reader.kind is ConsumerKind.GROUP
         self._resumes = reader is not None and (is_group or self._kind is PollingKind.NEXT)
-        """Whether a stored offset comes first. In a group it always does: others have read before."""
+        """Whether a stored offset takes precedence. In a group it always does: other members may have read before."""
 
     async def bounds(self) -> dict[int, r.PartitionBounds]:
-        """What there is to read, by partition."""
+        """First and next offset of every partition."""
         reply = await self._link.request(c.GetPartitionBounds(self._stream, self._topic), patient=True)
         assert isinstance(reply, r.TopicBounds)
         return {row.partition_id: row for row in reply.partitions}
 
     async def offsets(self, partition_ids: Iterable[int]) -> dict[int, int]:
-        """The first offset to read, of each of these partitions."""
+        """The first offset to read in each of these partitions."""
         bounds = await self.bounds()
         found = {}
         for partition_id in partition_ids:
@@ -79,7 +79,7 @@ class StartingPoint:
             case PollingKind.OFFSET:
                 return self._offsets.get(bounds.partition_id, bounds.first_offset if self._offsets else self._value)
             case PollingKind.LAST:
-                # After a power cut numbers are missing, and only the server knows which.
+                # A power cut leaves gaps in the offsets, and only the server knows them.
                 if bounds.next_offset - bounds.first_offset != bounds.message_count:
                     return await self._where(bounds, PollingKind.LAST, 0, self._value)
                 return max(bounds.next_offset - self._value, bounds.first_offset)
@@ -88,7 +88,7 @@ class StartingPoint:
         return bounds.first_offset
 
     async def _where(self, bounds: r.PartitionBounds, kind: PollingKind, value: int, count: int) -> int:
-        """The offset of the first message that such a poll finds."""
+        """The offset of the first message that such a poll returns."""
         reader = Reader(ConsumerKind.CONSUMER, 0)
         poll = c.PollMessages(reader, self._stream, self._topic, bounds.partition_id, kind, value, count, False)
         try:
@@ -100,12 +100,12 @@ class StartingPoint:
 
 
 def _understood(start: Start) -> tuple[PollingKind | None, int]:
-    """Kind and value; None is the end."""
+    """Kind and value; None means the end."""
     if isinstance(start, str):
         if start in _ENDS:
             return None, 0
         if start not in _WORDS:
-            raise ValueError(f'a consumer starts at {", ".join((*_WORDS, *_ENDS))}, an offset or a time, not "{start}"')
+            raise ValueError(f'start must be {", ".join((*_WORDS, *_ENDS))}, an offset or a time, not "{start}"')
         return _WORDS[start], 1
     if isinstance(start, PollingStrategy):
         return start.kind, start.value or (1 if start.kind is PollingKind.LAST else 0)

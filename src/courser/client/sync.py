@@ -22,7 +22,7 @@ from courser.model.identifiers import Identifier
 
 
 class SyncClient:
-    """A connection to a server that comes back by itself. ``connect_sync`` makes it; see ``Client``.
+    """A connection to a server that reconnects automatically. Create it with ``connect_sync``; see ``Client``.
 
     May be used by several threads at once.
     """
@@ -31,30 +31,30 @@ class SyncClient:
         self._original = original
         self._thread = thread
         self._owns_thread = owns_thread
-        """Whether the event loop ends with the client."""
+        """Whether closing the client stops the event loop."""
         self._consumers: list[SyncConsumer] = []
 
     @property
     def target(self) -> Target:
-        """Where it connects to."""
+        """The server and login."""
         return self._original.target
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection right now. Requests make one if there is none."""
+        """Whether the client is connected now. Requests reconnect if it is not."""
         return self._original.is_connected
 
     @property
     def user_id(self) -> int | None:
-        """Who is logged in."""
+        """The id of the user who is logged in."""
         return self._original.user_id
 
     def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply as it is."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
         return self._thread.call(self._original.request(command))
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the connection, and all producers and consumers. May be repeated. See ``Client.close``."""
+        """Close the connection and all producers and consumers. See ``Client.close``."""
         if self._thread.loop.is_closed():
             return
         try:
@@ -99,7 +99,7 @@ class SyncClient:
         start: Start | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> SyncConsumer:
-        """A consumer of one topic, on a connection of its own. See ``Client.consumer``."""
+        """A consumer of one topic, with its own connection. See ``Client.consumer``."""
 
         async def make() -> Consumer:
             return self._original.consumer(
@@ -189,9 +189,9 @@ def connect_sync(
     """Connect to a server. Use the client in ``with``, or close it. The arguments are those of ``connect``.
 
     Raises:
-        TargetRefused: the target makes no sense, or the context is not there.
-        ConnectionFailed: nobody listens there.
-        AuthenticationFailed: the login was refused.
+        TargetRefused: the target is invalid, or the context does not exist.
+        ConnectionFailed: no server listens at the address.
+        AuthenticationFailed: the login failed.
     """
     chosen = resolve_target(target, context=context, options=options).target
     thread = LoopThread()

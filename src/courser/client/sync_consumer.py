@@ -1,4 +1,4 @@
-"""The sync twin of the consumer. Messages come over from the event loop in chunks, as they were polled."""
+"""The sync twin of the consumer. It takes messages from the event loop in chunks, as they were polled."""
 
 import time
 from collections import deque
@@ -17,8 +17,8 @@ class SyncConsumedMessage(Message, frozen=True):
     consumer: "SyncConsumer | None" = None
 
     def commit(self) -> bool:
-        """Store that this message, and all before it in its partition, are done with. See ``ConsumedMessage``."""
-        assert self.consumer is not None, "only a consumer makes such messages"
+        """Commit this message and all before it in its partition. See ``ConsumedMessage``."""
+        assert self.consumer is not None, "only a consumer creates such messages"
         return self.consumer.commit(self)
 
 
@@ -59,28 +59,28 @@ class SyncConsumer:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that it reads now."""
+        """The assigned partitions."""
         return self._original.partitions
 
     @property
     def skipped_count(self) -> int:
-        """Offsets that were passed over because their messages are gone or damaged."""
+        """Offsets that were skipped because their messages are deleted or damaged."""
         return self._original.skipped_count
 
     def position(self, partition_id: int) -> int:
-        """The offset that is handed out next."""
+        """The offset of the next message."""
         for message in self._buffer:
             if message.partition_id == partition_id:
                 return message.offset
         return self._original.position(partition_id)
 
     def seek(self, partition_id: int, offset: int) -> None:
-        """Go on at another offset of one of its partitions."""
+        """Continue at another offset of an assigned partition."""
         self._thread.call(self._original.seek(partition_id, offset))
         self._buffer = deque(message for message in self._buffer if message.partition_id != partition_id)
 
     def commit(self, message: Message) -> bool:
-        """What ``SyncConsumedMessage.commit`` does."""
+        """See ``SyncConsumedMessage.commit``."""
         if self._done.get(message.partition_id, -1) <= message.offset:
             self._done.pop(message.partition_id, None)
         if self._current is message:
@@ -88,11 +88,11 @@ class SyncConsumer:
         return self._thread.call(self._original.commit(message))
 
     def commit_done(self) -> None:
-        """Commit all messages that the body of the loop is done with."""
+        """Commit all processed messages."""
         self._thread.call(self._tell())
 
     def close(self, *, failed: bool = False) -> None:
-        """Commit what is done, leave the group, close the connection. See ``Consumer.close``."""
+        """Commit processed messages, leave the group, close the connection. See ``Consumer.close``."""
         if self._thread.loop.is_closed():
             return
         if not failed:
@@ -107,7 +107,7 @@ class SyncConsumer:
     # --- on the event loop ----------------------------------------------------------------------------
 
     async def _take(self) -> list[SyncConsumedMessage]:
-        """All messages that are there, at least one; none if there will be no more."""
+        """All available messages, at least one; empty if there will be no more."""
         self._give_done()
         return [self._made(message) for message in await self._original.take()]
 

@@ -1,4 +1,4 @@
-"""The sync twin of the producer. Messages are handed to the event loop in chunks: it is quicker than one by one."""
+"""The sync twin of the producer. It passes messages to the event loop in chunks, which is faster than one by one."""
 
 import asyncio
 import threading
@@ -13,21 +13,21 @@ from courser.errors import ClientClosed, CourserError
 
 _CHUNK_COUNT = 256
 _CHUNK_SIZE = 256 * 1024
-"""Messages, and bytes of them, that are handed over at once."""
+"""Maximum messages and bytes of a chunk."""
 
 
 class SyncTicket:
-    """A message that was handed over."""
+    """A message that was passed to the producer."""
 
     __slots__ = ("_producer", "ticket")
 
     def __init__(self, producer: "SyncProducer") -> None:
         self._producer = producer
         self.ticket: Ticket | None = None
-        """Of the async producer, once it has the message."""
+        """The ticket of the async producer, once it has the message."""
 
     def acknowledged(self) -> Receipt:
-        """Wait until the server has acknowledged the message. Raises what it failed with."""
+        """Wait until the server has acknowledged the message. Raises the error if it failed."""
         return self._producer.acknowledged(self)
 
 
@@ -39,13 +39,13 @@ class SyncProducer:
         self._thread = thread
         self._lock = threading.Lock()
         self._entries: list[tuple[SendMessage, int | None, SyncTicket]] = []
-        """Messages that the async producer does not have yet: with partitions and tickets."""
+        """Messages not yet passed to the async producer, with partitions and tickets."""
         self._size = 0
-        """Bytes of them."""
+        """Size of these messages in bytes."""
         self._turn = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
         self._error: CourserError | None = None
-        """What went wrong while nobody waited."""
+        """An error that has not been reported yet."""
 
     def __enter__(self) -> Self:
         self._thread.call(self._original.open())
@@ -61,7 +61,7 @@ class SyncProducer:
 
     @property
     def message_count(self) -> int:
-        """Messages that were acknowledged."""
+        """Number of acknowledged messages."""
         return self._original.message_count
 
     def send(
@@ -74,7 +74,7 @@ class SyncProducer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> SyncTicket:
-        """Hand a message over; the ticket waits for the acknowledgement. See ``Producer.send``."""
+        """Send a message; the ticket waits for the acknowledgement. See ``Producer.send``."""
         if self._original.is_closed:
             raise ClientClosed("the producer is closed")
         if self._error is not None:
@@ -113,7 +113,7 @@ class SyncProducer:
         )
 
     def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
-        """Hand several messages over, as ``send`` does."""
+        """Send several messages, like ``send``."""
         for message in messages:
             if isinstance(message, SendMessage):
                 self.send(
@@ -127,15 +127,15 @@ class SyncProducer:
                 self.send(message, key=key)
 
     def flush(self) -> None:
-        """Send what is waiting, and return when everything is acknowledged. See ``Producer.flush``."""
+        """Send buffered messages, and return when all are acknowledged. See ``Producer.flush``."""
         self._thread.call(self._flush())
 
     def close(self) -> None:
-        """Send what is left and wait for all answers. See ``Producer.close``."""
+        """Send remaining messages and wait for all replies. See ``Producer.close``."""
         self._thread.call(self._close())
 
     def acknowledged(self, ticket: SyncTicket) -> Receipt:
-        """What ``SyncTicket.acknowledged`` waits for."""
+        """Wait for the acknowledgement of a ticket."""
         return self._thread.call(self._receipt(ticket))
 
     # --- on the event loop ----------------------------------------------------------------------------
@@ -154,8 +154,8 @@ class SyncProducer:
             self._error = error
 
     async def _hand_over(self) -> None:
-        """Give the async producer what was collected; wait while it has no room."""
-        # One after another, or a later message might overtake those that wait for room.
+        """Pass collected messages to the async producer; wait while its buffer is full."""
+        # One at a time, or a later message might overtake those that wait.
         async with self._turn:
             with self._lock:
                 entries, self._entries, self._size = self._entries, [], 0
@@ -163,7 +163,7 @@ class SyncProducer:
                 try:
                     await self._give(*entry)
                 except BaseException:
-                    # An earlier batch failed, or somebody is impatient: these go with the next ones.
+                    # An earlier batch failed, or the caller was interrupted: keep these for the next call.
                     with self._lock:
                         self._entries[:0] = entries[number:]
                     raise
@@ -207,5 +207,5 @@ class SyncProducer:
         if ticket.ticket is None and self._background is not None:
             await self._background
         if ticket.ticket is None:
-            raise ClientClosed("the producer was closed before this was acknowledged")
+            raise ClientClosed("the producer was closed before the message was acknowledged")
         return await ticket.ticket.acknowledged()

@@ -1,7 +1,7 @@
-"""Where a client connects to and as whom: connection strings, and what can be set beside them.
+"""The target of a client: server, login and options, parsed from a connection string.
 
-``iggy://user:password@host:port``, ``iggy+tcp://``, ``courser://`` and plain ``host:port``; a token in place of user
-and password; options behind a question mark.
+Forms: ``iggy://user:password@host:port``, ``iggy+tcp://``, ``courser://`` and plain ``host:port``; a token instead of
+user and password; options after a question mark.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from courser.model.quantities import parse_duration
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8090
 DEFAULT_NAME = DEFAULT_PASSWORD = "iggy"
-"""What a development server takes: tried on this machine only, and only if nobody says anything else."""
+"""The login of a development server: tried only on this machine, and only if no login is given."""
 
 _SCHEMES = ("iggy", "iggy+tcp", "courser", "courser+tcp")
 _OTHER_TRANSPORTS = ("http", "https", "ws", "wss", "quic")
@@ -25,31 +25,31 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One server, one user, and how patient to be. Times are seconds."""
+    """One server, one login, and timeouts. Times are in seconds."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    """A personal access token: in place of user and password."""
+    """A personal access token, instead of user and password."""
     tls: bool = False
     tls_ca_file: str | None = None
-    """PEM file of the authority that signed the server's certificate; None trusts those of the system."""
+    """PEM file of the certificate authority; None uses those of the system."""
     tls_domain: str | None = None
     """The name in the server's certificate, if it is not the host."""
     tls_verify: bool = True
-    """False takes any certificate: for tests only."""
+    """False accepts any certificate; for tests only."""
     connect_timeout: float = 5.0
     request_timeout: float = 30.0
-    """How long an answer may take, and how long a request waits for a connection that is being made anew."""
+    """How long a reply may take, and how long a request waits for a reconnect."""
     heartbeat_interval: float = 2.0
-    """How long a connection is silent before a sign of life. Servers drop silent group members: Iggy 0.8 after 6 s."""
+    """Idle time before a heartbeat. Servers remove silent group members: Iggy 0.8 after 6 s."""
     reconnect: bool = True
     reconnect_attempts: int | None = None
-    """None: as long as somebody waits."""
+    """None: no limit while a request waits."""
     reconnect_interval: float = 0.1
-    """Before the second attempt; it doubles with each, up to ``reconnect_interval_max``."""
+    """The pause before the second attempt. It doubles with each attempt, up to ``reconnect_interval_max``."""
     reconnect_interval_max: float = 5.0
     encryption_key: str | bytes | None = field(default=None, repr=False)
     """AES-256-GCM key for payloads: 32 bytes, or their Base64."""
@@ -61,7 +61,7 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine."""
+        """Whether the server is on this machine."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -74,7 +74,7 @@ class Target:
         return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
 
     def with_default_login(self) -> "Target":
-        """The same, with the credentials of a development server if there are none and it is on this machine."""
+        """The target with the login of a development server, if it has no login and is on this machine."""
         if self.token is not None or self.username is not None or not self.is_local:
             return self
         return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)
@@ -91,24 +91,24 @@ _ALIASES = {
     "reconnection_interval": "reconnect_interval",
 }
 _IGNORED = frozenset({"nodelay", "reestablish_after", "no_delay"})
-"""Options of other SDKs' connection strings that make no difference here."""
+"""Options of other SDKs' connection strings that have no effect here."""
 
 
 def parse_target(text: str, base: Target | None = None) -> Target:
-    """Understand a connection string, or ``host:port``. What it does not say is as in ``base``.
+    """Parse a connection string, or ``host:port``. Values that it does not set are taken from ``base``.
 
     Raises:
-        TargetRefused: it makes no sense; the message has no secrets in it.
+        TargetRefused: the text is invalid. The message contains no secrets.
     """
     url = text if "://" in text else f"iggy://{text}"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise TargetRefused(f"the address cannot be understood: {error}") from None
+        raise TargetRefused(f"invalid address: {error}") from None
     _check_scheme(parts.scheme)
     if not parts.hostname or parts.path not in ("", "/") or parts.fragment:
-        raise TargetRefused("an address is iggy://user:password@host:port, with ?option=value behind it")
+        raise TargetRefused("an address must have the form iggy://user:password@host:port?option=value")
     values: dict[str, object] = {"host": parts.hostname, "port": DEFAULT_PORT if port is None else port}
     if parts.username is not None:
         if parts.password is None:
@@ -124,15 +124,15 @@ def _check_scheme(scheme: str) -> None:
         return
     transport = scheme.rpartition("+")[2]
     if transport in _OTHER_TRANSPORTS:
-        raise TargetRefused(f'this client speaks TCP only, not "{scheme}": use iggy://host:{DEFAULT_PORT}')
-    raise TargetRefused(f'"{scheme}://" is unknown: use iggy://, iggy+tcp:// or courser://')
+        raise TargetRefused(f'this client supports only TCP, not "{scheme}": use iggy://host:{DEFAULT_PORT}')
+    raise TargetRefused(f'unknown scheme "{scheme}://": use iggy://, iggy+tcp:// or courser://')
 
 
 def with_options(target: Target, options: Mapping[str, object]) -> Target:
     """The target with options of a connection string, a context or a call; values may be text.
 
     Raises:
-        TargetRefused: an unknown option, or a value that it does not take.
+        TargetRefused: an option is unknown, or its value is invalid.
     """
     values: dict[str, object] = {}
     for name, value in options.items():
@@ -141,7 +141,7 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
             continue
         if key not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
-            raise TargetRefused(f'there is no option "{name}" of a connection; there are {known}')
+            raise TargetRefused(f'unknown connection option "{name}"; known are {known}')
         values[key] = _value_of(key, value) if isinstance(value, str) else value
     return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
 
@@ -163,7 +163,7 @@ def _value_of(key: str, text: str) -> object:
         if key == "reconnect_attempts":
             return None if text == "unlimited" else int(text)
     except (ValueError, KeyError):
-        raise TargetRefused(f'option "{key}" does not take "{text}"') from None
+        raise TargetRefused(f'invalid value "{text}" for option "{key}"') from None
     return text
 
 

@@ -1,4 +1,4 @@
-"""Offline tools over storage: what a file holds, and whether a directory is sound.
+"""Offline tools over storage: show the contents of a file, and check a directory.
 
-A pure library. It opens nothing for writing, takes no lock, prints nothing; ``courser.cli`` shows what it yields.
+A pure library. It opens nothing for writing, takes no lock, and prints nothing; ``courser.cli`` shows its results.
 """

@@ -1,4 +1,4 @@
-"""Everything that can be said of one batch whose stored hashes are right."""
+"""Further checks of a batch whose stored hashes are correct."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from courser.storage.scan import GoodBatch
 
 @dataclass(frozen=True, slots=True)
 class BatchCheck:
-    """What came of it."""
+    """The result of checking one batch."""
 
     problems: tuple[str, ...]
     """Contradictions that the server never writes."""
     lying_frames: tuple[int, ...]
-    """Numbers of the frames whose own checksum is wrong: the client sent them so."""
+    """Indexes of the frames whose own checksum is wrong: the client sent them that way."""
 
 
 def check_batch(batch: GoodBatch) -> BatchCheck:
-    """Check the wire checksum and the frames' own ones. Hashes every message."""
+    """Check the wire checksum and the checksums of all frames. Hashes every message."""
     problems = []
     wire = memoryview(layout.STORED_HEADER.pack(*batch.header))
     if not has_valid_batch_checksum(wire, batch.header, checksum_fields(batch.body, batch.frames)):
-        problems.append("the batch checksum that clients see does not match")
+        problems.append("the batch checksum for clients does not match")
     return BatchCheck(tuple(problems), tuple(wrong_frame_checksums(batch.body, batch.frames)))

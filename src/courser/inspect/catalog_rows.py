@@ -1,4 +1,4 @@
-"""What a snapshot or a descriptor holds, row by row: streams, topics and their parts, users and their tokens."""
+"""The contents of a snapshot or a descriptor as rows: streams, topics and their parts, users and their tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from courser.inspect.masking import password_text, readable, readable_fields
 
 @dataclass(frozen=True, slots=True)
 class UsedIdsRow:
-    """Which ids of a kind were ever given out."""
+    """The ids of a kind that were ever assigned."""
 
     owner: str
-    """``streams`` or ``users``; those of topics and groups are in the rows of streams and topics."""
+    """``streams`` or ``users``; ids of topics and groups are in the rows of streams and topics."""
     next_id: int
     holes: object
-    """Ranges below it that were never used."""
+    """Ranges below ``next_id`` that were never used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class StreamRow:
     name: str
     created_at: int
     topic_count: int | None
-    """None in a descriptor, which does not say."""
+    """None in a descriptor, which does not contain it."""
     topic_ids: object
 
 
@@ -42,7 +42,7 @@ class TopicRow:
     name: str
     created_at: int
     options: dict[str, object]
-    """None is "the server's default"."""
+    """None means the server's default."""
     partition_count: int
     group_count: int
     group_ids: object
@@ -73,7 +73,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """An account."""
+    """A user."""
 
     user_id: int
     name: str
@@ -93,7 +93,7 @@ class TokenRow:
     name: str
     created_at: int
     expires_at: int
-    """0 is never."""
+    """0 means never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ CatalogRow = UsedIdsRow | StreamRow | TopicRow | PartitionRow | GroupRow | UserR
 
 
 def rows_of_state(state: CatalogState) -> Iterator[CatalogRow]:
-    """Everything, each thing followed by what belongs to it."""
+    """All rows; each thing is followed by its parts."""
     for stream_id in sorted(state.streams):
         stream = state.streams[stream_id]
         yield _stream_row(stream)

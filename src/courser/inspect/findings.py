@@ -1,4 +1,4 @@
-"""What a check of a directory reports."""
+"""The findings of a check, and their summary."""
 
 import errno
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from pathlib import Path
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     DAMAGE = "damage"
-    """Something that was stored is not there or not what it was."""
+    """Stored data is missing or has changed."""
     UNREADABLE = "unreadable"
-    """Could not be looked at: missing rights, say."""
+    """It could not be read, for example because of missing permissions."""
     WARNING = "warning"
-    """Odd, but no stored byte is lost."""
+    """Unusual, but no stored data is lost."""
     NOTE = "note"
-    """Worth knowing: a write under way, a file that retention took."""
+    """For information: a write in progress, a file that retention deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found."""
+    """One finding."""
 
     severity: Severity
     check: str
-    """Which check: log, frames, continuity, times, index, ledger, consumers, session or files.
+    """The check: log, frames, continuity, times, index, ledger, consumers, session or files.
 
-    Of the metadata: journal, snapshot, descriptors, tree (the directories against the state) or modes.
+    For metadata: journal, snapshot, descriptors, tree (the directories against the state) or modes.
     """
     path: Path
     reason: str
@@ -35,18 +35,18 @@ class Finding:
     end_position: int | None = None
     first_offset: int | None = None
     end_offset: int | None = None
-    """The offset behind the last one that is concerned; None if nobody knows."""
+    """The offset after the last affected one; None if unknown."""
 
 
 def reading_failure(path: Path, error: OSError) -> Finding:
-    """What to report for a file that cannot be read: a bad disk is damage, missing rights are not."""
+    """The finding for a file that cannot be read: a disk error is damage, missing permissions are not."""
     severity = Severity.DAMAGE if error.errno == errno.EIO else Severity.UNREADABLE
     return Finding(severity, "files", path, f"cannot be read: {error.strerror or error}")
 
 
 @dataclass(slots=True)
 class VerifySummary:
-    """What was looked at, and how much of each kind was found."""
+    """The number of checked things, and of findings by severity."""
 
     partition_count: int = 0
     segment_count: int = 0
@@ -54,9 +54,9 @@ class VerifySummary:
     message_count: int = 0
     stream_count: int = 0
     topic_count: int = 0
-    """Streams and topics that the metadata knows."""
+    """Streams and topics in the metadata."""
     entry_count: int = 0
-    """Entries of the metadata journal that no snapshot covers."""
+    """Entries of the metadata journal that are not in the snapshot."""
     size: int = 0
     """Bytes that were read from logs, indexes, the metadata and the small files."""
     damage_count: int = 0
@@ -65,7 +65,7 @@ class VerifySummary:
     note_count: int = 0
 
     def count(self, finding: Finding) -> None:
-        """Take note of a finding."""
+        """Count a finding."""
         match finding.severity:
             case Severity.DAMAGE:
                 self.damage_count += 1

@@ -1,4 +1,4 @@
-"""Whose file this is, found in the file itself or spelled out by a person."""
+"""The partition to which a file belongs: read from the file, or given by the user."""
 
 import errno
 import os
@@ -10,17 +10,17 @@ from courser.records.stored_header import PartitionIdentity, StoredHeader
 from courser.storage.files import File, read_exactly, read_into
 
 NOBODY = PartitionIdentity(bytes(16), 0, 0)
-"""Stands in where no header names an owner: every batch is foreign to it."""
+"""Used if no header names an owner: no batch belongs to it."""
 
 _STEP_SIZE = 1024 * 1024
-"""Bytes looked at a time."""
+"""Bytes read at a time."""
 _WHOLE_SIZE_MAX = 1024 * 1024 * 1024
-"""Bytes of a file that is read whole: the largest index has less. A wrong file must not take all memory."""
+"""The largest file that is read as a whole: every index is smaller. A wrong file must not use up the memory."""
 _IDENTITY_TEXT = re.compile(r"([0-9a-fA-F]{32}):(\d{1,19})-(\d{1,19})")
 
 
 def parse_identity(text: str) -> PartitionIdentity | None:
-    """Understand ``<topic uuid>:<partition>-<incarnation>``, with or without dashes in the uuid; else None."""
+    """Parse ``<topic uuid>:<partition>-<incarnation>``, with or without dashes in the uuid; None if invalid."""
     topic, colon, partition = text.partition(":")
     found = _IDENTITY_TEXT.fullmatch(topic.replace("-", "") + colon + partition)
     if found is None:
@@ -29,12 +29,12 @@ def parse_identity(text: str) -> PartitionIdentity | None:
 
 
 def identity_of(header: StoredHeader) -> PartitionIdentity:
-    """Whose batch a header says it heads."""
+    """The partition named in a batch header."""
     return PartitionIdentity(header.topic_uuid, header.partition_id, header.incarnation)
 
 
 def find_first_header(file: File, end: int) -> tuple[int, StoredHeader] | None:
-    """The first header below ``end`` whose checksum is right, and where it lies. The body is not looked at."""
+    """The first header below ``end`` with a correct checksum, and its position. The body is not checked."""
     buffer = memoryview(bytearray(min(_STEP_SIZE, max(end, 1))))
     position = 0
     while position + layout.BATCH_HEADER_SIZE <= end:
@@ -42,7 +42,7 @@ def find_first_header(file: File, end: int) -> tuple[int, StoredHeader] | None:
         found = _first_header_in(bytes(buffer[:filled]))
         if found is not None:
             return position + found[0], found[1]
-        # A header may straddle two steps: go on by less than a whole one.
+        # A header may span two steps, so steps overlap.
         step = filled - layout.BATCH_HEADER_SIZE + 1
         if step <= 0:
             return None
@@ -65,7 +65,7 @@ def _first_header_in(data: bytes) -> tuple[int, StoredHeader] | None:
 
 
 def read_whole(file: File) -> bytes:
-    """All of a small file. One that shrinks meanwhile is read again; one that is not small is refused."""
+    """Read a small file as a whole. A file that shrinks during the read is read again; a large one is rejected."""
     while True:
         size = file.size()
         if size > _WHOLE_SIZE_MAX:

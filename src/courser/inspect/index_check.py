@@ -1,6 +1,6 @@
-"""An index file held against its log: every entry leads to its frame, and a rebuild would give the same entries.
+"""Check an index file against its log: entries point to their frames, and a rebuild would give the same entries.
 
-An index is derived, so nothing is lost with it. Only a sealed segment's is expected to be there and complete.
+An index can be rebuilt, so damage to it loses nothing. Only the index of a sealed segment must exist and be complete.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _REMEDY = "rebuilt at next read"
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What an index file holds."""
+    """The contents of an index file."""
 
     size: int
     rows: NDArray[np.void]
@@ -35,7 +35,7 @@ class _Contents:
 
 
 class IndexCheck:
-    """Takes the batches of the log in their order, then says what is wrong with the index."""
+    """Observes the batches of the log in order, then reports problems of the index."""
 
     def __init__(
         self, file_system: FileSystem, path: Path, identity: PartitionIdentity, base_offset: int, *, is_sealed: bool
@@ -49,7 +49,7 @@ class IndexCheck:
         seed = segment_seed(identity, base_offset)
         self._contents = self._load(file_system, seed)
         if self._contents is not None and self._contents.problems:
-            # Perhaps it was being written at that moment.
+            # The file may have been written at that moment.
             self._contents = self._load(file_system, seed)
         self._batch_positions = self._contents.rows["batch_position"] if self._contents is not None else None
 
@@ -82,7 +82,7 @@ class IndexCheck:
         return _Contents(len(data), np.concatenate(rows), interval, covered_size, tuple(problems))
 
     def observe(self, batch: GoodBatch) -> None:
-        """Look at the entries of one batch."""
+        """Check the entries of one batch."""
         frames = batch.frames
         self._log_end = batch.end_position
         contents = self._contents
@@ -102,19 +102,19 @@ class IndexCheck:
         self._wrong += [(int(first) + int(number), header.base_offset) for number in np.flatnonzero(~is_right)]
 
     def findings(self, *, sealed_size: int | None, is_log_whole: bool) -> Iterator[Finding]:
-        """What is wrong, once the whole log was seen. ``sealed_size`` is None for a segment that is not sealed."""
+        """The findings, after the whole log was observed. ``sealed_size`` is None if the segment is not sealed."""
         contents = self._contents
         if contents is None:
             if self._is_sealed:
-                yield self._finding(Severity.WARNING, f"the index is absent: {_REMEDY}")
+                yield self._finding(Severity.WARNING, f"the index is missing: {_REMEDY}")
             return
-        # The index of an open segment is only looked at by the next start, which reads what it does not believe.
+        # Only the next start reads the index of an open segment, and it verifies it against the log.
         severity = Severity.DAMAGE if self._is_sealed else Severity.WARNING
         for number, reason in contents.problems:
             position = number * BLOCK_SIZE
             yield self._finding(severity, f"index damage, {_REMEDY}: {reason}", position, position + BLOCK_SIZE)
         for number, offset in self._wrong[:1]:
-            text = f"index damage, {_REMEDY}: entry {number} does not lead to its message (of {len(self._wrong)} such)"
+            text = f"index damage, {_REMEDY}: entry {number} does not point to its message ({len(self._wrong)} in all)"
             yield self._finding(severity, text, first_offset=offset)
         if contents.problems or self._wrong:
             return
@@ -123,12 +123,12 @@ class IndexCheck:
             text = f"the index is stale: it covers {covered} bytes of {sealed_size}: {_REMEDY}"
             yield self._finding(Severity.WARNING, text)
         elif is_log_whole and not self._is_as_rebuilt(contents):
-            yield self._finding(severity, f"index damage, {_REMEDY}: its entries are not what the log gives")
+            yield self._finding(severity, f"index damage, {_REMEDY}: its entries differ from the log")
 
     def _is_as_rebuilt(self, contents: _Contents) -> bool:
         rows = contents.rows
         if not self._is_sealed:
-            # Entries of what was appended since the log was looked at are of no concern.
+            # Ignore entries of batches that were appended after the log was read.
             rows = rows[rows["batch_position"] < self._log_end]
         expected = self._expected.rows(0, len(self._expected))
         if not self._is_sealed:

@@ -24,7 +24,7 @@ from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, base_offset_of
 
 @dataclass(frozen=True, slots=True)
 class IndexHead:
-    """The file as a whole."""
+    """Facts about the whole file."""
 
     path: Path
     size: int
@@ -33,7 +33,7 @@ class IndexHead:
     base_offset_source: str
     """``file name``, ``first block`` or ``unknown``."""
     identity: PartitionIdentity | None
-    """Of the segment; None if checksums cannot be checked."""
+    """The partition of the segment; None if checksums cannot be verified."""
     identity_source: str
     """``given``, ``log`` or ``unknown``."""
 
@@ -50,7 +50,7 @@ class BlockRow:
     covered_size: int
     """Bytes of log that the whole index covers; 0 in all but the last block."""
     checksum: str
-    """``ok``, ``unchecked``, or what is wrong."""
+    """``ok``, ``unchecked``, or the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class EntryRow:
 
 @dataclass(slots=True)
 class IndexSummary:
-    """What was met."""
+    """Counts of the rows."""
 
     block_count: int = 0
     entry_count: int = 0
@@ -78,10 +78,10 @@ IndexRow = BlockRow | EntryRow
 
 
 class IndexInspection:
-    """Reads one index file. ``rows`` once, then ``summary``.
+    """Reads one index file. Call ``rows`` once, then ``summary``.
 
-    The checksum of a block is seeded with the segment's identity, which only the log has. Without it the blocks are
-    shown unchecked.
+    The checksum of a block is seeded with the segment's identity, which only the log contains. Without it, checksums
+    are not verified.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, identity: PartitionIdentity | None = None) -> None:
@@ -99,7 +99,7 @@ class IndexInspection:
         self.summary = IndexSummary()
 
     def rows(self, *, entries: bool = True, from_offset: int = 0, limit: int | None = None) -> Iterator[IndexRow]:
-        """Each block, followed by its entries from ``from_offset`` on; ``limit`` counts entries, or else blocks."""
+        """Each block, followed by its entries from ``from_offset`` on. ``limit`` counts entries, or blocks."""
         left = limit
         for number in range(self.head.block_count):
             if left is not None and left <= 0:
@@ -114,7 +114,7 @@ class IndexInspection:
                 left -= len(shown) if entries else 1
 
     def _block(self, number: int) -> tuple[BlockRow, list[EntryRow]]:
-        """One block, as it says it is, with its entries if there can be any."""
+        """One block, with its entries if its counts are plausible."""
         summary = self.summary
         summary.block_count += 1
         position = number * BLOCK_SIZE
@@ -131,7 +131,7 @@ class IndexInspection:
             except BadIndex as error:
                 checksum = str(error)
         elif magic != BLOCK_MAGIC:
-            checksum = f"block {number} is no index block"
+            checksum = f"block {number} is not an index block"
         else:
             checksum = "unchecked"
             summary.unchecked_block_count += 1
@@ -151,7 +151,7 @@ def _identity_of_log(file_system: FileSystem, path: Path) -> PartitionIdentity |
         log = file_system.open(path)
         found = find_first_header(log, log.size())
     except OSError:
-        # No log beside it, or none that can be read: the index is shown unchecked.
+        # The log is missing or cannot be read: checksums are not verified.
         return None
     return identity_of(found[1]) if found is not None else None
 

@@ -1,4 +1,4 @@
-"""The entries of one metadata journal, and what the commands in them say."""
+"""The entries of one metadata journal, with their commands."""
 
 import re
 from collections.abc import Iterator
@@ -20,38 +20,38 @@ UNKNOWN_COMMAND = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """The file as a whole."""
+    """Facts about the whole file."""
 
     path: Path
     size: int
     snapshot_op: int | None
-    """Up to which op the snapshot beside it goes; None if there is none, or none that can be read."""
+    """The last op in the snapshot in the same directory; None if it is missing or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """A whole entry."""
+    """A complete entry."""
 
     position: int
     size: int
     op: int
     timestamp: int
     command: str
-    """Its name in words, or ``unknown``."""
+    """The name of the command, or ``unknown``."""
     command_number: int
     fields: dict[str, object]
-    """What the command carries, by name; secrets are masked."""
+    """The fields of the command by name; secrets are masked."""
     checksum: str
     parent: str
     chain: str
-    """``ok``, ``start`` (of op 0), ``broken``, ``duplicate``, or ``unchecked`` if the one before it is not there."""
+    """``ok``, ``start`` (of op 0), ``broken``, ``duplicate``, or ``unchecked`` if the previous entry is missing."""
     is_covered: bool
-    """Whether the snapshot beside it includes it already."""
+    """Whether the snapshot already includes it."""
 
 
 @dataclass(slots=True)
 class JournalSummary:
-    """What was met up to where the reading stopped, rows that were not shown included."""
+    """Counts up to the point where reading stopped, including rows that were not shown."""
 
     entry_count: int = 0
     fault_count: int = 0
@@ -64,20 +64,20 @@ JournalRow = CommandRow | FaultRow
 
 
 class JournalInspection:
-    """Reads one journal. ``rows`` once, then ``summary``."""
+    """Reads one journal. Call ``rows`` once, then ``summary``."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        # First the journal, then the snapshot: entries are only dropped once a snapshot has them.
+        # First the journal, then the snapshot: a server drops entries only after a snapshot contains them.
         self.data = read_whole(file_system.open(path))
         self._snapshot = _snapshot_beside(file_system, path)
         self.head = JournalHead(path, len(self.data), self._snapshot.op if self._snapshot is not None else None)
         self.summary = JournalSummary()
 
     def rows(self, *, from_op: int = 0, limit: int | None = None) -> Iterator[JournalRow]:
-        """Every entry from ``from_op`` on, and faults in between; ``limit`` counts entries."""
+        """Every entry from ``from_op`` on, and the faults between them. ``limit`` counts entries."""
         left = limit
         summary = self.summary
-        # A journal that somebody copied somewhere has lost its snapshot: where it begins is nobody's fault.
+        # A journal that was copied without its snapshot may start at any op: that is not a fault.
         for found in JournalScan(self.data, self._snapshot, is_start_known=False).walk():
             if isinstance(found, FaultRow):
                 summary.fault_count += 1
@@ -131,7 +131,7 @@ class JournalInspection:
 
 
 def describe_command(entry: Entry) -> tuple[str, dict[str, object], str | None]:
-    """Name and fields of the command in an entry, and what is wrong with it."""
+    """Name and fields of the command in an entry, and a problem, if any."""
     try:
         command = decode_change(entry.body)
     except ValueError as error:
@@ -139,8 +139,8 @@ def describe_command(entry: Entry) -> tuple[str, dict[str, object], str | None]:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(command).__name__).lower()
     number = change_number(command)
     if number != entry.kind:
-        # One of the two is wrong. If it is the body's, a secret may be where a name should be.
-        return name, {}, f"the header says command {entry.kind}, the body holds {number}"
+        # One of the two is wrong. If it is the body, a secret may be in the field of a name.
+        return name, {}, f"the header names command {entry.kind}, the body contains {number}"
     return name, readable_fields(command), None
 
 
@@ -148,6 +148,6 @@ def _snapshot_beside(file_system: FileSystem, path: Path) -> SnapshotMark | None
     try:
         snapshot = read_snapshot(file_system, path.with_name(METADATA_SNAPSHOT))
     except (MetadataDamaged, OSError):
-        # The journal is shown without it; ``inspect snapshot`` says what is wrong there.
+        # The journal is shown without it; ``inspect snapshot`` reports the problem.
         return None
     return snapshot.mark if snapshot is not None else None

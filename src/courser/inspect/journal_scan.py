@@ -1,4 +1,4 @@
-"""A journal as a start reads it, but past every fault instead of up to the first one."""
+"""Read a journal as a start does, but continue after every fault instead of stopping at the first one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from courser.storage.journal import NO_PARENT, BadEntry, Entry, SnapshotMark, Un
 
 
 class Fault(Enum):
-    """What can be wrong between and with entries."""
+    """Faults of entries and between entries."""
 
     DAMAGE = "damage"
-    """Bytes that are no entry."""
+    """Bytes that are not an entry."""
     TORN_TAIL = "torn tail"
-    """Bytes that are no entry, and none behind them: what a crash leaves of the last append."""
+    """Bytes that are not an entry, at the end: a crash leaves this of the last append."""
     GAP = "gap"
     BROKEN_CHAIN = "broken chain"
     CONFLICT = "conflicting duplicate"
     REPETITION = "identical duplicate"
-    """Harmless: a start passes over it."""
+    """Harmless: a start skips it."""
     BAD_COMMAND = "bad command"
-    """A whole entry that holds no command which this version knows."""
+    """A complete entry whose command this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """Something that does not belong there, or that is not there."""
+    """A fault: unexpected or missing bytes."""
 
     fault: str
     position: int
@@ -33,24 +33,24 @@ class FaultRow:
     """Equal to ``position`` if something is missing between two entries."""
     first_op: int | None
     end_op: int | None
-    """The op behind the last one that is concerned; None if nobody knows."""
+    """The op after the last affected one; None if unknown."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedEntry:
-    """A whole entry."""
+    """A complete entry."""
 
     position: int
     entry: Entry
     chain: str
-    """``ok``, ``start`` (of op 0), ``broken``, ``duplicate``, or ``unchecked`` if the one before it is not there."""
+    """``ok``, ``start`` (of op 0), ``broken``, ``duplicate``, or ``unchecked`` if the previous entry is missing."""
 
 
 class JournalScan:
-    """Walks through the bytes of a journal. ``walk`` once, then ``last``.
+    """Walks through the bytes of a journal. Call ``walk`` once, then ``last``.
 
-    ``is_start_known`` says that a missing snapshot means "there never was one": then the first op is 0.
+    ``is_start_known`` means that no snapshot was ever taken if it is missing: then the first op is 0.
     """
 
     def __init__(self, data: bytes, snapshot: SnapshotMark | None, *, is_start_known: bool) -> None:
@@ -64,7 +64,7 @@ class JournalScan:
         """The newest entry."""
 
     def walk(self) -> Iterator[FaultRow | ScannedEntry]:
-        """Every entry in the order of the file, each behind the faults that were met on the way to it."""
+        """Every entry in the order of the file, each after the faults before it."""
         position = 0
         while position < len(self._data):
             try:
@@ -87,7 +87,7 @@ class JournalScan:
         first_op = expected[0] if expected is not None else None
         following = find_entry(self._data, position + 1)
         if following is None:
-            # What somebody wrote just so is nothing that a crash leaves.
+            # Well-formed bytes like these are not left by a crash.
             fault = Fault.DAMAGE if isinstance(error, UnknownEntry) else Fault.TORN_TAIL
             return FaultRow(fault.value, position, len(self._data), first_op, None, str(error))
         end_op = decode_entry(self._data, following, len(self._data)).op
@@ -95,7 +95,7 @@ class JournalScan:
         return FaultRow(Fault.DAMAGE.value, position, following, first_op, end_op, reason)
 
     def _expected(self) -> tuple[int, bytes | None] | None:
-        """Op and parent of the next entry, as far as they are known."""
+        """The expected op and parent of the next entry, if known."""
         if self.last is not None:
             return self.last.op + 1, self.last.checksum
         if self._snapshot is not None:
@@ -103,25 +103,25 @@ class JournalScan:
         return (0, NO_PARENT) if self._is_start_known else None
 
     def _follow(self, position: int, entry: Entry) -> tuple[FaultRow | None, str]:
-        """Hold an entry against those before it, and against the snapshot."""
+        """Compare an entry with the previous entries and with the snapshot."""
         op = entry.op
         if self.last is not None and op <= self.last.op:
             return self._compare(position, entry)
         expected = self._expected()
         if self.last is None and self._snapshot is not None and op <= self._snapshot.op:
-            # Left by a drain that was interrupted: the snapshot covers it.
+            # Left by an interrupted drain: the snapshot contains it.
             expected = None
         self._seen[op] = entry.checksum
         self.last = SnapshotMark(op, entry.checksum)
         end = position + entry.size
         snapshot = self._snapshot
         if snapshot is not None and op == snapshot.op and entry.checksum != snapshot.checksum:
-            reason = f"op {op} is not the one that the snapshot was taken at"
+            reason = f"op {op} differs from the entry at which the snapshot was taken"
             return FaultRow(Fault.BROKEN_CHAIN.value, position, end, op, op + 1, reason), "broken"
         if expected is None:
             parent = NO_PARENT if op == 0 else None
         elif op != expected[0]:
-            reason = f"op {expected[0]} is missing: op {op} stands in its place"
+            reason = f"op {expected[0]} is missing: found op {op} instead"
             gap = FaultRow(Fault.GAP.value, position, position, expected[0], op, reason)
             return None if self._is_behind_damage else gap, "unchecked"
         else:
@@ -134,10 +134,10 @@ class JournalScan:
         return None, "start" if op == 0 else "ok"
 
     def _compare(self, position: int, entry: Entry) -> tuple[FaultRow, str]:
-        """An op that is not higher than the last one."""
+        """Compare an op that is not higher than the last one."""
         op, end = entry.op, position + entry.size
         if self._seen.get(op) == entry.checksum:
-            reason = f"op {op} once more, unchanged"
+            reason = f"op {op} is repeated unchanged"
             return FaultRow(Fault.REPETITION.value, position, end, op, op + 1, reason), "duplicate"
-        reason = f"op {op} comes twice, with different contents" if op in self._seen else f"op {op} comes too late"
+        reason = f"op {op} appears twice with different contents" if op in self._seen else f"op {op} is out of order"
         return FaultRow(Fault.CONFLICT.value, position, end, op, op + 1, reason), "duplicate"

@@ -1,4 +1,4 @@
-"""The batches and messages of one log file, whoever it belongs to."""
+"""The batches and messages of one log file of any partition."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The file as a whole."""
+    """Facts about the whole file."""
 
     path: Path
     size: int
     identity: PartitionIdentity | None
-    """From the first header that is not damaged; None if there is none."""
+    """From the first intact header; None if there is none."""
     base_offset: int
     base_offset_source: str
     """``file name``, ``first batch`` or ``unknown``."""
@@ -32,7 +32,7 @@ class LogHead:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A batch whose header and body hashes are right."""
+    """A batch with correct header and body hashes."""
 
     position: int
     size: int
@@ -49,7 +49,7 @@ class BatchRow:
     batch_checksum: str
     body_hash: str
     checksums: str
-    """``ok``, or what is wrong."""
+    """``ok``, or the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class MessageRow:
     """``text`` or ``hex``."""
     payload_is_cut: bool
     header_count: int | None
-    """None if the block of user headers is of no known form (encrypted, perhaps)."""
+    """None if the format of the user headers is unknown (they may be encrypted)."""
     header_size: int
     checksum: str
 
 
 @dataclass(frozen=True, slots=True)
 class DamageRow:
-    """Bytes that are no good batch of this file."""
+    """Bytes that are not a good batch of this file."""
 
     position: int
     end_position: int
@@ -87,7 +87,7 @@ class DamageRow:
 
 @dataclass(frozen=True, slots=True)
 class ZeroTailRow:
-    """Zeros to the end: allocated ahead, or never written."""
+    """Zeros up to the end: preallocated, or never written."""
 
     position: int
     end_position: int
@@ -95,7 +95,7 @@ class ZeroTailRow:
 
 @dataclass(slots=True)
 class LogSummary:
-    """What was met up to where the reading stopped, rows that were not shown included."""
+    """Counts up to the point where reading stopped, including rows that were not shown."""
 
     batch_count: int = 0
     message_count: int = 0
@@ -109,11 +109,11 @@ LogRow = BatchRow | MessageRow | DamageRow | ZeroTailRow
 
 
 class LogInspection:
-    """Reads one log file. ``rows`` once, then ``summary``."""
+    """Reads one log file. Call ``rows`` once, then ``summary``."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self._file = file_system.open(path)
-        # A file that grows is read up to the size that it has now.
+        # A growing file is read up to its current size.
         size = self._file.size()
         first = find_first_header(self._file, size)
         base_offset = base_offset_of(path.name, LOG_SUFFIX)
@@ -127,7 +127,7 @@ class LogInspection:
     def rows(
         self, *, messages: bool = False, from_offset: int = 0, limit: int | None = None, payload_size: int = 48
     ) -> Iterator[LogRow]:
-        """Every batch from ``from_offset`` on, with ``messages`` each followed by its messages; damage in between.
+        """Every batch from ``from_offset`` on, and damage between batches. With ``messages``, also their messages.
 
         ``limit`` counts batches or, with ``messages``, messages.
         """
@@ -154,7 +154,7 @@ class LogInspection:
                             yield row
 
     def _scan(self) -> Iterator[GoodBatch | DamageRow | ZeroTail]:
-        """The scan, counted, and every bad range with the offsets that are missing with it."""
+        """Scan and count. Adds the missing offsets to every bad range."""
         head, summary = self.head, self.summary
         bad: BadRange | None = None
         identity = head.identity or NOBODY
@@ -237,14 +237,14 @@ def _message_rows(
                 payload_is_cut=is_cut,
                 header_count=_header_count(frame),
                 header_size=len(frame.user_headers),
-                checksum="wrong, as the client sent it" if number in lying else "ok",
+                checksum="wrong, as sent by the client" if number in lying else "ok",
             )
         position += size
 
 
 def preview(data: bytes, *, is_cut: bool) -> tuple[str, str]:
-    """Bytes as text if a person can read them, else as hex; and which of the two."""
-    # What was cut may end inside a character of up to four bytes.
+    """Bytes as text if they are readable, else as hex; and which of the two."""
+    # The cut may be inside a character of up to four bytes.
     for missing in range(4 if is_cut else 1):
         try:
             text = data[: max(len(data) - missing, 0)].decode()

@@ -1,4 +1,4 @@
-"""Values of the catalog for people: fields by their names, ids and uuids as they are, secrets never."""
+"""Readable values of the catalog: fields by name, with secrets masked."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 HIDDEN = "***"
-"""Stands where a secret is."""
+"""Replaces a secret."""
 
 _PASSWORD = re.compile(
     r"\$(argon2(?:id|i|d))\$(?:v=[0-9]{1,10}\$)?(m=[0-9]{1,10},t=[0-9]{1,10},p=[0-9]{1,10})"
     r"\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+"
 )
-"""An argon2 string. Only what matches it whole has parts that may be shown."""
+"""An argon2 string. Parts are shown only if the whole string matches."""
 
 
 def password_text(password_hash: object) -> str:
-    """The algorithm and its parameters; nothing of salt and hash, and nothing at all of what is not understood."""
+    """The algorithm and its parameters, without salt and hash. A string of another form is masked."""
     found = _PASSWORD.fullmatch(password_hash) if isinstance(password_hash, str) else None
     return f"{found[1]} {found[2]}" if found is not None else HIDDEN
 
@@ -26,11 +26,11 @@ def _hide(_secret: object) -> str:
 
 
 SECRETS: Mapping[str, Callable[[object], str]] = {"password_hash": password_text, "token_hash": _hide}
-"""Fields that are never shown as they are, and what is shown instead."""
+"""Secret fields, and functions that return the text to show instead."""
 
 
 def readable(value: object) -> object:
-    """Plain values: structures become dicts by field name, bytes become hex, secrets are masked."""
+    """Convert to plain values: structures become dicts, bytes become hex, secrets are masked."""
     if isinstance(value, msgspec.Struct):
         return readable_fields(value)
     if isinstance(value, bytes):

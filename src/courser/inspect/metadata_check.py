@@ -1,6 +1,6 @@
-"""Snapshot and journal of a data directory: whole, linked to one another, and giving a state.
+"""Check the snapshot and the journal of a data directory: complete, consistent, and yielding a state.
 
-Reads what a start reads and follows the same rules, without opening anything for writing.
+Reads the same files as a start, with the same rules, but opens nothing for writing.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from courser.storage.snapshot import Snapshot, decode_snapshot
 
 @dataclass(frozen=True, slots=True)
 class MetadataFiles:
-    """The bytes of both files; None for one that is not there."""
+    """The bytes of both files; None if a file is missing."""
 
     journal: bytes | None
     snapshot: bytes | None
@@ -37,24 +37,24 @@ class MetadataFiles:
 
 @dataclass(slots=True)
 class Metadata:
-    """What the files say."""
+    """The contents of the files."""
 
     files: MetadataFiles
     state: CatalogState | None = None
-    """None if the files are damaged, or not there."""
+    """None if the files are damaged or missing."""
     last_op: int = -1
-    """The newest command that is in the state; -1 before the first."""
+    """The newest command in the state; -1 before the first."""
     entries: list[ScannedEntry] = field(default_factory=list)
-    """Behind the snapshot: what a start replays."""
+    """Entries after the snapshot: a start replays them."""
     findings: list[Finding] = field(default_factory=list)
     torn: Finding | None = None
-    """A torn end of the journal: damage only if no crash explains it."""
+    """A torn end of the journal. It is damage only if no crash explains it."""
 
 
 def read_metadata_files(file_system: FileSystem, data_directory: Path) -> MetadataFiles:
-    """Read both. Whatever a server does meanwhile, they fit together.
+    """Read both files. They are consistent even if a server changes them in the meantime.
 
-    First the journal, then the snapshot: a server drops entries only once a snapshot has them.
+    First the journal, then the snapshot: a server drops entries only after a snapshot contains them.
     """
     journal = _read(file_system, data_directory / METADATA / JOURNAL)
     return MetadataFiles(journal, _read(file_system, data_directory / METADATA / METADATA_SNAPSHOT))
@@ -68,7 +68,7 @@ def _read(file_system: FileSystem, path: Path) -> bytes | None:
 
 
 def examine_metadata(files: MetadataFiles, data_directory: Path, *, skip_last: bool = False) -> Metadata:
-    """Check both files and make the state; with ``skip_last`` the one before the last command."""
+    """Check both files and build the state; with ``skip_last``, the state before the last command."""
     metadata = Metadata(files)
     if files.is_absent:
         return metadata
@@ -93,7 +93,7 @@ def _examine_snapshot(metadata: Metadata, path: Path) -> tuple[SnapshotMark | No
         snapshot = decode_snapshot(metadata.files.snapshot, path)
         return snapshot.mark, load_state(snapshot, path)
     except MetadataDamaged as damage:
-        text = f"{damage.damage}: a start refuses it"
+        text = f"{damage.damage}: the server refuses to start"
         metadata.findings.append(Finding(Severity.DAMAGE, "snapshot", path, text, damage.position))
         return snapshot.mark if snapshot is not None else None, None
 
@@ -102,7 +102,7 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
     findings = metadata.findings
     data = metadata.files.journal
     if data is None:
-        text = "the journal is missing, though there is a snapshot: a start refuses it"
+        text = "the journal is missing, but a snapshot exists: the server refuses to start"
         findings.append(Finding(Severity.DAMAGE, "journal", path, text))
         return
     for found in JournalScan(data, snapshot, is_start_known=is_start_known).walk():
@@ -123,18 +123,18 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
             metadata.entries.append(found)
     if len(metadata.entries) > SLOT_COUNT:
         count = len(metadata.entries)
-        text = f"{count} entries since the snapshot: more than {SLOT_COUNT}, with which a start refuses it by default"
+        text = f"{count} entries since the snapshot: more than {SLOT_COUNT}, so the server refuses to start by default"
         findings.append(Finding(Severity.WARNING, "journal", path, text))
 
 
 def _fault_finding(found: FaultRow, path: Path) -> Finding:
     if found.fault == Fault.REPETITION.value:
-        text = f"{found.reason}: a start passes over it"
+        text = f"{found.reason}: a start skips it"
         return Finding(Severity.NOTE, "journal", path, text, found.position, found.end_position)
     if found.fault == Fault.TORN_TAIL.value:
         text = f"bad bytes at the end after a clean stop: {found.reason}"
         return Finding(Severity.DAMAGE, "journal", path, text, found.position, found.end_position)
-    text = f"{found.fault}: {found.reason}: a start refuses it"
+    text = f"{found.fault}: {found.reason}: the server refuses to start"
     end = found.end_position if found.end_position > found.position else None
     return Finding(Severity.DAMAGE, "journal", path, text, found.position, end)
 
@@ -144,12 +144,12 @@ def _replay(state: CatalogState, entries: list[ScannedEntry], path: Path) -> Ite
         entry = found.entry
         outcome = apply(state, decode_change(entry.body), entry.op, entry.timestamp)
         if isinstance(outcome, CommandRejected):
-            text = f"op {entry.op} changes nothing, as the rules forbid it: {outcome}"
+            text = f"op {entry.op} has no effect because the rules reject it: {outcome}"
             yield Finding(Severity.WARNING, "journal", path, text, found.position, found.position + entry.size)
 
 
 class MetadataCheck:
-    """Reads the metadata of a data directory, again if something seems wrong, and says what is."""
+    """Reads the metadata of a data directory, repeatedly if something seems wrong, and reports findings."""
 
     def __init__(self, file_system: FileSystem, data_directory: Path, is_settled: Callable[[], bool]) -> None:
         self._file_system = file_system
@@ -157,11 +157,11 @@ class MetadataCheck:
         self._is_settled = is_settled
 
     def load(self) -> Metadata:
-        """The metadata as it is now. Raises ``OSError``."""
+        """The current metadata. Raises ``OSError``."""
         metadata = self._load()
         if metadata.torn is None and not metadata.findings:
             return metadata
-        # Perhaps it was being written at that moment.
+        # The files may have been written at that moment.
         is_settled = self._is_settled()
         metadata = self._load()
         if metadata.torn is not None:
@@ -173,5 +173,5 @@ class MetadataCheck:
 
 
 def _as_note(torn: Finding) -> Finding:
-    text = "incomplete tail: an entry that is being written, or that a crash cut off; a start cuts it"
+    text = "incomplete tail: an entry being written, or cut off by a crash; a start truncates it"
     return Finding(Severity.NOTE, torn.check, torn.path, text, torn.position, torn.end_position)

@@ -1,4 +1,4 @@
-"""One snapshot, one descriptor: their headers, whether they are what was written, and what they hold."""
+"""Inspect one snapshot or one descriptor: header, checksums, contents."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _UNCHECKED = "unchecked"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFields:
-    """The header of a snapshot as it is, right or wrong."""
+    """The header of a snapshot, unverified."""
 
     checksum: str
     body_checksum: str
@@ -49,18 +49,18 @@ def _fields_of(data: bytes) -> SnapshotFields | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
-    """The snapshot as a whole."""
+    """Facts about the whole snapshot."""
 
     path: Path
     size: int
     fields: SnapshotFields | None
-    """What the header says; None if it is none."""
+    """The fields of the header; None if it is not a header."""
     header: str
-    """``ok``, or what is wrong with it."""
+    """``ok``, or the problem."""
     body: str
-    """``ok``, ``unchecked``, or what is wrong."""
+    """``ok``, ``unchecked``, or the problem."""
     state: str
-    """``ok`` if the state has the hash that was stored with it, ``unchecked``, or what is wrong."""
+    """``ok`` if the state has the stored hash, ``unchecked``, or the problem."""
 
 
 class SnapshotInspection:
@@ -73,7 +73,7 @@ class SnapshotInspection:
         self.head = SnapshotHead(path, len(self.data), _fields_of(self.data), *verdict)
 
     def _check(self, path: Path) -> tuple[str, str, str]:
-        """What to say of header, body and state."""
+        """The results for header, body and state."""
         try:
             snapshot = decode_snapshot(self.data, path)
         except MetadataDamaged as damage:
@@ -84,13 +84,13 @@ class SnapshotInspection:
             state = CatalogState.decode(snapshot.body)
         except ValueError as error:
             return "ok", "ok", str(error)
-        # Only a body that is what was written is shown: in a damaged one a secret may be where a name should be.
+        # Show only an intact body: in a damaged one, a secret may be in the field of a name.
         self._state = state
         is_same = state.hash() == snapshot.state_hash
-        return "ok", "ok", "ok" if is_same else "the state does not have the hash that was stored with it"
+        return "ok", "ok", "ok" if is_same else "the state does not have the stored hash"
 
     def rows(self) -> Iterator[CatalogRow | BadRecordRow]:
-        """What is wrong, and the whole state if it can be had."""
+        """Problems, and the whole state if it is intact."""
         head, end = self.head, len(self.data)
         for start, stop, verdict in (
             (0, min(HEADER_SIZE, end), head.header),
@@ -105,14 +105,14 @@ class SnapshotInspection:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorHead:
-    """The descriptor as a whole."""
+    """Facts about the whole descriptor."""
 
     path: Path
     size: int
     describes: str
     """``stream``, ``topic``, or ``unknown`` if it is damaged."""
     stream_uuid: str | None
-    """Of the stream that it is of, or that its topic is in."""
+    """The UUID of the stream, or of the stream of the topic."""
 
 
 class DescriptorInspection:

@@ -1,4 +1,4 @@
-"""One partition: its ledger, its segments and how they follow one another, its stored consumer offsets."""
+"""Check one partition: its ledger, its segments and their order, its stored consumer offsets."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_
 _NO_LEDGER = LedgerReading(LedgerState(), 0, 0, (), exists=False)
 
 CheckSegment: TypeAlias = Callable[[SegmentPlan, Expectation], SegmentOutcome]
-"""Checks a segment, or knows what came of a check elsewhere."""
+"""Checks a segment, or returns the outcome of a check done elsewhere."""
 
 
 def _always() -> bool:
@@ -27,27 +27,27 @@ def _always() -> bool:
 
 
 def is_partition(names: list[str]) -> bool:
-    """Whether a directory with these files is a partition's."""
+    """Whether a directory with these files is that of a partition."""
     return LEDGER in names or any(base_offset_of(name, LOG_SUFFIX) is not None for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """A partition's directory at one moment: which segments it has, and what its ledger says of them."""
+    """A partition's directory at one moment: its segments, and the ledger's facts about them."""
 
     bases: tuple[int, ...]
-    """First offsets of the segments, rising."""
+    """First offsets of the segments, ascending."""
     has_quarantine: bool
     ledger_findings: tuple[Finding, ...]
     identity: PartitionIdentity | None
     reading: LedgerReading
 
     def is_deleted(self, base: int) -> bool:
-        """Whether the segment lies below the start offset."""
+        """Whether the segment is below the start offset."""
         return base < self.reading.state.numbers.start_offset
 
     def plans(self, directory: Path) -> Iterator[SegmentPlan]:
-        """Every segment that is worth a check, in order."""
+        """Every segment to check, in order."""
         if self.identity is None:
             return
         state = self.reading.state
@@ -68,7 +68,7 @@ class PartitionSurvey:
 
 
 class PartitionCheck:
-    """Checks one partition directory. ``is_settled`` says whether its server stopped cleanly."""
+    """Checks one partition directory. ``is_settled`` returns whether its server stopped cleanly."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PartitionCheck:
         on_progress: Callable[[int], None],
         check: CheckSegment | None = None,
     ) -> None:
-        """Nothing is read yet; without ``check`` the segments are checked here, one after the other."""
+        """Reads nothing yet. Without ``check``, the segments are checked here, one after another."""
         self._file_system = file_system
         self._directory = directory
         self._summary = summary
@@ -90,8 +90,8 @@ class PartitionCheck:
         self._end_offset: int | None = None
 
     def survey(self) -> PartitionSurvey:
-        """Look at the names and at the ledger."""
-        # First the names, then the ledger: a segment that the ledger calls sealed was there before it said so.
+        """Read the file names and the ledger."""
+        # First the names, then the ledger: a segment exists before the ledger records it as sealed.
         entries = self._file_system.list_directory(self._directory)
         bases = sorted(base for entry in entries if (base := base_offset_of(entry.name, LOG_SUFFIX)) is not None)
         findings = tuple(self._check_ledger())
@@ -101,20 +101,20 @@ class PartitionCheck:
         return PartitionSurvey(tuple(bases), has_quarantine, findings, identity, reading)
 
     def findings(self, survey: PartitionSurvey | None = None) -> Iterator[Finding]:
-        """Everything that is wrong in the directory, as it is or as it was at the survey."""
+        """All findings in the directory, in its current state or in that of the survey."""
         survey = survey or self.survey()
         self._summary.partition_count += 1
         yield from survey.ledger_findings
         if survey.identity is None:
             if survey.bases:
-                text = "nobody knows whose segments these are: neither the ledger nor a batch header is readable"
+                text = "the owner of the segments is unknown: neither the ledger nor a batch header is readable"
                 yield Finding(Severity.DAMAGE, "ledger", self._directory, text)
             return
         yield from self._find_missing(survey.bases, survey.reading, survey.identity)
         yield from self._check_segments(survey)
         yield from self._check_consumers(survey.reading, survey.identity)
         if survey.has_quarantine:
-            text = "holds what earlier starts set aside: not checked"
+            text = "contains files quarantined by earlier starts: not checked"
             yield Finding(Severity.NOTE, "files", self._directory / QUARANTINE, text)
 
     # --- ledger ---
@@ -124,10 +124,10 @@ class PartitionCheck:
         try:
             ledger = LedgerInspection(self._file_system, path)
             if any(isinstance(row, BadRecordRow) for row in ledger.rows()):
-                # Perhaps it was being written at that moment.
+                # The file may have been written at that moment.
                 ledger = LedgerInspection(self._file_system, path)
         except FileNotFoundError:
-            text = "the ledger is missing: the next start reads what it can from the segments"
+            text = "the ledger is missing: the next start recovers what it can from the segments"
             yield Finding(Severity.DAMAGE, "ledger", path, text)
             return
         except OSError as error:
@@ -146,7 +146,7 @@ class PartitionCheck:
                     yield self._bad_record(path, "ledger", row, ledger.data, RECORD_SIZE)
 
     def _bad_record(self, path: Path, check: str, row: BadRecordRow, data: bytes, unit: int) -> Finding:
-        """A bad record is torn if it is the last one and was not written to its end; else it is damage."""
+        """A bad record is torn if it is the last one and incomplete; otherwise it is damage."""
         tail = data[row.position :]
         is_last = row.end_position == len(data)
         is_torn = is_last and (len(data) % unit != 0 or not any(tail)) and not self._is_settled()
@@ -158,7 +158,7 @@ class PartitionCheck:
         try:
             return read_ledger(self._file_system, self._directory / LEDGER, identity)
         except OSError:
-            # Reported by ``_check_ledger``; the segments are checked without it.
+            # ``_check_ledger`` reports it; check the segments without it.
             return _NO_LEDGER
 
     def _find_identity(self, bases: list[int]) -> PartitionIdentity | None:
@@ -182,7 +182,7 @@ class PartitionCheck:
     def _find_missing(
         self, bases: tuple[int, ...], reading: LedgerReading, identity: PartitionIdentity
     ) -> Iterator[Finding]:
-        """Segments that the ledger knows and the directory does not have."""
+        """Segments in the ledger that are missing in the directory."""
         known = dict(reading.state.sealed)
         progress = reading.state.progress
         if progress is not None and progress.size:
@@ -190,7 +190,7 @@ class PartitionCheck:
         suspects = [facts for base, facts in sorted(known.items()) if base not in bases]
         if not suspects:
             return
-        # It may have come or gone since the names were listed: the newest ledger and another look decide.
+        # It may have been created or deleted since the names were listed: read the ledger and the directory again.
         state = self._read_ledger(identity).state
         for facts in suspects:
             path = log_path(self._directory, facts.base_offset)
@@ -245,15 +245,15 @@ class PartitionCheck:
         return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress)
 
     def _stranger(self, plan: SegmentPlan) -> Finding | None:
-        """What to say of a segment without a batch of this partition, if it has those of another."""
+        """The finding for a segment that contains only batches of another partition."""
         path = log_path(self._directory, plan.expected.base_offset)
         owner = log_owner(self._file_system, path, plan.identity)
         if owner in (None, plan.identity):
             return None
         assert owner is not None
         text = (
-            f"holds messages of {owner} in the directory of {plan.identity}: a start "
-            "leaves it as it is and does not serve it; move it to where it belongs, and put the right file back"
+            f"contains messages of {owner} in the directory of {plan.identity}: the "
+            "server leaves it unchanged and does not serve it; move it to its own directory and restore the right file"
         )
         sealed = plan.expected.sealed or plan.expected.synced
         bounds = (sealed.base_offset, sealed.end_offset) if sealed is not None else (None, None)
@@ -265,20 +265,20 @@ class PartitionCheck:
         summary.batch_count += result.batch_count
         summary.message_count += result.message_count
         end_offset = sealed.end_offset if sealed is not None else result.end_offset
-        # Of a segment that ends in damage nobody knows where it ended; the loss has been reported with it.
+        # The end of a segment that ends in damage is unknown; the loss was reported with the damage.
         is_unknown = result.ends_in_damage and sealed is None
         self._end_offset = None if is_unknown else max(end_offset, self._end_offset or 0)
 
     def _check_order(self, path: Path, base: int, state: LedgerState) -> Iterator[Finding]:
-        """The offsets go on where the segment before ended, unless the ledger knows why not."""
+        """Check that the offsets continue after the previous segment, unless the ledger explains the gap."""
         end = self._end_offset
         if end is None or base == end:
             return
         if base < end:
-            text = f"begins at offset {base}, below {end}, where the segment before it ends"
+            text = f"starts at offset {base}, below {end}, where the previous segment ends"
             yield Finding(Severity.DAMAGE, "continuity", path, text, first_offset=base, end_offset=end)
             return
-        # Gaps that the ledger knows, and sealed segments: one that is missing was reported under its own name.
+        # Known gaps, and sealed segments: a missing segment was already reported.
         known = [(gap.first_offset, gap.end_offset) for gap in state.gaps]
         known += [(facts.base_offset, facts.end_offset) for facts in state.sealed.values()]
         missing = end
@@ -286,7 +286,7 @@ class PartitionCheck:
             if first_offset <= missing:
                 missing = max(missing, end_offset)
         if missing < base:
-            text = "no segment holds the offsets before this one"
+            text = "no segment contains the offsets before this one"
             yield Finding(Severity.DAMAGE, "continuity", path, text, first_offset=end, end_offset=base)
 
     # --- stored consumer offsets ---
@@ -316,14 +316,14 @@ class PartitionCheck:
                 yield self._bad_record(path, "consumers", row, offsets.data, GRANULE)
         epoch = head.epoch
         if epoch is not None and reading.exists and epoch < reading.state.numbers.epoch:
-            text = "the stored offsets are of before a purge: the next start drops them"
+            text = "the stored offsets are from before a purge: the next start drops them"
             yield Finding(Severity.NOTE, "consumers", path, text)
 
     @staticmethod
     def _check_offsets_mark(
         path: Path, reading: LedgerReading, epoch: int, generation: int = 0, size: int = 0
     ) -> Iterator[Finding]:
-        """Compare with what the ledger knows to have been synced. Without a generation there is no file."""
+        """Compare with the synced size in the ledger. Without a generation there is no file."""
         mark = reading.state.offsets_mark
         if mark is not None and mark.epoch == epoch == reading.state.numbers.epoch:
             text = OffsetsReading({}, size, (), generation=generation).loss(size, mark)

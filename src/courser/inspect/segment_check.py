@@ -1,4 +1,4 @@
-"""One segment: every batch, every message, and its index."""
+"""Check one segment: every batch, every message, and its index."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the rest of the partition says of a segment."""
+    """What the rest of the partition implies for a segment."""
 
     base_offset: int
     sealed: SegmentFacts | None = None
     synced: SegmentFacts | None = None
-    """The recovery point, if it lies in this segment."""
+    """The recovery point, if it is in this segment."""
     is_settled: Callable[[], bool] = lambda: False
-    """Whether no crash explains a torn end: all of it was synced, or the server stopped cleanly. Asked late."""
+    """Whether no crash explains a torn end: everything was synced, or the server stopped cleanly. Called late."""
     next_base_offset: int | None = None
-    """Where the next segment begins."""
+    """The first offset of the next segment."""
     known_damages: tuple[DamagedRange, ...] = ()
 
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What the check counted."""
+    """The counts of a check."""
 
     end_offset: int
     good_size: int = 0
@@ -42,30 +42,30 @@ class SegmentResult:
     first_timestamp: int = 0
     last_timestamp: int = 0
     is_whole: bool = True
-    """Whether every byte was a good batch, or zeros behind the last."""
+    """Whether all bytes are good batches, or zeros after the last one."""
     ends_in_damage: bool = False
-    """Whether ``end_offset`` is only where the good part ends."""
+    """Whether ``end_offset`` is only the end of the good part."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """One segment that is to be checked, by whomever: no open file in it, nothing of this process."""
+    """A segment to check, possibly in another process: contains no open files."""
 
     directory: Path
     identity: PartitionIdentity
     expected: Expectation
     """Without ``is_settled``."""
     is_synced: bool
-    """Whether the ledger says that all of it was synced."""
+    """Whether all of it was synced, according to the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutcome:
-    """What came of the check of one segment."""
+    """The outcome of the check of one segment."""
 
     findings: tuple[Finding, ...]
     result: SegmentResult | None
-    """None if it could not be read, or is gone."""
+    """None if it could not be read, or was deleted."""
     size: int = 0
     """Bytes that were read."""
 
@@ -77,7 +77,7 @@ def check_segment(
     expected: Expectation,
     on_progress: Callable[[int], None],
 ) -> SegmentOutcome:
-    """Check one segment to its end. One that is gone, or cannot be read, is an outcome too."""
+    """Check one segment to its end. A deleted or unreadable segment is an outcome too."""
     path = log_path(directory, expected.base_offset)
     sizes: list[int] = []
 
@@ -89,7 +89,7 @@ def check_segment(
         check = SegmentCheck(file_system, directory, identity, expected, note_size)
         findings = tuple(check.findings())
     except FileNotFoundError:
-        gone = Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped")
+        gone = Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped")
         return SegmentOutcome((gone,), None, sum(sizes))
     except OSError as error:
         return SegmentOutcome((reading_failure(path, error),), None, sum(sizes))
@@ -97,10 +97,10 @@ def check_segment(
 
 
 class SegmentCheck:
-    """Checks one segment up to the size that it has when it is opened. ``findings`` once, then ``result``.
+    """Checks one segment up to its size when it is opened. Call ``findings`` once, then ``result``.
 
     Raises:
-        FileNotFoundError: the log is gone.
+        FileNotFoundError: the log was deleted.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SegmentCheck:
         self.result = SegmentResult(expected.base_offset)
 
     def findings(self) -> Iterator[Finding]:
-        """Everything that is wrong with the segment."""
+        """All findings of the segment."""
         sealed = self._expected.sealed
         reported = 0
         end = self._size if sealed is None else min(self._size, sealed.size)
@@ -151,9 +151,9 @@ class SegmentCheck:
         self._on_progress(self._size - reported + self._index.size)
 
     def _scan(self, end: int) -> Iterator[GoodBatch | BadRange | ZeroTail]:
-        """The scan; bad bytes of a segment that may be growing are looked at twice before they are believed.
+        """Scan the log. Bad bytes of a segment that may be growing are read twice before they are reported.
 
-        The first look may have met a batch that was being written, and good batches behind it a moment later.
+        The first read may have seen a batch that was being written, and a moment later good batches after it.
         """
         start, offset, suspect = 0, self._expected.base_offset, -1
         while start < end:
@@ -170,7 +170,7 @@ class SegmentCheck:
                 return
 
     def _is_still_there(self) -> bool:
-        """Whether retention has left the segment alone since it was opened."""
+        """Whether the segment has not been deleted since it was opened."""
         try:
             self._file_system.open(self._path).close()
         except FileNotFoundError:
@@ -187,7 +187,7 @@ class SegmentCheck:
         if check.lying_frames:
             first = header.base_offset + check.lying_frames[0]
             count = len(check.lying_frames)
-            text = f"messages with a wrong checksum: {count}, the first at offset {first}; the client sent it so"
+            text = f"messages with a wrong checksum: {count}, the first at offset {first}; sent by the client that way"
             yield Finding(Severity.WARNING, "frames", self._path, text, *bounds)
         if header.base_timestamp < result.last_timestamp:
             text = f"time goes back from {result.last_timestamp} to {header.base_timestamp}"
@@ -202,11 +202,11 @@ class SegmentCheck:
         result.good_size = batch.end_position
 
     def _check_end(self, found: BadRange | ZeroTail) -> Iterator[Finding]:
-        """What follows the last good batch: allocated ahead, torn, or damaged."""
+        """Check the bytes after the last good batch: preallocated, torn, or damaged."""
         expected, result = self._expected, self.result
         if expected.sealed is not None:
             if self._size < expected.sealed.size:
-                # The file was cut: that is one finding, not two.
+                # The file was truncated: report that once, not twice.
                 return
             synced_size = expected.sealed.size
         else:
@@ -219,12 +219,12 @@ class SegmentCheck:
                 return
             yield self._damage(found, result.end_offset, self._end_of_loss())
         elif not is_zero and not self._is_torn(found):
-            # All bytes of the batch are there, and some are wrong: neither a write under way nor a kill does that.
+            # The batch is complete but wrong: neither a write in progress nor a kill explains that.
             result.is_whole = False
             result.ends_in_damage = True
             yield self._damage(found, result.end_offset, self._end_of_loss())
         elif not is_zero:
-            text = f"incomplete tail, as a write under way or a kill leaves it: {_reason(found)}"
+            text = f"incomplete tail, from a write in progress or a kill: {_reason(found)}"
             bounds = (found.position, found.end_position, result.end_offset, None)
             yield Finding(Severity.NOTE, "log", self._path, text, *bounds)
 
@@ -233,7 +233,7 @@ class SegmentCheck:
         return judge_end(self._file, self._identity, *bounds)[0]
 
     def _end_of_loss(self) -> int | None:
-        """The offset behind those that are missing at the end of the segment."""
+        """The offset after the missing ones at the end of the segment."""
         expected = self._expected
         if expected.sealed is not None:
             return expected.sealed.end_offset
@@ -251,15 +251,15 @@ class SegmentCheck:
             result.is_whole = False
             result.ends_in_damage = True
             verb = "sealed" if self._expected.sealed is not None else "synced"
-            text = f"the file was cut: {self._size} bytes are left of {facts.size} that were {verb}"
+            text = f"the file was truncated: {self._size} of {facts.size} {verb} bytes are left"
             bounds = (result.good_size, facts.size, result.end_offset, facts.end_offset)
             yield Finding(Severity.DAMAGE, "log", self._path, text, *bounds)
         elif self._expected.sealed is not None and self._size > facts.size:
-            text = f"{self._size - facts.size} bytes follow the {facts.size} that were sealed: reads ignore them"
+            text = f"{self._size - facts.size} bytes follow the {facts.size} sealed bytes: reads ignore them"
             yield Finding(Severity.DAMAGE, "log", self._path, text, facts.size, self._size)
 
     def _check_facts(self) -> Iterator[Finding]:
-        """What the seal says against what is there."""
+        """Compare the facts of the seal with the log."""
         facts, result = self._expected.sealed, self.result
         if facts is None or not result.is_whole:
             return
@@ -272,7 +272,7 @@ class SegmentCheck:
         )
         for name, claimed, counted in pairs:
             if claimed != counted:
-                text = f"the {name} of the seal is {claimed}, that of the log {counted}"
+                text = f"the {name} is {claimed} in the seal, but {counted} in the log"
                 yield Finding(Severity.DAMAGE, "ledger", self._path, text)
 
     def _damage(self, found: BadRange | ZeroTail, first_offset: int, end_offset: int | None) -> Finding:
@@ -281,9 +281,9 @@ class SegmentCheck:
             damage.position < found.end_position and found.position < damage.end_position
             for damage in self._expected.known_damages
         )
-        reason = _reason(found) + (" (known to the ledger, passed over by reads)" if known else "")
+        reason = _reason(found) + (" (known to the ledger, skipped by reads)" if known else "")
         return Finding(Severity.DAMAGE, "log", self._path, reason, *bounds)
 
 
 def _reason(found: BadRange | ZeroTail) -> str:
-    return found.reason if isinstance(found, BadRange) else "nothing but zeros where batches were"
+    return found.reason if isinstance(found, BadRange) else "only zeros where batches were"

@@ -14,7 +14,7 @@ from courser.storage.session import Session, decode_session
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead:
-    """The ledger as a whole."""
+    """Facts about the whole ledger."""
 
     path: Path
     size: int
@@ -24,12 +24,12 @@ class LedgerHead:
 
 @dataclass(frozen=True, slots=True)
 class RecordRow:
-    """A good record of a ledger: the partition's numbers at that time and, perhaps, an event."""
+    """A good record of a ledger: the partition's numbers at that time, and possibly an event."""
 
     position: int
     sequence: int
     event: str
-    """What the record reports, ``numbers`` if nothing but its numbers."""
+    """The event of the record; ``numbers`` if it has none."""
     start_offset: int
     reserved_end: int
     last_timestamp: int
@@ -39,7 +39,7 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True)
 class BadRecordRow:
-    """Bytes that are no good record."""
+    """Bytes that are not a good record."""
 
     position: int
     end_position: int
@@ -54,7 +54,7 @@ class LedgerInspection:
         self.head = LedgerHead(path, len(self.data), _ledger_identity(self.data))
 
     def rows(self) -> Iterator[RecordRow | BadRecordRow]:
-        """Every record in its order."""
+        """All records in order."""
         identity = self.head.identity or NOBODY
         for position in range(0, len(self.data), RECORD_SIZE):
             record = self.data[position : position + RECORD_SIZE]
@@ -80,7 +80,7 @@ class LedgerInspection:
 
 
 def event_name(event: Event | None) -> str:
-    """A word for what a record reports."""
+    """The name of an event."""
     words = {
         "Sealed": "sealed",
         "Progress": "recovery point",
@@ -105,16 +105,16 @@ def _ledger_identity(data: bytes) -> PartitionIdentity | None:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsHead:
-    """The offsets file as a whole."""
+    """Facts about the whole offsets file."""
 
     path: Path
     size: int
     epoch: int | None
-    """Number of purges when the file was made; None if the header is damaged."""
+    """Number of purges when the file was created; None if the header is damaged."""
     identity: PartitionIdentity | None
-    """Whose offsets these are; None if the header is damaged, or of version 1."""
+    """The partition of the offsets; None if the header is damaged, or of version 1."""
     generation: int
-    """How often the file was written anew; 0 if nobody knows."""
+    """How often the file was rewritten; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,11 @@ class StoredOffsetRow:
     consumer: str
     """``consumer`` or ``group``."""
     identifier: str
-    """As text if it is readable, else as hex behind ``0x``."""
+    """As text if it is readable, else as hex with the prefix ``0x``."""
     offset: int | None
     """None if the record deletes the consumer."""
     is_current: bool
-    """Whether no later record speaks of this consumer."""
+    """Whether this is the last record of the consumer."""
 
 
 class OffsetsInspection:
@@ -146,7 +146,7 @@ class OffsetsInspection:
             self.head = OffsetsHead(path, len(self.data), header.epoch, header.identity, header.generation)
 
     def rows(self) -> Iterator[StoredOffsetRow | BadRecordRow]:
-        """Every record in its order, history included. Behind a damaged header they are shown, but do not count."""
+        """All records in order, including history. After a damaged header they are shown, but have no effect."""
         if self._header_problem:
             yield BadRecordRow(0, min(HEADER_SIZE, len(self.data)), self._header_problem)
         records = list(iterate_records(memoryview(self.data), self._header_size))
@@ -167,7 +167,7 @@ class OffsetsInspection:
 
 
 def identifier_text(key: ConsumerKey) -> str:
-    """A consumer's identifier for people."""
+    """A readable identifier of a consumer."""
     try:
         text = key.identifier.decode()
     except UnicodeDecodeError:
@@ -177,7 +177,7 @@ def identifier_text(key: ConsumerKey) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionHead:
-    """The session file as a whole."""
+    """Facts about the whole session file."""
 
     path: Path
     size: int
@@ -185,7 +185,7 @@ class SessionHead:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What the last server left."""
+    """The state that the last server left."""
 
     directory_format: int
     boot_id: str
@@ -194,7 +194,7 @@ class SessionRow:
     is_clean: bool
     """Whether it stopped cleanly; false also while it runs."""
     time: int
-    """When the file was written, by the wall clock; 0 if an older version wrote it."""
+    """Wall clock time of writing; 0 if an older version wrote it."""
 
 
 class SessionInspection:
@@ -208,7 +208,7 @@ class SessionInspection:
         """The one record."""
         session: Session | None = decode_session(self.data)
         if session is None:
-            yield BadRecordRow(0, len(self.data), "the file is damaged: the next start counts as one after a power cut")
+            yield BadRecordRow(0, len(self.data), "the file is damaged: the next start assumes a power cut")
             return
         identity = session.identity
         place = identity.boot_id.hex(), identity.mount_id, identity.inode

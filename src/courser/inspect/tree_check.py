@@ -1,7 +1,7 @@
-"""The directories and descriptors below ``streams`` held against the state that the metadata gives.
+"""Compare the directories and descriptors below ``streams`` with the state in the metadata.
 
-Beside a server both change. What seems wrong is only reported if the metadata was the same before and after the look,
-and if the command that came last does not explain it.
+A running server changes both. A difference is reported only if the metadata did not change during the comparison, and
+if the last command does not explain it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,12 +36,12 @@ from courser.storage.paths import (
 )
 
 _TRY_COUNT = 10
-"""Looks at what a server keeps changing."""
-_REMEDY = "a start writes it again from the metadata"
+"""Attempts to compare things that a server keeps changing."""
+_REMEDY = "the next start rewrites it from the metadata"
 
 _Descriptor = StreamDescriptor | TopicDescriptor
 _Unit = tuple[int, ...]
-"""What is looked at in one go: everything (), a stream (id), a topic (stream id, topic id)."""
+"""What is compared at once: everything (), a stream (id), a topic (stream id, topic id)."""
 
 
 class TreeCheck:
@@ -61,7 +61,7 @@ class TreeCheck:
         self._is_settled = is_settled
 
     def findings(self, metadata: Metadata) -> Iterator[Finding]:
-        """Everything that does not fit, given metadata that was read just now."""
+        """All differences, given metadata that was just read."""
         units: Iterable[_Unit] | None = None
         for _ in range(_TRY_COUNT):
             if metadata.state is None:
@@ -76,16 +76,16 @@ class TreeCheck:
                     yield from found[unit]
                 return
             metadata, units = again, found.keys()
-        text = "changes too often to be compared with the metadata: check again when less is going on"
+        text = "changes too often to be compared with the metadata: check again under less load"
         yield Finding(Severity.NOTE, "tree", self._path / STREAMS, text)
 
     def findings_without_state(self) -> Iterator[Finding]:
-        """The descriptors alone: what a rebuild of the metadata would be made from."""
+        """Check only the descriptors, from which the metadata could be rebuilt."""
         for stream in _subdirectories(self._file_system, self._path / STREAMS):
             directories = _subdirectories(self._file_system, stream / TOPICS)
             for directory in (stream, *directories):
                 path = directory / DESCRIPTOR
-                text = "and there is no metadata that it could be written from again"
+                text = "and the metadata to rewrite it is missing"
                 try:
                     is_there = _read_descriptor(self._file_system, path) is not None
                 except DamagedData as damage:
@@ -101,7 +101,7 @@ class TreeCheck:
 
 
 class _Look:
-    """One look at the tree, with one reading of the metadata."""
+    """One comparison of the tree with one version of the metadata."""
 
     def __init__(
         self, file_system: FileSystem, data_directory: Path, metadata: Metadata, is_settled: Callable[[], bool]
@@ -115,7 +115,7 @@ class _Look:
         self._earlier: CatalogState | None = None
 
     def at(self, units: Iterable[_Unit] | None) -> dict[_Unit, list[Finding]]:
-        """What does not fit, by unit. None is all of them."""
+        """The differences, by unit. None means all units."""
         found = {}
         for unit in self._all_units() if units is None else units:
             if findings := list(self._look(unit)):
@@ -177,7 +177,7 @@ class _Look:
             expected = identity_of(topic, partition)
             stranger = find_stranger(self._file_system, path, expected)
         except FileNotFoundError:
-            # Gone since it was listed.
+            # Deleted since it was listed.
             return
         except OSError as error:
             yield reading_failure(path, error)
@@ -185,10 +185,10 @@ class _Look:
         if stranger is not None:
             owner, what = stranger
             home = self._home_of(owner)
-            place = f"whose place is {home}" if home is not None else "which is not in the metadata"
+            place = f"which belongs in {home}" if home is not None else "which is not in the metadata"
             text = (
-                f"{what} {owner}, {place}; by the metadata {expected} should be here: a "
-                "start leaves the directory as it is, and the partition is offline until the right one is back"
+                f"{what} {owner}, {place}; the metadata expects {expected}: the server "
+                "leaves the directory unchanged, and the partition is offline until the right one is restored"
             )
             yield Finding(Severity.DAMAGE, "tree", path, text)
 
@@ -203,7 +203,7 @@ class _Look:
 
     def _missing(self, path: Path, partition: Partition, reason: str) -> Finding:
         if partition.incarnation == self._metadata.last_op and not self._is_settled():
-            text = "being made, or its making was interrupted: a start makes it"
+            text = "being created, or its creation was interrupted: the next start creates it"
             return Finding(Severity.NOTE, "tree", path, text)
         return Finding(Severity.DAMAGE, "tree", path, reason)
 
@@ -236,21 +236,21 @@ class _Look:
         if found == expected:
             return
         if found == earlier(expected) and not self._is_settled():
-            text = f"behind the last command: being written, or else {_REMEDY}"
+            text = f"older than the last command: being written, or else {_REMEDY}"
             yield Finding(Severity.NOTE, "descriptors", path, text)
         elif found is None:
-            yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is absent: {_REMEDY}")
+            yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is missing: {_REMEDY}")
         elif type(found) is not type(expected) or uuid_of(found) != uuid_of(expected):
-            text = f"the descriptor is of something else ({uuid_of(found).hex()}): {_REMEDY}"
+            text = f"the descriptor is that of another stream or topic ({uuid_of(found).hex()}): {_REMEDY}"
             yield Finding(Severity.DAMAGE, "descriptors", path, text)
         else:
             yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is stale: {_REMEDY}")
 
     def _earlier_state(self) -> CatalogState:
-        """Before the last command, whose directories may not have been made yet."""
+        """The state before the last command, whose directories may not have been created yet."""
         if self._earlier is None:
             earlier = examine_metadata(self._metadata.files, self._path, skip_last=True).state
-            assert earlier is not None, "the same bytes gave a state before"
+            assert earlier is not None, "the same bytes yielded a state before"
             self._earlier = earlier
         return self._earlier
 
@@ -268,13 +268,13 @@ class _Look:
 
 def _unknown(path: Path, *, is_later: bool) -> Finding:
     if is_later:
-        text = "made by a command that the metadata does not know: the end of the journal is gone; a start refuses it"
+        text = "created by a command that is not in the journal, whose end is lost: the server refuses to start"
         return Finding(Severity.DAMAGE, "tree", path, text)
-    return Finding(Severity.NOTE, "tree", path, "not in the metadata: left alone")
+    return Finding(Severity.NOTE, "tree", path, "not in the metadata: left unchanged")
 
 
 def _incarnation(name: str) -> int:
-    """The op in the name of a partition's directory; -1 if it is no such name."""
+    """The op in the name of a partition's directory; -1 for another name."""
     parts = name.split("-")
     is_partition_name = len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts)
     return int(parts[1]) if is_partition_name else -1

@@ -1,4 +1,4 @@
-"""A whole directory: every partition below it, and the session file and the metadata of the data directory."""
+"""Check a whole directory: every partition in it, and the session file and metadata of the data directory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _PARTITION_DEPTH = 6
 
 @dataclass(frozen=True, slots=True)
 class VerifyHead:
-    """What is about to be checked."""
+    """What will be checked."""
 
     path: Path
     partition_count: int
     size: int
-    """Bytes of all files in them when the check began."""
+    """Bytes of all files in them at the start of the check."""
 
 
 def _ignore(_size: int) -> None:
@@ -36,10 +36,10 @@ def _ignore(_size: int) -> None:
 
 
 class Verification:
-    """Checks everything below a directory. ``findings`` once, then ``summary``.
+    """Checks everything in a directory. Call ``findings`` once, then ``summary``.
 
-    Reads only, takes no lock, and may run beside a server: what is being written or deleted meanwhile is no damage.
-    The segments may be checked elsewhere, several at a time: ``plan`` lists them, and ``check`` brings the outcomes.
+    Read-only, takes no lock, and may run while a server is running: files that change meanwhile are not damage.
+    The segments may be checked elsewhere, in parallel: ``plan`` lists them, and ``check`` returns the outcomes.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Verification:
         self._partitions: list[Path] = []
         self._size = 0
         self.summary = VerifySummary()
-        # The directory itself must be readable: this error is the caller's.
+        # The directory itself must be readable: the caller handles this error.
         names = {entry.name for entry in file_system.list_directory(directory)}
         self._has_session = SESSION in names
         self._is_data_directory = not names.isdisjoint((SESSION, METADATA, STREAMS))
@@ -71,12 +71,12 @@ class Verification:
 
     @property
     def is_pointless(self) -> bool:
-        """Whether there is nothing here that could be checked."""
+        """Whether the directory contains nothing to check."""
         has_anything = self._has_session or self._has_metadata or self._has_descriptor
         return not self._partitions and not self._failures and not has_anything
 
     def _search(self, directory: Path) -> None:
-        """Find the partitions below ``directory``, in the order of their names."""
+        """Find the partitions in ``directory``, ordered by name."""
         try:
             entries = self._file_system.list_directory(directory)
         except FileNotFoundError:
@@ -97,20 +97,20 @@ class Verification:
                 self._search(directory / entry.name)
 
     def plan(self) -> list[SegmentPlan]:
-        """Every segment that is there now. What comes later is not looked at by ``findings`` either."""
+        """Every segment that exists now. ``findings`` ignores segments that are created later."""
         plans: list[SegmentPlan] = []
         for path in self._partitions:
             try:
                 survey = self._partition_check(path).survey()
             except OSError:
-                # Gone or unreadable: ``findings`` looks again and says so.
+                # Deleted or unreadable: ``findings`` tries again and reports it.
                 continue
             self._surveys[path] = survey
             plans += survey.plans(path)
         return plans
 
     def findings(self) -> Iterator[Finding]:
-        """Everything that is wrong, partition by partition."""
+        """All findings, partition by partition."""
         for finding in self._all():
             self.summary.count(finding)
             yield finding
@@ -143,16 +143,16 @@ class Verification:
         try:
             findings += self._partition_check(path).findings(self._surveys.get(path))
         except FileNotFoundError:
-            findings.append(Finding(Severity.NOTE, "files", path, "gone since the directory was listed: skipped"))
+            findings.append(Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped"))
         except OSError as error:
             findings.append(reading_failure(path, error))
         if any(finding.severity is Severity.DAMAGE for finding in findings) and self._is_being_deleted(path):
-            text = "deleted: its removal is under way, or done at the next start; not checked"
+            text = "deleted: being removed now or at the next start; not checked"
             findings = [Finding(Severity.NOTE, "files", path, text)]
         yield from findings
 
     def _is_being_deleted(self, partition: Path) -> bool:
-        """Whether the metadata calls the partition, its topic or its stream deleted, or it is gone altogether."""
+        """Whether the partition, its topic or its stream is deleted according to the metadata, or does not exist."""
         try:
             self._file_system.list_directory(partition)
         except FileNotFoundError:
@@ -184,7 +184,9 @@ class Verification:
             if isinstance(row, BadRecordRow):
                 yield Finding(Severity.DAMAGE, "session", path, row.reason, row.position, row.end_position)
             elif row.directory_format > DIRECTORY_FORMAT:
-                text = f"the directory has format {row.directory_format}; this version knows up to {DIRECTORY_FORMAT}"
+                text = (
+                    f"the directory has format {row.directory_format}; this version supports up to {DIRECTORY_FORMAT}"
+                )
                 yield Finding(Severity.WARNING, "session", path, text)
 
     def _check_metadata(self) -> Iterator[Finding]:
@@ -205,7 +207,7 @@ class Verification:
                 yield from self._report_absence(metadata)
                 yield from tree.findings_without_state()
             if self._has_metadata and self._has_directory(path / QUARANTINE):
-                text = "holds what earlier starts set aside: not checked"
+                text = "contains files quarantined by earlier starts: not checked"
                 yield Finding(Severity.NOTE, "files", path / QUARANTINE, text)
         except OSError as error:
             yield reading_failure(Path(error.filename) if isinstance(error.filename, str) else path, error)
@@ -222,15 +224,15 @@ class Verification:
             summary.topic_count = sum(len(stream.topics) for stream in streams)
 
     def _report_absence(self, metadata: Metadata) -> Iterator[Finding]:
-        """Metadata may only be absent if there is no data either."""
+        """Metadata may be missing only if there is no data."""
         if not metadata.files.is_absent or not self._has_directory(self._directory / STREAMS):
             return
         path = self._directory / METADATA
         if self._has_descriptor:
-            text = "there is no metadata, though there are descriptors: a start refuses it, or rebuilds it from them"
+            text = "the metadata is missing, but descriptors exist: the server refuses to start, or rebuilds from them"
             yield Finding(Severity.DAMAGE, "tree", path, text)
         elif self._partitions:
-            text = "there is no metadata: nobody knows which streams and topics there should be; a start refuses it"
+            text = "the metadata is missing, so streams and topics are unknown: the server refuses to start"
             yield Finding(Severity.WARNING, "tree", path, text)
 
     def _has_directory(self, path: Path) -> bool:
@@ -248,12 +250,12 @@ class Verification:
         return directory is not None and is_clean(self._file_system, directory)
 
     def data_directory_of(self, partition: Path) -> Path | None:
-        """Whose session says how the partition was left; None if nobody knows."""
+        """The data directory of a partition, whose session file tells how the server stopped; None if unknown."""
         return self._directory if self._has_session else _data_directory_of(partition)
 
 
 def is_clean(file_system: FileSystem, data_directory: Path) -> bool:
-    """Whether the server of a data directory has stopped cleanly and not started again since."""
+    """Whether the server of a data directory stopped cleanly and has not started again."""
     try:
         session = read_session(file_system, data_directory)
     except StorageFailure:
@@ -262,7 +264,7 @@ def is_clean(file_system: FileSystem, data_directory: Path) -> bool:
 
 
 def _data_directory_of(partition: Path) -> Path | None:
-    """The data directory above a partition, if the directories between them have the names that they should."""
+    """The data directory of a partition, if the directories between them have the expected names."""
     parts = partition.absolute()
     if len(parts.parents) < _PARTITION_DEPTH:
         return None

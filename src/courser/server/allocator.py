@@ -1,7 +1,7 @@
-"""Memory that was freed goes back to the system.
+"""Return freed memory to the operating system.
 
-The C library keeps what a process frees, in case that it is needed again. So a server would for ever be as large as in
-its busiest minute: a hundred slow readers need half a gigabyte, once.
+The C library keeps the memory that a process frees, in case the process needs it again. Without this module a server
+would stay as large as it was in its busiest minute: a hundred slow readers once need half a gigabyte.
 """
 
 import ctypes
@@ -11,10 +11,10 @@ _M_ARENA_MAX = -8
 
 
 def share_one_heap() -> None:
-    """Let all threads allocate from the same heap. To be called before there are any.
+    """Make all threads allocate from one heap. Call this before the first thread starts.
 
-    Threads here take turns anyway, and the end of a heap that belongs to a thread is never given back: a login needs 19
-    MiB, and each thread that once looked at a password would keep them.
+    Threads take turns because of the interpreter lock, so separate heaps gain nothing. The top of a thread's heap is
+    never returned: a login needs 19 MiB, and each thread that ever hashed a password would keep them.
     """
     set_option = _find("mallopt")
     if set_option is not None:
@@ -22,9 +22,9 @@ def share_one_heap() -> None:
 
 
 def find_trim() -> Callable[[], None] | None:
-    """What gives back all that is not in use; None where the C library is not glibc.
+    """Return a function that gives unused memory back to the system; None if the C library is not glibc.
 
-    It takes 30 ms for a gigabyte, and next to nothing if there is nothing.
+    It takes 30 ms for a gigabyte, and next to nothing if no memory is unused.
     """
     trim = _find("malloc_trim")
     if trim is None:

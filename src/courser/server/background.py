@@ -1,4 +1,4 @@
-"""What a server does besides answering: deadlines, retention, heartbeats, tokens, snapshots, memory, disk, logs."""
+"""Periodic background work: deadlines, retention, heartbeats, tokens, snapshots, memory, disk, logs."""
 
 import asyncio
 import logging
@@ -19,20 +19,20 @@ from courser.transports.connections import Connections
 _log = logging.getLogger(__name__)
 
 _SNAPSHOT_CHECK_INTERVAL = 60 * SECOND
-"""Microseconds between two looks whether the journal is old enough for a snapshot of the metadata."""
+"""Microseconds between two checks whether the metadata journal needs a snapshot."""
 _STAGING_INTERVAL = 60 * SECOND
-"""Microseconds between two looks at staged parts that are old, and at publishes that the disk refused."""
+"""Microseconds between two checks for expired staged parts and for publishes that failed because of the disk."""
 _TRIM_INTERVAL = 5 * SECOND
-"""Microseconds after which freed memory is given back to the system."""
+"""Microseconds between two attempts to return freed memory to the system."""
 _DISK_INTERVAL = 10 * SECOND
-"""Microseconds between two looks for a disk that is full, and for partitions that take no more writes."""
+"""Microseconds between two checks for a full disk and for read-only partitions."""
 _MIB = 1024 * 1024
 
 
 def keep_background_tasks(
     supervisor: Supervisor, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
 ) -> None:
-    """Begin all that is switched on."""
+    """Start every background task that is enabled."""
     supervisor.keep("deadlines", connections.patrol)
     supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     supervisor.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
@@ -64,7 +64,7 @@ async def _check_logs(logs: Logs) -> None:
 
 
 async def _report_figures(broker: Broker, connections: Connections) -> None:
-    """One line about the state of the process, and what was counted since its start."""
+    """Log one line with the state of the process and the counters since its start."""
     figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.measure)
     deleted, missed = broker.retention.counters.segment_count, broker.polls.counters
     _log.info(

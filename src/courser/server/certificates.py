@@ -1,6 +1,6 @@
-"""The certificate that TCP clients are shown: from files, or made at start.
+"""The certificate of the TCP listener: loaded from files, or generated at start.
 
-Imported only if TLS is on. The private key of a certificate made here never reaches a disk.
+Imported only if TLS is enabled. The private key of a generated certificate is never written to disk.
 """
 
 import ipaddress
@@ -22,68 +22,68 @@ from courser.server.configuration.settings import TlsSettings
 _log = logging.getLogger(__name__)
 
 _LIFE = timedelta(days=3650)
-"""Of a certificate made here: longer than any server runs, and its key is gone with the process."""
+"""Validity of a generated certificate: longer than any server runs. Its key is lost when the process ends."""
 _CLOCK_TOLERANCE = timedelta(days=1)
 _EXPIRES_SOON = timedelta(days=14)
 _READABLE_BY_OTHERS = 0o077
 
 
 class Certificate:
-    """The TLS context of a listener, and where its certificate came from."""
+    """The TLS context of a listener, and the origin of its certificate."""
 
     def __init__(self, settings: TlsSettings, host: str, clock: Clock) -> None:
-        """Raises ``StartRefused`` if the files do not do."""
+        """Raises ``StartRefused`` if the files are not usable."""
         self._clock = clock
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._files = _files_of(settings)
         self.pem: bytes
-        """The certificate itself, for clients that are to trust it."""
+        """The certificate itself, for clients that need to trust it."""
         if self._files is not None:
             self.reload()
         else:
             key, self.pem = make_self_signed(host, self._now())
             _load_from_memory(self.context, key + self.pem)
-            _log.info("a self-signed certificate was made: %s", fingerprint(self.pem))
+            _log.info("generated a self-signed certificate: %s", fingerprint(self.pem))
             if settings.certificate_file is not None:
-                # Perhaps a misspelled path: whoever means a file must not find out by clients that trust it no more.
-                _log.warning("it takes the place of %s, which does not exist", settings.certificate_file)
+                # The path may be misspelled. Warn now, before clients start to reject the generated certificate.
+                _log.warning("using the generated certificate because %s does not exist", settings.certificate_file)
 
     @property
     def is_from_files(self) -> bool:
-        """Whether a reload can bring another one."""
+        """Whether a reload can load a different certificate."""
         return self._files is not None
 
     def reload(self) -> None:
-        """Read the files again; connections made from now on see the new certificate.
+        """Read the files again. New connections get the new certificate.
 
         Raises:
-            StartRefused: the files do not do; the old certificate stays in use.
+            StartRefused: the files are not usable; the old certificate stays in use.
         """
-        assert self._files is not None, "only what came from files can be read again"
+        assert self._files is not None, "only a certificate from files can be reloaded"
         certificate_file, key_file = self._files
         pem = _read(certificate_file)
         _check_key_file(key_file)
         _check_life(certificate_file, pem, self._now())
         try:
-            # No passphrase: nobody is there to type it.
+            # No passphrase: nobody is present to type it.
             self.context.load_cert_chain(certificate_file, key_file, password=lambda: b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
             raise StartRefused(
                 key_file,
-                f"it is no usable private key of {certificate_file} ({reason})",
-                "give a PEM key that belongs to the certificate and has no passphrase",
+                f"not a usable private key for {certificate_file} ({reason})",
+                "provide a PEM key that matches the certificate and has no passphrase",
             ) from error
         self.pem = pem
-        _log.info("certificate loaded from %s: %s", certificate_file, fingerprint(pem))
+        _log.info("loaded the certificate from %s: %s", certificate_file, fingerprint(pem))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now() / 1_000_000, UTC)
 
 
 def make_self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
-    """A private key and a certificate for the local names and ``host``, both as PEM."""
+    """Generate a private key and a certificate for the local names and ``host``, both as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "courser")])
     certificate = (
@@ -106,7 +106,7 @@ def make_self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
 
 
 def fingerprint(pem: bytes) -> str:
-    """The SHA-256 of the first certificate, for comparing by eye."""
+    """The SHA-256 of the first certificate, in a form that people can compare."""
     certificate = x509.load_pem_x509_certificate(pem)
     return f"SHA-256 {certificate.fingerprint(hashes.SHA256()).hex()}"
 
@@ -125,7 +125,7 @@ def _names(host: str) -> list[x509.GeneralName]:
 
 
 def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
-    # The module ssl takes files only: this one has no name and no disk.
+    # The module ssl accepts only files: this one is in memory and has no name.
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -136,14 +136,14 @@ def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def _files_of(settings: TlsSettings) -> tuple[Path, Path] | None:
-    """The files to use, or None if a certificate is to be made."""
+    """The files to use, or None if a certificate has to be generated."""
     certificate_file, key_file = settings.certificate_file, settings.key_file
     if settings.is_self_signed and (certificate_file is None or not _may_exist(certificate_file)):
         return None
     if certificate_file is None or key_file is None:
         raise StartRefused(
             certificate_file or Path("tcp.tls"),
-            "TLS needs a certificate and its key",
+            "TLS requires both a certificate and its key",
             "set both tcp.tls.cert_file and tcp.tls.key_file, or neither with tcp.tls.self_signed = true",
         )
     return certificate_file, key_file
@@ -153,7 +153,7 @@ def _may_exist(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
-        # Nobody knows. Reading it will fail, and say why.
+        # Unknown. Reading the file will fail and report the reason.
         return True
 
 
@@ -162,7 +162,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise StartRefused(
-            path, f"it cannot be read: {error.strerror}", "check tcp.tls.cert_file and the rights of the file"
+            path, f"cannot read the certificate: {error.strerror}", "check tcp.tls.cert_file and the file's permissions"
         ) from error
 
 
@@ -171,20 +171,20 @@ def _check_key_file(path: Path) -> None:
         mode = path.stat().st_mode
     except OSError as error:
         raise StartRefused(
-            path, f"it cannot be read: {error.strerror}", "check tcp.tls.key_file and the rights of the file"
+            path, f"cannot read the private key: {error.strerror}", "check tcp.tls.key_file and the file's permissions"
         ) from error
     if mode & _READABLE_BY_OTHERS:
-        _log.warning("the private key %s can be read by other users: chmod 600", path)
+        _log.warning("other users can read the private key %s; restrict it with chmod 600", path)
 
 
 def _check_life(path: Path, pem: bytes, now: datetime) -> None:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise StartRefused(path, "it holds no certificate", "tcp.tls.cert_file must be a PEM file") from error
+        raise StartRefused(path, "contains no certificate", "tcp.tls.cert_file must be a PEM file") from error
     end = certificate.not_valid_after_utc
     if end < now:
-        _log.error("the certificate %s expired on %s: clients will refuse it", path, end.date())
+        _log.error("the certificate %s expired on %s; clients will reject it", path, end.date())
     elif end < now + _EXPIRES_SOON:
         _log.warning("the certificate %s expires on %s", path, end.date())
     if certificate.not_valid_before_utc > now:

@@ -1,4 +1,4 @@
-"""The first bytes of a connection decide which protocol generation it speaks."""
+"""Choose the codec of a connection: its first bytes show which protocol generation the client speaks."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from courser.wire.vsr import VsrCodec
 
 _ID_SIZE = 16
 _EVERYBODY = "*"
-"""Stands for all users that are not named. No user can have it for a name: it is too short."""
+"""Stands for all users that are not named. It cannot be a user's name, because it is too short."""
 
 
 class ConfiguredClassicCodec(ClassicCodec):
-    """A classic codec that looks up, after a login, what the operator says about that user's client."""
+    """A classic codec that applies, after a login, the SDK release configured for that user."""
 
     __slots__ = ("_chooser",)
 
@@ -37,12 +37,12 @@ class ConfiguredClassicCodec(ClassicCodec):
 
 
 class CodecChooser:
-    """Makes the codec of each new connection.
+    """Creates the codec of each new connection.
 
     Args:
-        settings: what old clients are taken for.
-        verify_frames: whether the checksum of each message that is sent is verified.
-        user_name: the name of a user, by number.
+        settings: which SDK release to assume for old clients.
+        verify_frames: whether to verify the checksum of each message that is sent.
+        user_name: returns the name of a user, given the id.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class CodecChooser:
         self._verify_frames = verify_frames
 
     def choose(self, head: memoryview) -> Codec | None:
-        """The codec for a connection that begins like this; None if the bytes are too few to tell.
+        """The codec for a connection whose first bytes are ``head``; None if more bytes are needed.
 
         Raises:
-            FrameRefused: it is no client of ours.
+            FrameRefused: the client speaks another protocol.
         """
         generation = generation_of(head)
         if generation is None:

@@ -1,4 +1,4 @@
-"""What the system grants: how many files, how many connections, which address."""
+"""Limits of the operating system: open files, connections, and the address to listen on."""
 
 import contextlib
 import errno
@@ -11,12 +11,12 @@ from courser.server.configuration.kinds import Address
 from courser.storage.paths import PARTITIONS, STREAMS, TOPICS
 
 FILES_OF_THE_SERVER = 64
-"""Descriptors that a server needs besides those of partitions and connections: its own log, journal, lock and sockets,
-and a few for each thread that works on files."""
+"""Descriptors that a server needs in addition to those of partitions and connections: its log, journal, lock and
+sockets, and a few for each thread that works on files."""
 
 
 def raise_file_limit() -> int:
-    """Take all descriptors that the system grants; return how many that is."""
+    """Raise the limit of open files as far as the system allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard or hard == resource.RLIM_INFINITY:
         with contextlib.suppress(ValueError, OSError):
@@ -25,38 +25,38 @@ def raise_file_limit() -> int:
 
 
 def connection_count_max(wanted: int, file_limit: int) -> int:
-    """As many as wanted, but at most half of the descriptors: segments need the rest."""
+    """The wanted number, but at most half of the descriptors: segments need the rest."""
     if file_limit == resource.RLIM_INFINITY:
         return wanted
     return max(1, min(wanted, file_limit // 2))
 
 
 def needs_more_files(count: int, file_limit: int) -> bool:
-    """Whether so many partitions and connections may need more descriptors than there are."""
+    """Whether ``count`` partitions and connections may need more descriptors than the limit allows."""
     return file_limit != resource.RLIM_INFINITY and FILES_OF_THE_SERVER + count > file_limit
 
 
 def explain_file_limit(error: BaseException, data_directory: Path) -> StartRefused | None:
-    """The refusal to start that fits if an error is, or comes from, a lack of descriptors; None if it does not."""
+    """Turn an error that was caused by a lack of descriptors into a refusal to start; None for other errors."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = getattr(cause, "cause", None) or cause.__cause__
     if cause is None or cause.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     if cause.errno == errno.ENFILE:
-        remedy = "raise it with sysctl fs.file-max, or end programs that hold many files"
-        return StartRefused(data_directory, "the system's table of open files is full", remedy)
+        remedy = "raise fs.file-max with sysctl, or stop programs that hold many files open"
+        return StartRefused(data_directory, "the system-wide limit of open files is reached", remedy)
     count = _partition_count(data_directory)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     reason = (
-        f"too many open files: the limit is {limit}, and at least {FILES_OF_THE_SERVER + count} are needed, "
-        f"{FILES_OF_THE_SERVER} for the server and one for each partition, plus one for each connection"
+        f"too many open files: the limit is {limit}, but the server needs at least {FILES_OF_THE_SERVER + count}: "
+        f"{FILES_OF_THE_SERVER} for itself and one for each partition, plus one for each connection"
     )
     return StartRefused(data_directory, reason, "raise the limit: ulimit -n, or LimitNOFILE= in the systemd unit")
 
 
 def _partition_count(data_directory: Path) -> int:
-    """How many directories of partitions there are; 0 if there is no descriptor left to look with."""
+    """The number of partition directories; 0 if no descriptor is left to list them."""
     try:
         return sum(1 for _ in data_directory.glob(f"{STREAMS}/*/{TOPICS}/*/{PARTITIONS}/*"))
     except OSError:
@@ -64,10 +64,10 @@ def _partition_count(data_directory: Path) -> int:
 
 
 def check_address(address: Address) -> None:
-    """See whether it could be listened on, without doing so. A port of 0 is always to be had.
+    """Check that the server could listen on the address, without listening. Port 0 is always available.
 
     Raises:
-        AddressRefused: it is in use, not ours, or forbidden.
+        AddressRefused: the address is in use, not local, or not permitted.
     """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,7 +1,7 @@
-"""Log files: a new one when the old one is full, and the oldest deleted by age and by total size.
+"""Log files and their rotation: a full file is closed, and the oldest files are deleted by age and total size.
 
-The newest is ``courser.log``; older ones carry the time at which they were closed. Everything here happens on one
-thread, that of the log writer.
+The newest file is ``courser.log``; older ones have the time of their closing in the name. Everything here runs on the
+thread of the log writer.
 """
 
 import os
@@ -16,7 +16,7 @@ NEWEST = "courser.log"
 _CLOSED = re.compile(r"courser-(\d{8}T\d{6}\.\d{6})Z(?:-\d+)?\.log")
 _TIME_FORMAT = "%Y%m%dT%H%M%S.%f"
 _SHOWN_SIZE_MAX = 8 * 1024 * 1024
-"""Bytes of the log that a diagnosis contains."""
+"""Bytes of the log that go into a diagnosis."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,7 +29,7 @@ class _ClosedFile:
 
 
 class LogFile:
-    """The file that is written to, and its predecessors. Its methods raise ``OSError``; a later call may succeed."""
+    """The current log file and its predecessors. Methods raise ``OSError``; a later call may succeed."""
 
     def __init__(
         self, directory: Path, clock: Clock, *, file_size_max: int, total_size_max: int, retention: int
@@ -57,7 +57,7 @@ class LogFile:
             view = view[count:]
 
     def check(self) -> None:
-        """Delete what is too old, and the oldest of what is too much. The file in use stays."""
+        """Delete files that are too old, and the oldest ones if the total size is too large. Keeps the current file."""
         closed = self._closed_files()
         oldest_allowed = self._clock.now() - self._retention
         total = self._size + sum(file.size for file in closed)
@@ -69,7 +69,7 @@ class LogFile:
                 total -= file.size
 
     def close(self) -> None:
-        """Be done with the file; the next write opens it again."""
+        """Close the file; the next write opens it again."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
@@ -104,14 +104,14 @@ class LogFile:
                 moment = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=UTC)
                 size = path.stat().st_size
             except (ValueError, FileNotFoundError):
-                # A date that no calendar has, or a file that somebody else has just deleted.
+                # The name contains an invalid date, or the file was just deleted by someone else.
                 continue
             files.append(_ClosedFile((moment - _EPOCH) // timedelta(microseconds=1), path, size))
         return sorted(files, key=lambda file: (file.closed_at, file.path.name))
 
 
 def newest_bytes(directory: Path, size_max: int = _SHOWN_SIZE_MAX) -> bytes:
-    """The last lines that were written, at most so many bytes of them."""
+    """The last lines of the log, at most ``size_max`` bytes."""
     try:
         with (directory / NEWEST).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

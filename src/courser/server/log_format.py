@@ -1,7 +1,7 @@
-"""One log record, one line: for people, or as JSON. Nothing that a client named can forge a line.
+"""Format one log record as one line: text or JSON. Text from clients is escaped, so that it cannot forge a line.
 
-Facts stand in the message, ``_log.info("rolled stream=%d", 3)``, or come as ``extra={"stream": 3}`` and follow it. In
-JSON both are fields of their own.
+Facts are part of the message, ``_log.info("rolled stream=%d", 3)``, or are passed as ``extra={"stream": 3}`` and
+appended. In JSON both become separate fields.
 """
 
 import json
@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TRACE_PREFIX = "\n    | "
 _PLACEHOLDER = re.compile(r"(?:\b([a-z_]+)=)?%(?:%|([-+ #0]*\d*(?:\.\d+)?[a-zA-Z]))(?=(\s|$)?)")
-"""Of a message that is yet to be filled in: the name of a fact, if one stands before it, how its value is written, and
-whether nothing follows that belongs to the value, as a unit would."""
+"""Matches a placeholder in a message template: the name of the fact, if one precedes it; the format of the value; and
+whether the value ends there, without a unit after it."""
 
 
 class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.123456Z INFO  courser.server.server: listening address=127.0.0.1:8090``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end. The lines of a traceback follow, indented."""
+        """The line, without the line end. The lines of a traceback follow, indented."""
         facts = "".join(f" {name}={_bare(value)}" for name, value in _facts(record))
         text = f"{_time(record)} {record.levelname:<7} {record.name}: {escaped(record.getMessage())}{facts}"
         trace = self._trace(record)
@@ -33,10 +33,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, without the end of the line."""
+        """The object, without the line end."""
         contents: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -51,7 +51,7 @@ class JsonFormatter(TextFormatter):
 
 
 def escaped(text: str) -> str:
-    """Text without anything that ends a line or steers a terminal."""
+    """Text with line ends and control characters escaped."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
@@ -68,7 +68,7 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
 
 
 def _facts_in_message(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    """What the message says as ``name=%s``. A value with a unit behind it stays in the message alone."""
+    """The facts that the message contains as ``name=%s``. A value with a unit is not extracted."""
     if not isinstance(record.msg, str) or not isinstance(record.args, tuple):
         return
     placeholders = [found for found in _PLACEHOLDER.finditer(record.msg) if found[2] is not None]

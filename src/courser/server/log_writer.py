@@ -1,4 +1,4 @@
-"""Log lines leave the event loop through a queue: a slow disk or terminal holds up a thread of their own."""
+"""Write log lines on a separate thread, through a queue: a slow disk or terminal does not delay the event loop."""
 
 import logging
 import queue
@@ -9,16 +9,16 @@ from typing import TextIO
 from courser.server.log_files import LogFile
 
 _QUEUE_COUNT_MAX = 10_000
-"""Lines that may wait. More are dropped, counted, and the count is logged: logging never stops the server."""
+"""Lines that may be queued. Further lines are dropped, and their count is logged: logging never blocks the server."""
 _EARLY_COUNT_MAX = 10_000
-"""Lines kept for the file until it is known where it is."""
+"""Lines kept for the log file until it is attached."""
 _BATCH_COUNT_MAX = 500
 _STOP_TIME_MAX = 5.0
-"""Seconds that a stop waits for lines under way."""
+"""Seconds that a stop waits for queued lines."""
 
 
 class _Request:
-    """Something for the thread to do between lines."""
+    """A request to the writer's thread, handled between lines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,7 +29,7 @@ _STOP = _Request("stop")
 
 
 class LogWriter(logging.Handler):
-    """Takes records on any thread, writes them on its own: to a stream, and to files once they are attached."""
+    """Accepts records on any thread and writes them on its own: to a stream, and to a file once it is attached."""
 
     def __init__(self, stream: TextIO, *, awaits_file: bool) -> None:
         super().__init__()
@@ -56,18 +56,18 @@ class LogWriter(logging.Handler):
             self.handleError(record)
 
     def attach(self, file: LogFile) -> None:
-        """From now on write to this file too, beginning with what was logged before."""
+        """From now on write to this file too, starting with the lines logged so far."""
         self._queue.put(file)
 
     def check(self) -> None:
-        """Look for old log files. Does not wait."""
+        """Ask the thread to delete old log files. Does not wait."""
         try:
             self._queue.put_nowait(_CHECK)
         except queue.Full:
-            return  # so much is being logged that rotation looks by itself
+            return  # under this load rotation itself deletes old files
 
     def stop(self) -> None:
-        """Write what is queued, then end."""
+        """Write the queued lines, then stop the thread."""
         if self._thread.is_alive():
             try:
                 self._queue.put(_STOP, timeout=_STOP_TIME_MAX)
@@ -99,7 +99,7 @@ class LogWriter(logging.Handler):
         with self._dropped_lock:
             dropped, self._dropped = self._dropped, 0
         if dropped:
-            text += self._own_line(f"{dropped} log lines were dropped: they came faster than they could be written")
+            text += self._own_line(f"dropped {dropped} log lines because they could not be written fast enough")
         if not text:
             return
         self._write_stream(text)
@@ -114,7 +114,7 @@ class LogWriter(logging.Handler):
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # Nobody reads stderr any more, or its disk is full: the file still has everything.
+            # stderr was closed, or its disk is full. The log file still gets every line.
             return
 
     def _begin_file(self, file: LogFile) -> None:
@@ -133,7 +133,7 @@ class LogWriter(logging.Handler):
             reason = str(error)
             if reason != self._file_failure:
                 self._file_failure = reason
-                self._write_stream(self._own_line(f"the log file cannot be written, lines are only here: {reason}"))
+                self._write_stream(self._own_line(f"cannot write the log file; logging to stderr only: {reason}"))
             self._close_file()
         else:
             self._file_failure = None
@@ -143,7 +143,7 @@ class LogWriter(logging.Handler):
         try:
             self._file.close()
         except OSError:
-            return  # said already: the write before it failed
+            return  # already reported when the previous write failed
 
     def _own_line(self, message: str) -> str:
         record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, None, None)

@@ -1,4 +1,4 @@
-"""Set up logging for a server: levels by module, one format, one writer. Undone by ``stop``."""
+"""Set up logging for a server: levels by module, one format, one writer. ``stop`` undoes it."""
 
 import logging
 from typing import TextIO
@@ -7,15 +7,18 @@ from courser.model.clock import Clock
 from courser.server.configuration.settings import LoggingSettings
 from courser.server.log_files import LogFile, newest_bytes
 from courser.server.log_format import JsonFormatter, TextFormatter
-from courser.server.log_limit import LineLimit
 from courser.server.log_writer import LogWriter
 
 _LIMITED = ("courser.transports.connections", "courser.transports.session_loop", "courser.handlers.audit.refused")
-"""Loggers that strangers can make say something."""
+"""Loggers whose lines anyone on the network can trigger."""
+_LINE_COUNT_MAX = 20
+"""Lines that one limited logger may write in each ``_LINE_INTERVAL``."""
+_LINE_INTERVAL = 1_000_000
+"""Microseconds."""
 
 
 class Logs:
-    """The logging of one server. One at a time in a process, since the loggers are the process's."""
+    """The logging of one server. A process can have one at a time, since loggers are global."""
 
     def __init__(self, settings: LoggingSettings, stream: TextIO, clock: Clock) -> None:
         self._settings = settings
@@ -37,7 +40,7 @@ class Logs:
         logging.captureWarnings(capture=True)
 
     def open_file(self) -> None:
-        """The data directory is ours: write to files too, if files are wanted, also what was logged so far."""
+        """Start to write log files, if enabled, including the lines logged so far. Call it with the lock held."""
         settings = self._settings
         if settings.directory is not None:
             self._writer.attach(
@@ -53,14 +56,14 @@ class Logs:
     def newest(self) -> bytes:
         """The end of the newest log file, for a diagnosis. Blocks."""
         directory = self._settings.directory
-        return b"This server keeps no logs in files.\n" if directory is None else newest_bytes(directory)
+        return b"This server does not write log files.\n" if directory is None else newest_bytes(directory)
 
     def check(self) -> None:
-        """Delete log files that are too old or too many, soon."""
+        """Ask the writer to delete log files that are too old or too large in total."""
         self._writer.check()
 
     def stop(self) -> None:
-        """Write everything, and leave logging as it was."""
+        """Write the queued lines, and restore the previous logging setup."""
         logging.captureWarnings(capture=False)
         for logger, level in self._before:
             logger.setLevel(level)
@@ -68,3 +71,33 @@ class Logs:
             logger.removeFilter(limit)
         logging.getLogger().removeHandler(self._writer)
         self._writer.stop()
+
+
+class LineLimit(logging.Filter):
+    """Drops lines that a logger writes too often, and reports how many were dropped. Errors always pass.
+
+    For loggers that are used on one thread.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._count = 0
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the line."""
+        if record.levelno >= logging.ERROR:
+            return True
+        now = self._clock.monotonic()
+        if now - self._since >= _LINE_INTERVAL:
+            self._since, self._count = now, 0
+        self._count += 1
+        if self._count > _LINE_COUNT_MAX:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.msg = f"({self._left_out} lines were suppressed before this one) {record.msg}"
+            self._left_out = 0
+        return True

@@ -1,4 +1,4 @@
-"""The first account: named by the environment, or made up and shown once."""
+"""The root user of a new data directory: from the environment, or with a generated password that is shown once."""
 
 import secrets
 import string
@@ -13,7 +13,7 @@ from courser.server.configuration.environment import variable
 
 USUAL_NAME = "iggy"
 DEVELOPMENT_PASSWORD = "iggy"
-"""Of ``--with-default-root-credentials``: what the examples of all SDKs use."""
+"""The password of ``--with-default-root-credentials``: the examples of all SDKs use it."""
 _LETTERS = string.ascii_letters + string.digits
 _GENERATED_LENGTH = 24
 """Letters and digits: 142 bits."""
@@ -21,7 +21,7 @@ _GENERATED_LENGTH = 24
 
 @dataclass(frozen=True, slots=True)
 class RootCredentials:
-    """Name and password of the account that the first start makes."""
+    """Name and password of the user that the first start creates."""
 
     name: str
     password: str = field(repr=False)
@@ -29,9 +29,9 @@ class RootCredentials:
     is_known_to_all: bool = False
 
     def make(self, announce: Callable[[str], None]) -> RootUser:
-        """Hash the password, after showing it if nobody knows it. Takes a while: call it in a pool."""
+        """Hash the password. Show it first if it was generated. This is slow: call it in a pool."""
         if self.is_generated:
-            # Shown before it is stored: if the process dies in between, the next start makes up another one.
+            # Show it before storing it: if the process dies in between, the next start generates another one.
             self._show(announce)
         return RootUser(self.name, Passwords().hash(self.password))
 
@@ -39,24 +39,25 @@ class RootCredentials:
         try:
             announce(
                 f"First start: the root user is {self.name}, its password is {self.password}\n"
-                "It is shown only now. COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD set others at a first start."
+                "The password is not shown again. To choose your own, set COURSER_ROOT_USERNAME and "
+                "COURSER_ROOT_PASSWORD before the first start."
             )
         except OSError as error:
-            problem = f"the generated password of the root user cannot be shown: {error.strerror or error}"
+            problem = f"cannot show the generated password of the root user: {error.strerror or error}"
             raise ConfigurationRefused([f"{problem}; set COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD"]) from error
 
 
 def choose_root(environment: Mapping[str, str], *, use_default: bool) -> RootCredentials:
-    """What the environment says; else iggy/iggy if asked for; else a password of our own.
+    """The credentials from the environment; else iggy/iggy if requested; else a generated password.
 
     Raises:
-        ConfigurationRefused: the environment has one of the two only, or what nobody could log in with.
+        ConfigurationRefused: the environment sets only one of the two, or an invalid value.
     """
     name, password = variable(environment, "ROOT_USERNAME"), variable(environment, "ROOT_PASSWORD")
     if (name is None) != (password is None):
         there, missing = ("USERNAME", "PASSWORD") if password is None else ("PASSWORD", "USERNAME")
         raise ConfigurationRefused(
-            [f"COURSER_ROOT_{there} (or IGGY_ROOT_{there}) is set and COURSER_ROOT_{missing} is not: set both or none"]
+            [f"COURSER_ROOT_{there} (or IGGY_ROOT_{there}) is set but COURSER_ROOT_{missing} is not: set both or none"]
         )
     if name is not None and password is not None:
         _check(name, password)

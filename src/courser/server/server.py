@@ -1,4 +1,4 @@
-"""The server: everything put together, started in order, stopped in reverse."""
+"""The server: creates all components, starts them in order, and stops them in reverse order."""
 
 import contextlib
 import gc
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser import __version__
@@ -20,6 +21,7 @@ from courser.model.clock import Clock
 from courser.model.metrics import MetricKind
 from courser.server.background import keep_background_tasks
 from courser.server.codecs import CodecChooser
+from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
@@ -32,7 +34,6 @@ from courser.server.limits import (
 )
 from courser.server.logs import Logs
 from courser.server.root_user import RootCredentials
-from courser.server.runtime_files import masked_configuration, write_certificate, write_configuration
 from courser.server.signals import Signals
 from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
@@ -48,25 +49,29 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
-"""More containers made than freed before the young ones are looked at: 700, as usual, costs a send some percent."""
+"""Net container allocations between two collections of the youngest generation. The default of 700 slows sends by a
+few percent."""
 _SWITCH_INTERVAL = 0.000_03
-"""Seconds that one thread keeps another waiting for the interpreter. A sync has to begin while the event loop answers
-the sends of the one before; and a thread that converts messages must not hold the event loop up."""
+"""Seconds after which a thread must release the interpreter lock. A sync has to start while the event loop still
+answers the sends of the previous one, and a thread that converts messages must not delay the event loop."""
 _NODE_NAME = "iggy-node"
-"""What clients see of the original too."""
+"""The same name that Iggy reports."""
+CONFIGURATION_FILE = "current_config.toml"
+CERTIFICATE_FILE = "tcp_certificate.pem"
+_CONFIGURATION_HEAD = "# The effective configuration of the last started server, for information only.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a server is told before it starts."""
+    """Everything a server needs to know before it starts."""
 
     configuration: Configuration
     settings: ServerSettings
     root: RootCredentials
     announce: Callable[[str], None]
-    """Shows something to whoever started the server, and to nobody else: it never gets into a log."""
+    """Shows text to the user who started the server. The text is never logged."""
     on_ready: Callable[[str], None] | None = None
-    """Told the address, ``host:port``, once connections are taken; in place of the sentence that is shown then."""
+    """Called with the address, ``host:port``, once the server accepts connections; replaces the usual announcement."""
 
 
 _CONNECTION_COUNTERS = (
@@ -76,7 +81,7 @@ _CONNECTION_COUNTERS = (
 
 
 class Server:
-    """One server over one data directory. ``run`` is its whole life."""
+    """One server over one data directory. ``run`` starts, serves and stops."""
 
     def __init__(self, orders: Orders, logs: Logs) -> None:
         self._orders = orders
@@ -85,13 +90,13 @@ class Server:
         self._certificate: Certificate | None = None
 
     async def run(self) -> bool:
-        """Start, serve until a signal asks for an end, stop. Return whether the stop was clean.
+        """Start, serve until a signal requests a stop, and stop. Return whether the stop was clean.
 
         Raises:
             StartRefused, StorageFailure: the data directory cannot be opened.
-            AddressRefused: the address cannot be listened on.
+            AddressRefused: the server cannot listen on the address.
         """
-        # Before anything is opened: a start needs descriptors too.
+        # First of all: the start itself needs descriptors.
         raise_file_limit()
         try:
             return await self._run()
@@ -121,7 +126,7 @@ class Server:
     async def _open_broker(self) -> Broker:
         data = self._take_directory()
         try:
-            # A first start shows a password: not for a server that then cannot listen.
+            # Check this early: a first start shows a password, and a server that cannot listen must not get that far.
             check_address(Address(self._settings.tcp.host, self._settings.tcp.port))
             self._load_certificate(data.clock)
         except CourserError:
@@ -136,8 +141,8 @@ class Server:
 
         broker = await Broker.open(data, self._settings.broker, make_root=make_root)
         if not made and not orders.root.is_generated:
-            # Whoever cannot log in with what he has just set looks here.
-            _log.info("there is a root user already, with the password it has: what this start says of it is not used")
+            # Explains to an operator why the credentials that were just configured do not work.
+            _log.info("the root user already exists; ignoring the configured root credentials")
         broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
         broker.diagnosis.read_logs = self._logs.newest
         return broker
@@ -148,10 +153,10 @@ class Server:
             is_first_start = not (directory / SESSION).exists()
             data = DataDirectory.open(directory)
         except OSError as error:
-            reason = f"it cannot be the data directory: {error.strerror or error}"
-            remedy = "choose one that this user may write: system.path of courser serve, --data of courser dev"
+            reason = f"cannot use it as the data directory: {error.strerror or error}"
+            remedy = "choose a writable directory: system.path for courser serve, --data for courser dev"
             raise StartRefused(directory, reason, remedy) from error
-        # Not before: without the lock the log files might be those of another server.
+        # Not earlier: without the lock, the log files might belong to another running server.
         self._logs.open_file()
         last_stop = "none" if is_first_start else data.stop.name.lower()
         _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
@@ -159,7 +164,7 @@ class Server:
 
     def _load_certificate(self, clock: Clock) -> None:
         if self._settings.tls is not None:
-            # What is switched off is not imported.
+            # Import it only if TLS is enabled.
             from courser.server.certificates import Certificate  # noqa: PLC0415
 
             self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
@@ -210,7 +215,7 @@ class Server:
     # --- life ---
 
     async def _serve(self, broker: Broker, signals: Signals) -> None:
-        """From the first connection to the last."""
+        """Accept connections until a signal requests a stop."""
         _calm_garbage_collector()
         sys.setswitchinterval(_SWITCH_INTERVAL)
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
@@ -247,13 +252,13 @@ class Server:
             if self._certificate is not None:
                 write_certificate(directory, self._certificate.pem)
         except OSError as error:
-            reason = f"it cannot be written: {error.strerror or error}"
-            raise StartRefused(directory, reason, "check system.runtime.path and the space on its disk") from error
+            reason = f"cannot write to it: {error.strerror or error}"
+            raise StartRefused(directory, reason, "check system.runtime.path and the free space on its disk") from error
 
     def _say_where(self, address: Address) -> None:
         tls = "off" if self._certificate is None else "on"
         _log.info("listening transport=tcp address=%s tls=%s", address, tls)
-        # Whoever started the server may have closed its output, and does not want to know.
+        # The output may already be closed; that is no reason to fail.
         with contextlib.suppress(OSError):
             if self._orders.on_ready is not None:
                 self._orders.on_ready(str(address))
@@ -264,28 +269,28 @@ class Server:
             )
 
     def _reload_certificate(self) -> None:
-        """On SIGHUP."""
+        """Handle SIGHUP."""
         if self._certificate is None or not self._certificate.is_from_files:
-            _log.info("SIGHUP: there are no certificate files to read again")
+            _log.info("received SIGHUP, but no certificate files are configured; nothing to reload")
             return
         try:
             self._certificate.reload()
             write_certificate(self._settings.runtime_directory, self._certificate.pem)
         except StartRefused as refusal:
-            _log.error("the old certificate stays in use: %s", refusal)
+            _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         except OSError as error:
-            _log.error("the new certificate is in use, and not handed out: %s", error)
+            _log.error("reloaded the certificate, but could not write the copy for clients: %s", error)
 
 
 def _connection_count_max(wanted: int, broker: Broker) -> int:
     file_limit = raise_file_limit()
     count = connection_count_max(wanted, file_limit)
     if count < wanted:
-        _log.warning("connections limited to %d, half of the %d files that may be open (ulimit -n)", count, file_limit)
+        _log.warning("limiting connections to %d, half of the limit of %d open files (ulimit -n)", count, file_limit)
     partition_count = sum(len(topic.partitions) for topic in broker.partitions)
     if needs_more_files(partition_count + count, file_limit):
         _log.warning(
-            "%d partitions and %d connections may need more than the %d files that may be open (ulimit -n)",
+            "%d partitions and %d connections may exceed the limit of %d open files (ulimit -n)",
             partition_count,
             count,
             file_limit,
@@ -294,7 +299,7 @@ def _connection_count_max(wanted: int, broker: Broker) -> int:
 
 
 def _calm_garbage_collector() -> None:
-    """Look for cycles seldom: requests make none, and what the start has made stays for good."""
+    """Search for cycles rarely: requests create none, and objects created at start live as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 20)
@@ -303,3 +308,34 @@ def _calm_garbage_collector() -> None:
 def _user_name(broker: Broker, user_id: int) -> str | None:
     user = broker.catalog.state.users.get(user_id)
     return None if user is None else user.name
+
+
+# --- files for other programs ---
+
+
+def write_configuration(directory: Path, configuration: Configuration, address: Address) -> None:
+    """Publish the effective configuration, with the port on which the server actually listens."""
+    _replace(
+        directory / CONFIGURATION_FILE,
+        f"{_CONFIGURATION_HEAD}\n{to_toml(configuration, tcp_address=str(address))}".encode(),
+    )
+
+
+def write_certificate(directory: Path, pem: bytes) -> None:
+    """Publish the certificate, for clients that need to trust it."""
+    _replace(directory / CERTIFICATE_FILE, pem)
+
+
+def masked_configuration(configuration: Configuration) -> bytes:
+    """The effective configuration with its sources, for a diagnosis."""
+    return to_toml(configuration, with_sources=True).encode()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file atomically. Not synced: after a crash the file is not needed."""
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)

@@ -1,7 +1,7 @@
-"""Signals: the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at once.
+"""Signals: the first SIGTERM or SIGINT requests a clean stop, the second ends the process at once.
 
-The default of almost every other signal is to end the process on the spot. None of them may do that to a server by
-accident: what says that the machine or the process is about to end asks for a clean stop too, and the rest is ignored.
+By default almost every other signal kills the process. A server must not die by accident: signals that announce the end
+of the machine or the process request a clean stop too, and the rest are ignored.
 """
 
 import asyncio
@@ -16,34 +16,34 @@ _FATAL_SIGNAL_BASE = 128
 
 
 def _present(*names: str) -> tuple[int, ...]:
-    """The numbers of those signals that this system has."""
+    """The numbers of the given signals that this system has."""
     return tuple(int(getattr(signal, name)) for name in names if hasattr(signal, name))
 
 
 STOP_SIGNALS = _present("SIGTERM", "SIGINT", "SIGQUIT", "SIGPWR", "SIGXCPU")
-"""A clean stop: asked for by a person or a supervisor, by a failing power supply, by a limit of processor time."""
+"""Signals that request a clean stop: from a person or a supervisor, a failing power supply, a CPU time limit."""
 IGNORED_SIGNALS = (
     *_present("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGSTKFLT"),
     *range(*(_present("SIGRTMIN", "SIGRTMAX") or (0, 0))),
     *_present("SIGRTMAX"),
 )
-"""These mean nothing to the server. SIGPIPE and SIGXFSZ are not among them: Python ignores them by itself. Neither are
-those of a crash (SIGSEGV, SIGABRT): a process that goes on after one may write anything."""
+"""Signals that the server ignores. SIGPIPE and SIGXFSZ are not listed because Python ignores them already. Crash
+signals (SIGSEGV, SIGABRT) are not ignored: a process that continues after one may write anything."""
 
 
 class Signals:
-    """The process's signals, for as long as a server runs. On the main thread."""
+    """Handles the signals of the process while a server runs. Use it on the main thread."""
 
     def __init__(self, *, on_hang_up: Callable[[], None], exit_at_once: Callable[[int], None] = os._exit) -> None:
         self.stop = asyncio.Event()
-        """Set by the first signal."""
+        """Set by the first stop signal."""
         self._exit_at_once = exit_at_once
         self._loop = asyncio.get_running_loop()
         self._taken: list[int] = []
         self._reported: set[int] = set()
         self._take(STOP_SIGNALS, self._on_stop)
         self._take([signal.SIGHUP], lambda _number: on_hang_up())
-        # Whoever profiles or debugs this process may have installed a handler before: it is left alone.
+        # A profiler or debugger may have installed a handler already: leave it alone.
         self._take([number for number in IGNORED_SIGNALS if _ends_the_process(number)], self._on_ignored)
 
     def _take(self, numbers: Iterable[int], handler: Callable[[int], None]) -> None:
@@ -53,19 +53,19 @@ class Signals:
 
     def _on_stop(self, number: int) -> None:
         if self.stop.is_set():
-            # What was acknowledged is with the kernel or on the disk: nothing of it needs this process any more.
+            # Acknowledged messages are in the page cache or on disk: they do not need this process.
             self._exit_at_once(_FATAL_SIGNAL_BASE + number)
-        _log.info("%s: stopping; a second one ends the process at once", _name(number))
+        _log.info("received %s, stopping; a second signal ends the process at once", _name(number))
         self.stop.set()
 
     def _on_ignored(self, number: int) -> None:
-        # Once each: whoever sends them many times a second must not fill the log.
+        # Log each signal once: frequent signals must not fill the log.
         if number not in self._reported:
             self._reported.add(number)
-            _log.warning("%s ignored: it means nothing to this server, and is not logged again", _name(number))
+            _log.warning("ignoring %s; further signals of this kind are not logged", _name(number))
 
     def close(self) -> None:
-        """Leave the signals alone again."""
+        """Restore the default handling of signals."""
         for number in self._taken:
             self._loop.remove_signal_handler(number)
 

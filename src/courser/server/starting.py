@@ -1,4 +1,4 @@
-"""From arguments and environment to a server that runs: the one entry for the command line."""
+"""Run a server from command line arguments and environment: the entry point for the command line."""
 
 import asyncio
 import logging
@@ -28,23 +28,23 @@ from courser.storage.local_clock import SystemClock
 _log = logging.getLogger(__name__)
 
 _USUAL_FILE = Path("server.toml")
-"""What guides call the configuration. It is not searched for, but whoever has put one here may expect that."""
+"""The usual name of a configuration file. The server does not search for it, but users may expect that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the command line and the environment say."""
+    """Arguments of the command line, and the environment."""
 
     environment: Mapping[str, str]
     path: Path | None = None
-    """The configuration file; None takes the one that the environment names, if any."""
+    """The configuration file; None means the file that the environment names, if any."""
     settings: Sequence[str] = ()
-    """Texts like ``tcp.address=127.0.0.1:0``."""
+    """Settings such as ``tcp.address=127.0.0.1:0``."""
     use_default_root: bool = False
 
 
 def load_configuration(wishes: Wishes) -> Configuration:
-    """Everything that was said about settings. Raises ``ConfigurationRefused``."""
+    """Load the configuration. Raises ``ConfigurationRefused``."""
     environment = with_file(wishes.environment)
     return load(wishes.path or configuration_path(environment), environment, wishes.settings)
 
@@ -58,10 +58,10 @@ def serve(
 ) -> bool:
     """Run a server until a signal ends it. Logs go to ``stream``. Return whether the stop was clean.
 
-    ``on_ready`` is told the address in place of the usual sentence.
+    ``on_ready`` is called with the address instead of the usual announcement.
 
     Raises:
-        CourserError: it could not be started; the message says why and what to do.
+        CourserError: the server could not start; the message explains why and what to do.
     """
     environment = with_file(wishes.environment)
     configuration = load_configuration(wishes)
@@ -76,9 +76,9 @@ def serve(
         for warning in (*configuration.warnings, *checks.warnings(configuration)):
             _log.warning("%s", warning)
         if (wishes.path or configuration_path(environment)) is None and _USUAL_FILE.is_file():
-            _log.warning("%s is here and not read: --config %s reads it", _USUAL_FILE, _USUAL_FILE)
+            _log.warning("ignoring %s in this directory; pass --config %s to use it", _USUAL_FILE, _USUAL_FILE)
         if root.is_known_to_all:
-            _log.warning("--with-default-root-credentials: anybody can log in as root; for development only")
+            _log.warning("--with-default-root-credentials lets anyone log in as root; use it for development only")
         server = Server(Orders(configuration, settings, root, announce, on_ready), logs)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(server.run())
@@ -87,7 +87,7 @@ def serve(
 
 
 def _log_configuration(configuration: Configuration) -> None:
-    """One line for each table."""
+    """Log one line per table."""
     tables: dict[str, list[str]] = {}
     for line in effective_lines(configuration):
         if line.text:

@@ -1,4 +1,4 @@
-"""Background work that is never lost in silence: what crashes is logged and begun again, after a pause that grows."""
+"""Supervise background tasks: a task that crashes is logged and restarted after a growing pause."""
 
 import asyncio
 import logging
@@ -11,9 +11,9 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 1.0
 _PAUSE_MAX = 60.0
-"""Seconds before a crashed task is begun again: twice as long each time, up to this."""
+"""The longest pause in seconds before a crashed task is restarted. The pause doubles with each crash."""
 _HEALTHY_AFTER = 300_000_000
-"""Microseconds after which an earlier crash is forgotten."""
+"""Microseconds without a crash after which the pause is reset."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -28,13 +28,13 @@ class Supervisor:
         self.crash_count = 0
 
     def keep(self, name: str, work: Work) -> None:
-        """Run ``work``, which does not end by itself; begin it again whenever it crashes."""
+        """Run ``work``, which never returns; restart it whenever it crashes."""
         task = asyncio.get_running_loop().create_task(self._run(name, work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def every(self, interval: int, name: str, action: Work) -> None:
-        """Run ``action`` again and again, with a pause of so many microseconds before each time."""
+        """Run ``action`` repeatedly, with a pause of ``interval`` microseconds before each run."""
 
         async def work() -> None:
             while True:
@@ -44,7 +44,7 @@ class Supervisor:
         self.keep(name, work)
 
     async def stop(self) -> None:
-        """Cancel everything and wait for its end."""
+        """Cancel all tasks and wait until they have ended."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -60,8 +60,8 @@ class Supervisor:
                 if self._clock.monotonic() - began > _HEALTHY_AFTER:
                     pause = _FIRST_PAUSE
                 self.crash_count += 1
-                _log.exception("background task crashed: task=%s again_in=%gs", name, pause)
+                _log.exception("background task crashed; restarting: task=%s again_in=%gs", name, pause)
             else:
-                _log.error("background task ended by itself: task=%s again_in=%gs", name, pause)
+                _log.error("background task ended unexpectedly; restarting: task=%s again_in=%gs", name, pause)
             await self._pause(pause)
             pause = min(pause * 2, _PAUSE_MAX)

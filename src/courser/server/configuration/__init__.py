@@ -1,1 +1,1 @@
-"""What an operator can say: one table of keys; file, environment and command line fill it; settings come out of it."""
+"""Configuration: one table of keys, filled from file, environment and command line, and turned into settings."""

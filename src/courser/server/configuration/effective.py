@@ -1,44 +1,44 @@
-"""The effective configuration as text: TOML that loads again, secrets as stars."""
+"""The effective configuration as TOML that can be loaded again, with secrets masked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from courser.server.configuration.key import Status
+from courser.server.configuration.key import KeyStatus
 from courser.server.configuration.key_index import AnyKey
 from courser.server.configuration.loading import FROM_DEFAULT, Configuration
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConfigurationLine:
     """One key and its value."""
 
     table: str
     name: str
     text: str
-    """The value as TOML; empty if nothing is set and there is no default."""
+    """The value as TOML; empty if the key is not set and has no default."""
     source: str
 
 
-def effective_lines(configuration: Configuration) -> Iterator[Line]:
-    """Every key that takes effect, and those that would, were they built, if somebody set them."""
+def effective_lines(configuration: Configuration) -> Iterator[ConfigurationLine]:
+    """Every key that takes effect, and every unsupported key that was set."""
     for key in configuration.index.keys:
-        if key.status is Status.LIVE or (key.status is not Status.IGNORED and configuration.is_set(key)):
+        if key.status is KeyStatus.LIVE or (key.status is not KeyStatus.IGNORED and configuration.is_set(key)):
             yield _line(configuration, key)
     for key in configuration.index.keys:
-        if key.status is Status.IGNORED and configuration.is_set(key) and _belongs_to_refused(configuration, key):
+        if key.status is KeyStatus.IGNORED and configuration.is_set(key) and _belongs_to_refused(configuration, key):
             yield _line(configuration, key)
 
 
-def _line(configuration: Configuration, key: AnyKey) -> Line:
+def _line(configuration: Configuration, key: AnyKey) -> ConfigurationLine:
     table, _, name = key.path.rpartition(".")
-    return Line(table, name, key.show(configuration[key]), configuration.source(key))
+    return ConfigurationLine(table, name, key.show(configuration[key]), configuration.source(key))
 
 
 def _belongs_to_refused(configuration: Configuration, key: AnyKey) -> bool:
-    """Whether it is a detail of something that is switched on and not built: it explains what was meant."""
+    """Whether the key configures an unsupported feature that was enabled: it shows what the operator intended."""
     table = key.path.rpartition(".")[0]
     return any(
-        other.status is Status.REFUSED
+        other.status is KeyStatus.REFUSED
         and configuration[other] != other.default
         and f"{table}.".startswith(f"{other.path.rpartition('.')[0]}.")
         for other in configuration.index.keys
@@ -46,8 +46,8 @@ def _belongs_to_refused(configuration: Configuration, key: AnyKey) -> bool:
 
 
 def to_toml(configuration: Configuration, *, tcp_address: str | None = None, with_sources: bool = False) -> str:
-    """The whole configuration. ``tcp_address`` is the real one, of a server that listens."""
-    tables: dict[str, list[Line]] = {}
+    """The whole configuration. ``tcp_address`` is the actual address of a listening server."""
+    tables: dict[str, list[ConfigurationLine]] = {}
     for line in effective_lines(configuration):
         tables.setdefault(line.table, []).append(line)
     parts = []
@@ -62,10 +62,10 @@ def to_toml(configuration: Configuration, *, tcp_address: str | None = None, wit
     return "\n".join(parts)
 
 
-def _row(line: Line, text: str, *, with_sources: bool) -> str:
+def _row(line: ConfigurationLine, text: str, *, with_sources: bool) -> str:
     if not text:
         return f"# {line.name} is not set"
-    # A path may contain anything, and the comment must stay one.
+    # A path may contain line ends, and the comment must stay on one line.
     source = line.source if line.source.isprintable() else repr(line.source)
     comment = f"  # {source}" if with_sources and line.source != FROM_DEFAULT else ""
     return f"{line.name} = {text}{comment}"

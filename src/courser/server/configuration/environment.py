@@ -1,4 +1,4 @@
-"""What the environment says besides settings: where the files are, how much is logged, whether to print it all."""
+"""Environment variables that are not settings: paths of files, log levels, whether to log the configuration."""
 
 import re
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ from courser.server.configuration.loading import IGGY_PREFIX, OUR_PREFIX
 from courser.server.configuration.log_levels import LOG_LEVELS_EXPECTED, LogLevels, parse_log_levels
 
 _QUOTED = re.compile(r"""(?P<quote>["'])(?P<value>.*?)(?P=quote)(?:\s+#.*)?""")
-"""A value in quotes, and perhaps a comment behind it."""
+"""A value in quotes, optionally followed by a comment."""
 _COMMENT = re.compile(r"\s+#")
 _OFF = ("0", "false", "no", "off")
 
 
 def variable(environment: Mapping[str, str], name: str) -> str | None:
-    """The value of ``COURSER_name`` or ``IGGY_name``, whichever is there first; empty is not there."""
+    """The value of ``COURSER_name``, or else of ``IGGY_name``. An empty value counts as not set."""
     return environment.get(OUR_PREFIX + name) or environment.get(IGGY_PREFIX + name) or None
 
 
 def with_file(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with the variables of the file that ``COURSER_ENV_PATH`` names below it.
+    """The environment plus the variables of the file named by ``COURSER_ENV_PATH``; the environment wins.
 
     Raises:
-        ConfigurationRefused: the file cannot be read, or a line of it is no assignment.
+        ConfigurationRefused: the file cannot be read, or one of its lines is not an assignment.
     """
     path = variable(environment, "ENV_PATH")
     if path is None:
@@ -35,9 +35,9 @@ def _read_variables(path: Path) -> dict[str, str]:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise ConfigurationRefused([f"{path} cannot be read: {error.strerror or error}"]) from error
+        raise ConfigurationRefused([f"cannot read {path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationRefused([f"{path} is not UTF-8: byte {error.start} belongs to no letter"]) from error
+        raise ConfigurationRefused([f"{path} is not valid UTF-8: invalid byte at position {error.start}"]) from error
     variables = {}
     for number, line in enumerate(text.splitlines(), 1):
         assignment = line.strip().removeprefix("export ").strip()
@@ -45,7 +45,7 @@ def _read_variables(path: Path) -> dict[str, str]:
             continue
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip().isidentifier():
-            # What it says is not shown: it may well be a secret.
+            # The line is not shown: it may be a secret.
             raise ConfigurationRefused([f"{path}, line {number}: expected NAME=value"])
         variables[name.strip()] = _unquoted(value.strip())
     return variables
@@ -58,21 +58,21 @@ def _unquoted(value: str) -> str:
 
 
 def configuration_path(environment: Mapping[str, str]) -> Path | None:
-    """The file that the environment names, if it names one."""
+    """The configuration file named by the environment, if any."""
     path = variable(environment, "CONFIG_PATH")
     return None if path is None else Path(path)
 
 
 def prints_configuration(environment: Mapping[str, str]) -> bool:
-    """Whether the effective configuration is logged at start."""
+    """Whether to log the effective configuration at start."""
     return (variable(environment, "DISPLAY_CONFIG") or "1").strip().lower() not in _OFF
 
 
 def log_levels(environment: Mapping[str, str]) -> LogLevels | None:
-    """The levels of COURSER_LOG, or of RUST_LOG, which other programs share: there, what is not understood is left.
+    """The levels of COURSER_LOG, or else of RUST_LOG. Other programs use RUST_LOG too, so errors in it are ignored.
 
     Raises:
-        ConfigurationRefused: COURSER_LOG is not understood.
+        ConfigurationRefused: COURSER_LOG is not valid.
     """
     ours = environment.get(OUR_PREFIX + "LOG")
     if ours:

@@ -1,4 +1,4 @@
-"""What a key is: its path, its spellings, its grammar, its default, and what becomes of it here."""
+"""A configuration key: path, spellings, grammar, default, and how far the server supports it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -9,17 +9,17 @@ from courser.server.configuration.kinds import Kind, Value
 _SYSTEM = "system."
 
 
-class Status(Enum):
-    """What becomes of a key."""
+class KeyStatus(Enum):
+    """How far the server supports a key."""
 
     LIVE = "live"
     """It takes effect."""
     IGNORED = "ignored"
-    """A key of Iggy's stock files that has no meaning here: one warning."""
+    """A key of Iggy's stock files that Courser does not use: logs one warning."""
     REFUSED = "refused"
-    """It switches on what is not built yet and what data would depend on: the start is refused."""
+    """It enables an unsupported feature that would change how data is stored: the server refuses to start."""
     LATER = "later"
-    """It switches on a transport that is not built yet, and stock files do: one warning."""
+    """It enables an unsupported transport, as stock files do: logs one warning."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -31,21 +31,21 @@ class Key(Generic[Value]):
     default: Value
     description: str
     aliases: tuple[str, ...] = ()
-    """Other places where the same thing is set in the wild."""
-    status: Status = Status.LIVE
+    """Other paths that existing files use for the same setting."""
+    status: KeyStatus = KeyStatus.LIVE
     is_secret: bool = False
     has_any_below: bool = False
-    """Whether the path is that of a table, or of an array of tables, whose contents nobody looks at."""
+    """Whether the path names a table, or an array of tables, whose contents are not checked."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every path by which it may be called. Iggy's newest files have no table ``system``."""
+        """Every path that sets this key. Iggy's newest files have no table ``system``."""
         paths = (self.path, *self.aliases)
         flat = (path.removeprefix(_SYSTEM) for path in paths if path.startswith(_SYSTEM))
         return tuple(dict.fromkeys((*paths, *flat)))
 
     def show(self, value: Value) -> str:
-        """The value as TOML; a secret as stars."""
+        """The value as TOML; a secret is masked."""
         return '"***"' if self.is_secret and value else self.kind.to_toml(value)
 
 

@@ -1,4 +1,4 @@
-"""The table of all keys, and how a spelling, right or wrong, finds its row."""
+"""Look up keys by spelling, and find the closest key for a misspelled one."""
 
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
@@ -10,12 +10,12 @@ from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
 AnyKey: TypeAlias = Key[Any]
-"""The type of its values does not matter."""
+"""A key whose value type does not matter."""
 
 LIVE_KEYS: tuple[AnyKey, ...] = tuple(value for value in vars(keys).values() if isinstance(value, Key))
 
 _SAME_NAME_BONUS = 0.5
-"""For the right name in the wrong table."""
+"""Added to the similarity of a key that has the right name but is in the wrong table."""
 
 
 class KeyIndex:
@@ -28,20 +28,20 @@ class KeyIndex:
         self._tables: list[tuple[str, AnyKey]] = []
         for key in self.keys:
             for path in key.spellings:
-                assert path not in self._by_path, f"two keys are called {path}"
+                assert path not in self._by_path, f"two keys have the path {path}"
                 self._by_path[path] = key
                 self._by_variable[variable_name(path)] = key, path
                 if key.has_any_below:
                     self._tables.append((path, key))
 
     def find(self, path: str) -> AnyKey | None:
-        """The key that is spelled like this."""
+        """The key with this spelling."""
         return self._by_path.get(path) or next(
             (key for table, key in self._tables if path.startswith(f"{table}.")), None
         )
 
     def find_variable(self, name: str) -> tuple[AnyKey, str] | None:
-        """The key of an environment variable, which comes without its prefix, and how the variable spells it."""
+        """The key of an environment variable without its prefix, and the path that the variable stands for."""
         found = self._by_variable.get(name)
         if found is not None:
             return found
@@ -51,7 +51,7 @@ class KeyIndex:
         return None
 
     def is_table(self, path: str) -> bool:
-        """Whether there are keys below this path."""
+        """Whether keys exist below this path."""
         return path in self._table_paths
 
     @cached_property
@@ -59,11 +59,11 @@ class KeyIndex:
         return frozenset(parent for path in self._by_path for parent in _parents(path))
 
     def closest(self, path: str) -> str:
-        """The spelling that was perhaps meant."""
+        """The most similar spelling."""
         return max(self._by_path, key=lambda known: _likeness(path.lower(), known))
 
     def closest_variables(self, name: str, count: int = 3) -> list[str]:
-        """Names of variables that look like it, without prefix, best first; none if nothing does."""
+        """Similar variable names without prefix, best first; empty if none is similar."""
         likeness = {known: SequenceMatcher(None, name, known).ratio() for known in self._by_variable}
         best = sorted(likeness, key=lambda known: -likeness[known])[:count]
         return [known for known in best if likeness[known] > 0.7]
@@ -81,5 +81,5 @@ def _likeness(path: str, known: str) -> float:
 
 
 def all_keys() -> KeyIndex:
-    """Everything that Courser or a stock file of Iggy knows."""
+    """Every key of Courser and of Iggy's stock files."""
     return KeyIndex((*LIVE_KEYS, *STOCK_KEYS))

@@ -1,6 +1,6 @@
 """Every key that takes effect, one constant each, in the order of the printed configuration.
 
-Defaults are Iggy's unless the description says otherwise. ``stock_keys`` has those that take none.
+Defaults are Iggy's unless the description says otherwise. ``stock_keys`` lists the keys without effect.
 """
 
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
@@ -21,7 +21,7 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 
 TOPIC_SIZE_MIN = 16 * _MIB
-"""Bytes: below it a topic could not even hold two segments of the least useful size."""
+"""Bytes: a smaller topic could not hold two segments of the smallest useful size."""
 
 _BROKER = BrokerSettings()
 _CONNECTIONS = ConnectionSettings()
@@ -33,19 +33,19 @@ PATH = Key(
     path="system.path",
     kind=kinds.PATH,
     default=kinds.PATH.from_text("local_data"),
-    description="where everything is kept; relative to the working directory",
+    description="the data directory; relative to the working directory",
 )
 RUNTIME_PATH = Key(
     path="system.runtime.path",
     kind=kinds.PATH,
     default=kinds.PATH.from_text("runtime"),
-    description="where `current_config.toml` is written at start; relative to `system.path`",
+    description="the directory in which the server writes `current_config.toml` at start; relative to `system.path`",
 )
 RECREATE_MISSING_STATE = Key(
     path="system.recovery.recreate_missing_state",
     kind=kinds.BOOL,
     default=_BROKER.recreate_missing_state,
-    description="whether a start rebuilds missing or damaged metadata from the descriptors beside the data",
+    description="whether to rebuild missing or damaged metadata at start, from the descriptors stored with the data",
 )
 DISK_THREAD_COUNT = Key(
     path="system.disk_thread_count",
@@ -57,20 +57,20 @@ SHUTDOWN_TIMEOUT = Key(
     path="system.shutdown_timeout",
     kind=kinds.duration(),
     default=10 * SECOND,
-    description="how long a stop waits for requests under way before it closes their connections",
+    description="how long a stop waits for requests in progress before it closes their connections",
 )
 
 STAGING_SIZE_MAX = Key(
     path="system.staging.size_max",
     kind=kinds.size(_MIB, 2**62),
     default=_BROKER.staging_size_max,
-    description="bytes of staged messages that are not published yet, of all jobs together",
+    description="maximum bytes of staged, unpublished messages, over all jobs",
 )
 STAGING_EXPIRY = Key(
     path="system.staging.expiry",
     kind=kinds.duration(1),
     default=_BROKER.staging_expiry,
-    description="how long staged messages to which nothing was added are kept if nobody publishes them",
+    description="how long to keep staged messages that are neither added to nor published",
 )
 
 # --- durability ---------------------------------------------------------------------------------------
@@ -85,27 +85,27 @@ MESSAGES_REQUIRED_TO_SAVE = Key(
     path="system.partition.messages_required_to_save",
     kind=kinds.integer(1, 16_777_216),
     default=USUAL_TOPIC_OPTIONS.messages_required_to_save or 0,
-    description="with fsync: messages that a power cut may take; 1 takes none",
+    description="with fsync: how many messages a power cut may lose; 1 loses none",
 )
 SIZE_REQUIRED_TO_SAVE = Key(
     path="system.partition.size_of_messages_required_to_save",
     kind=kinds.size(1, _GIB),
     default=USUAL_TOPIC_OPTIONS.size_of_messages_required_to_save or 0,
-    description="with fsync: bytes that a power cut may take",
+    description="with fsync: how many bytes a power cut may lose",
 )
 SAVER_ENABLED = Key(
     path="message_saver.enabled",
     kind=kinds.BOOL,
     default=True,
     aliases=("system.partition.message_saver.enabled",),
-    description="with fsync: whether unsynced messages are also synced after a time",
+    description="with fsync: whether unsynced messages are also synced after an interval",
 )
 SAVER_ENFORCE_FSYNC: Key[bool | None] = Key(
     path="message_saver.enforce_fsync",
     kind=kinds.OPTIONAL_BOOL,
     default=None,
     aliases=("system.partition.message_saver.enforce_fsync",),
-    description="whether the saver syncs; not set, it follows `system.partition.enforce_fsync`",
+    description="whether the saver syncs; if not set, it follows `system.partition.enforce_fsync`",
 )
 SAVER_INTERVAL = Key(
     path="message_saver.interval",
@@ -121,7 +121,7 @@ SEGMENT_SIZE = Key(
     path="system.segment.size",
     kind=kinds.size(512, _GIB, multiple=512),
     default=USUAL_TOPIC_OPTIONS.segment_size or 0,
-    description="bytes after which a new segment file is begun",
+    description="bytes after which the server starts a new segment file",
 )
 CACHE_INDEXES = Key(
     path="system.segment.cache_indexes",
@@ -146,20 +146,20 @@ MESSAGE_EXPIRY = Key(
     kind=kinds.EXPIRY,
     default=NEVER,
     aliases=("system.segment.message_expiry",),
-    description="age at which messages are deleted, for topics that do not say otherwise",
+    description="age at which messages are deleted, for topics without their own setting",
 )
 MAX_TOPIC_SIZE = Key(
     path="system.topic.max_size",
     kind=kinds.topic_size(TOPIC_SIZE_MIN),
     default=NEVER,
     aliases=("topic.max_topic_size", "system.topic.max_topic_size"),
-    description="bytes on disk that a topic may have over all its partitions, for topics that do not say otherwise",
+    description="maximum bytes on disk of a topic, over all its partitions, for topics without their own setting",
 )
 DELETE_OLDEST_SEGMENTS = Key(
     path="system.topic.delete_oldest_segments",
     kind=kinds.BOOL,
     default=_BROKER.delete_oldest_segments,
-    description="at the size limit: true deletes the oldest segments, false refuses sends (Iggy 0.6: false)",
+    description="at the size limit: true deletes the oldest segments, false rejects sends (Iggy 0.6: false)",
 )
 CLEANER_ENABLED = Key(
     path="data_maintenance.messages.cleaner_enabled",
@@ -181,20 +181,20 @@ VALIDATE_CHECKSUM = Key(
     kind=kinds.BOOL,
     default=_BROKER.validate_checksum,
     aliases=("system.segment.validate_checksum",),
-    description="whether each sealed segment is verified before its first read after a start; reads check what they "
-    "return in any case",
+    description="whether to verify each sealed segment before its first read after a start; reads always check the "
+    "batches that they return",
 )
 VERIFY_FRAMES = Key(
     path="system.partition.verify_frames",
     kind=kinds.BOOL,
     default=_BROKER.verify_frames,
-    description="whether the checksum of each message is verified when it is sent, besides that of the batch",
+    description="whether to verify the checksum of each sent message, in addition to that of its batch",
 )
 POLL_SIZE_MAX = Key(
     path="system.partition.poll_size_max",
     kind=kinds.size(64 * 1024, _GIB),
     default=_BROKER.poll_size_max,
-    description="bytes of a poll's reply, unless a single message is larger",
+    description="maximum bytes of a poll's reply, unless a single message is larger",
 )
 
 # --- users and groups ---------------------------------------------------------------------------------
@@ -203,66 +203,66 @@ GROUP_COUNT_MAX = Key(
     path="consumer_group.max_groups_per_topic",
     kind=kinds.integer(1, 10_000),
     default=_BROKER.group_count_max,
-    description="consumer groups of one topic; everybody who may read the topic can make some",
+    description="maximum consumer groups of one topic; any user who may read the topic can create some",
 )
 TOKEN_COUNT_MAX = Key(
     path="personal_access_token.max_tokens_per_user",
     kind=kinds.integer(1, TOKENS_OF_A_USER_MAX),
     default=_BROKER.token_count_max,
-    description="personal access tokens of one user",
+    description="maximum personal access tokens of one user",
 )
 TOKEN_CLEANER_ENABLED = Key(
     path="personal_access_token.cleaner.enabled",
     kind=kinds.BOOL,
     default=_BROKER.token_cleaner_enabled,
-    description="whether expired tokens are removed; they are refused in any case",
+    description="whether expired tokens are deleted; they are rejected in any case",
 )
 TOKEN_CLEANER_INTERVAL = Key(
     path="personal_access_token.cleaner.interval",
     kind=kinds.duration(),
     default=_BROKER.token_cleaner_interval,
-    description="time between two looks for expired tokens",
+    description="time between two checks for expired tokens",
 )
 HEARTBEAT_ENABLED = Key(
     path="heartbeat.enabled",
     kind=kinds.BOOL,
     default=_BROKER.heartbeat_enabled,
-    description="whether silent members are dropped from their consumer groups",
+    description="whether silent members are removed from their consumer groups",
 )
 HEARTBEAT_INTERVAL = Key(
     path="heartbeat.interval",
     kind=kinds.duration(),
     default=_BROKER.heartbeat_interval,
-    description="a member silent for 1.2 times as long is dropped; any request counts",
+    description="a member that sends no request for 1.2 times as long is removed",
 )
 
 # --- TCP ----------------------------------------------------------------------------------------------
 
-TCP_ENABLED = Key(path="tcp.enabled", kind=kinds.BOOL, default=True, description="whether TCP is served")
+TCP_ENABLED = Key(path="tcp.enabled", kind=kinds.BOOL, default=True, description="whether to listen on TCP")
 TCP_ADDRESS = Key(
     path="tcp.address",
     kind=kinds.ADDRESS,
     default=Address(_TCP.host, _TCP.port),
-    description="where to listen; port 0 takes any free one",
+    description="the address to listen on; port 0 picks a free port",
 )
 CONNECTION_COUNT_MAX = Key(
     path="tcp.connection_count_max",
     kind=kinds.integer(1, 1_000_000),
     default=_CONNECTIONS.connection_count_max,
-    description="connections at a time; less if the process may not open so many files. When all are taken, "
+    description="maximum concurrent connections; fewer if the process may not open that many files. At the limit, "
     "connections without a login make room for new ones",
 )
 LOGIN_DEADLINE = Key(
     path="tcp.login_deadline",
     kind=kinds.duration(SECOND),
     default=_CONNECTIONS.login_deadline,
-    description="how long a connection may stay without a login, whatever it sends",
+    description="how long a connection may stay open without a login, whatever it sends",
 )
 IDLE_DEADLINE = Key(
     path="tcp.idle_deadline",
     kind=kinds.duration(SECOND, or_zero=True),
     default=_CONNECTIONS.idle_deadline,
-    description="how long any connection may be silent; 0 is for ever. SDKs ping every 5 seconds",
+    description="how long any connection may be idle; 0 means forever. SDKs ping every 5 seconds",
 )
 FRAME_DEADLINE = Key(
     path="tcp.frame_deadline",
@@ -274,7 +274,7 @@ FRAME_RATE_MIN = Key(
     path="tcp.frame_rate_min",
     kind=kinds.size(1),
     default=_CONNECTIONS.frame_rate_min,
-    description="bytes a second: slower senders and readers are cut off",
+    description="bytes per second: slower senders and readers are disconnected",
 )
 SEND_DEADLINE = Key(
     path="tcp.send_deadline",
@@ -286,39 +286,39 @@ LOGIN_FRAME_SIZE_MAX = Key(
     path="tcp.login_frame_size_max",
     kind=kinds.size(1024, 64 * _MIB),
     default=_CONNECTIONS.login_frame_size_max,
-    description="bytes of a request before a login",
+    description="maximum bytes of a request before a login",
 )
 FRAME_SIZE_MAX = Key(
     path="tcp.frame_size_max",
     kind=kinds.size(64 * 1024, 66 * _MIB),
     default=_CONNECTIONS.frame_size_max,
-    description="bytes of any request; the protocols themselves allow 64 MiB of messages",
+    description="maximum bytes of any request; the protocols themselves allow 64 MiB of messages",
 )
 REQUEST_MEMORY = Key(
     path="tcp.request_memory",
     kind=kinds.size(_MIB),
     default=_CONNECTIONS.request_memory,
-    description="bytes for large requests of all connections together; when it is full, requests wait, and the slowest "
-    "senders are cut off",
+    description="memory in bytes for large requests of all connections; when it is used up, requests wait and the "
+    "slowest senders are disconnected",
 )
 REPLY_MEMORY = Key(
     path="tcp.reply_memory",
     kind=kinds.size(_MIB),
     default=_CONNECTIONS.reply_memory,
-    description="bytes of replies of all connections together; when it is full, polls return less, and the slowest "
-    "readers are cut off",
+    description="memory in bytes for replies of all connections; when it is used up, polls return less and the slowest "
+    "readers are disconnected",
 )
 CLASSIC_DIALECT = Key(
     path="tcp.classic_dialect",
     kind=kinds.DIALECT,
     default=_CONNECTIONS.classic_dialect,
-    description="the SDK release that a client of 0.5 to 0.8 is taken for as long as nothing tells which it is",
+    description="the SDK release to assume for a client of 0.5 to 0.8 until its requests show the actual one",
 )
 CLASSIC_DIALECTS = Key(
     path="tcp.classic_dialects",
     kind=kinds.DIALECTS,
     default={},
-    description="the same by user name, or `*` for all others: for clients that say too little or nothing at login",
+    description="the same by user name, or `*` for all others: for clients that do not report their release at login",
 )
 
 TLS_ENABLED = Key(path="tcp.tls.enabled", kind=kinds.BOOL, default=False, description="whether TCP is encrypted")
@@ -326,7 +326,7 @@ TLS_SELF_SIGNED = Key(
     path="tcp.tls.self_signed",
     kind=kinds.BOOL,
     default=True,
-    description="whether a certificate is made at start if `cert_file` does not exist",
+    description="whether to generate a certificate at start if `cert_file` does not exist",
 )
 TLS_CERT_FILE = Key(
     path="tcp.tls.cert_file", kind=kinds.FILE, default=None, description="the certificate, with its chain, as PEM"
@@ -343,31 +343,31 @@ SOCKET_RECEIVE_SIZE = Key(
     path="tcp.socket.recv_buffer_size",
     kind=kinds.size(1, 2**31 - 1),
     default=100_000,
-    description="bytes that the kernel buffers for receiving",
+    description="size of the kernel's receive buffer in bytes",
 )
 SOCKET_SEND_SIZE = Key(
     path="tcp.socket.send_buffer_size",
     kind=kinds.size(1, 2**31 - 1),
     default=100_000,
-    description="bytes that the kernel buffers for sending",
+    description="size of the kernel's send buffer in bytes",
 )
 SOCKET_KEEPALIVE = Key(
     path="tcp.socket.keepalive",
     kind=kinds.BOOL,
     default=False,
-    description="whether the kernel probes silent connections",
+    description="whether the kernel probes idle connections",
 )
 SOCKET_NODELAY = Key(
     path="tcp.socket.nodelay",
     kind=kinds.BOOL,
     default=False,
-    description="whether small replies are sent at once; they are unless `override_defaults` is on",
+    description="whether to send small replies at once; always true unless `override_defaults` is on",
 )
 SOCKET_LINGER = Key(
     path="tcp.socket.linger",
     kind=kinds.duration(),
     default=0,
-    description="how long the kernel goes on sending after a close, in whole seconds; 0 leaves it to the kernel",
+    description="how long the kernel keeps sending after a close, in whole seconds; 0 means the kernel's default",
 )
 
 # --- logging ------------------------------------------------------------------------------------------
@@ -376,54 +376,54 @@ LOG_PATH = Key(
     path="system.logging.path",
     kind=kinds.PATH,
     default=kinds.PATH.from_text("logs"),
-    description="where log files are written; relative to `system.path`",
+    description="the directory of log files; relative to `system.path`",
 )
 LOG_LEVEL = Key(
     path="system.logging.level",
     kind=kinds.LOG_LEVELS,
     default=parse_log_levels("info"),
-    description="how much is logged, by module: `info,courser.broker=debug`; `COURSER_LOG` and `RUST_LOG` come first",
+    description="log levels by module: `info,courser.broker=debug`; `COURSER_LOG` and `RUST_LOG` override it",
 )
 LOG_FORMAT = Key(
     path="system.logging.format",
     kind=kinds.choice("text", "json"),
     default="text",
-    description="lines for people, or one JSON object a line",
+    description="text lines, or one JSON object per line",
 )
 LOG_FILE_ENABLED = Key(
     path="system.logging.file_enabled",
     kind=kinds.BOOL,
     default=True,
-    description="whether the log is also written to files, besides stderr",
+    description="whether to write the log to files in addition to stderr",
 )
 LOG_FILE_SIZE_MAX = Key(
     path="system.logging.max_file_size",
     kind=kinds.size(),
     default=500_000_000,
     aliases=("system.logging.max_size",),
-    description="bytes at which a new log file is begun; 0 is never",
+    description="bytes after which the server starts a new log file; 0 means never",
 )
 LOG_TOTAL_SIZE_MAX = Key(
     path="system.logging.max_total_size",
     kind=kinds.size(),
     default=4_000_000_000,
-    description="bytes of all log files: beyond it the oldest are deleted; 0 is without limit",
+    description="maximum bytes of all log files; beyond it the oldest are deleted; 0 means no limit",
 )
 LOG_CHECK_INTERVAL = Key(
     path="system.logging.rotation_check_interval",
     kind=kinds.duration(SECOND),
     default=_HOUR,
-    description="time between two looks for log files that may be deleted",
+    description="time between two checks for log files to delete",
 )
 LOG_RETENTION = Key(
     path="system.logging.retention",
     kind=kinds.duration(SECOND, or_zero=True),
     default=7 * _DAY,
-    description="age at which old log files are deleted; 0 is never",
+    description="age at which old log files are deleted; 0 means never",
 )
 SYSINFO_INTERVAL = Key(
     path="system.logging.sysinfo_print_interval",
     kind=kinds.duration(SECOND, or_zero=True),
     default=_MINUTE,
-    description="time between two log lines about memory, processor and connections; 0 is never (Iggy: 10s)",
+    description="time between two log lines about memory, CPU and connections; 0 means never (Iggy: 10s)",
 )

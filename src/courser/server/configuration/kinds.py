@@ -1,4 +1,4 @@
-"""Kinds of values that server settings may have: those shared with pipelines, and the server's own."""
+"""The value types of server settings: those shared with pipelines, and the server's own."""
 
 import re
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Address:
 def _expiry_from_text(text: str) -> int:
     expiry = parse_expiry(text)
     if expiry is None:
-        # The server's default cannot be the server's default.
+        # This is the server's default itself, so "server_default" would refer to itself.
         raise ValueError(text)
     return expiry
 
@@ -191,7 +191,7 @@ DIALECTS = Kind(
 )
 
 
-# --- what is not looked at ----------------------------------------------------------------------------
+# --- values that are not checked ----------------------------------------------------------------------
 
 
 def _anything_to_toml(value: object) -> str:
@@ -201,6 +201,6 @@ def _anything_to_toml(value: object) -> str:
 
 
 ANYTHING: Kind[object] = Kind(
-    "any", "a key of Iggy without a meaning here", lambda value: value, lambda text: text, _anything_to_toml
+    "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, _anything_to_toml
 )
-"""Of keys without a meaning here."""
+"""For keys that Courser does not use."""

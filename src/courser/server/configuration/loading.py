@@ -1,7 +1,7 @@
-"""From file, environment and command line to values: each source says what it sets, later sources win.
+"""Load the configuration from file, environment and command line; later sources override earlier ones.
 
-The order: defaults, the file, ``IGGY_`` variables, ``COURSER_`` variables, ``--set``. Everything that is wrong is
-collected, so that an operator learns of all mistakes at once.
+The order: defaults, the file, ``IGGY_`` variables, ``COURSER_`` variables, ``--set``. All problems are collected, so
+that the operator sees every mistake at once.
 """
 
 import tomllib
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from courser.errors import ConfigurationRefused
-from courser.server.configuration.key import Key, Status
+from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.key_index import AnyKey, KeyIndex, all_keys
 from courser.server.configuration.kinds import Value, quoted
 
@@ -38,7 +38,7 @@ _NO_SETTINGS = {
     "URL",
     "USERNAME",
 }
-"""Variables that others read (clients, tests), or that are read elsewhere here."""
+"""Variables that are not settings: clients, tests or other modules read them."""
 _NO_SETTINGS_PREFIXES = ("TEST_", "CONNECTORS_SINK_", "CONNECTORS_SOURCE_")
 _FILE_SIZE_MAX = 1024 * 1024
 _SHOWN_LENGTH_MAX = 80
@@ -48,7 +48,7 @@ FROM_DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a key was set to, and by whom."""
+    """The value of a key, and the source that set it."""
 
     value: object
     source: str
@@ -68,23 +68,23 @@ class Configuration:
         return key.default if assignment is None else cast(Value, assignment.value)
 
     def is_set(self, key: AnyKey) -> bool:
-        """Whether somebody set it, to whatever."""
+        """Whether any source set the key."""
         return key.path in self._assignments
 
     def source(self, key: AnyKey) -> str:
-        """Who set it: a file, a variable, ``--set``, or nobody."""
+        """The source of the value: a file, a variable, ``--set``, or the default."""
         assignment = self._assignments.get(key.path)
         return FROM_DEFAULT if assignment is None else assignment.source
 
     def where(self, key: AnyKey) -> str:
-        """How it was spelled, and by whom: for messages."""
+        """The spelling that was used, and its source, for messages."""
         assignment = self._assignments.get(key.path)
         return key.path if assignment is None else f"{assignment.spelling} ({assignment.source})"
 
 
 @dataclass(slots=True)
 class _Collector:
-    """Values and problems of all sources, as they come in."""
+    """Collects the values and problems of all sources."""
 
     index: KeyIndex
     assignments: dict[str, Assignment] = field(default_factory=dict)
@@ -99,12 +99,12 @@ class _Collector:
         self.problems.append(f"{spelling} = {shown} ({source}): expected {key.kind.expected}")
 
     def put(self, target: dict[str, Assignment], key: AnyKey, assignment: Assignment) -> None:
-        """Note a value, unless the same source has set the key by another name to something else."""
+        """Record a value, unless the same source sets the key to another value under another name."""
         other = target.get(key.path)
         if other is not None and not key.has_any_below and other.value != assignment.value:
             self.problems.append(
                 f"{assignment.spelling} ({assignment.source}) and {other.spelling} ({other.source}) are the same "
-                "setting and say different things: remove one"
+                "setting but have different values: remove one"
             )
         target[key.path] = assignment
 
@@ -115,7 +115,7 @@ def load(
     """Read all sources. ``settings`` are ``key=value`` texts of the command line.
 
     Raises:
-        ConfigurationRefused: something in there cannot be right.
+        ConfigurationRefused: lists every problem.
     """
     collector = _Collector(all_keys())
     if path is not None:
@@ -156,34 +156,34 @@ def _unknown(spelling: str, value: object, source: str, index: KeyIndex) -> str:
     closest = index.closest(spelling)
     key = index.find(closest)
     assert key is not None
-    # It may be a secret whose name is misspelled.
+    # The key may be the misspelled name of a secret.
     shown = '"***"' if key.is_secret else _shown(value)
-    return f"{spelling} = {shown} ({source}): no such key; the closest is {closest}, {key.kind.expected}"
+    return f"{spelling} = {shown} ({source}): unknown key; the closest is {closest}, {key.kind.expected}"
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """The contents of a TOML file.
+    """Read a TOML file.
 
     Raises:
-        ConfigurationRefused: it cannot be read, or it is no TOML.
+        ConfigurationRefused: the file cannot be read, or is not valid TOML.
     """
     try:
         if path.stat().st_size > _FILE_SIZE_MAX and path.is_file():
-            raise ConfigurationRefused([f"{path} is larger than {_FILE_SIZE_MAX} bytes: is it a configuration?"])
+            raise ConfigurationRefused([f"{path} is larger than {_FILE_SIZE_MAX} bytes: not a configuration file"])
         text = path.read_bytes().decode("utf-8-sig")
         return tomllib.loads(text)
     except OSError as error:
-        raise ConfigurationRefused([f"{path} cannot be read: {error.strerror or error}"]) from error
+        raise ConfigurationRefused([f"cannot read {path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationRefused([f"{path} is not UTF-8: byte {error.start} belongs to no letter"]) from error
+        raise ConfigurationRefused([f"{path} is not valid UTF-8: invalid byte at position {error.start}"]) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        # The parser calls it "Cannot overwrite a value".
+        # The parser reports a duplicate key as "Cannot overwrite a value".
         hint = ": a key is set twice" if "overwrite" in str(error) else ""
-        raise ConfigurationRefused([f"{path} is no valid TOML: {error}{hint}"]) from error
+        raise ConfigurationRefused([f"{path} is not valid TOML: {error}{hint}"]) from error
 
 
 def _leaves(table: Mapping[str, object], index: KeyIndex, parents: tuple[str, ...]) -> Iterator[tuple[str, object]]:
-    """Paths and values. A table is a leaf if it is empty, or if a key has tables as values."""
+    """Paths and values. A table is a leaf if it is empty, or if it is the value of a key."""
     for name, value in table.items():
         path = ".".join((*parents, name))
         if isinstance(value, dict) and value and index.find(path) is None:
@@ -205,7 +205,7 @@ def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix
         if found is None:
             alike = " or ".join(prefix + other for other in collector.index.closest_variables(name))
             hint = f"; did you mean {alike}?" if alike else ""
-            collector.warnings.append(f"{variable} is no setting and is ignored{hint}")
+            collector.warnings.append(f"ignoring {variable}: unknown setting{hint}")
             continue
         key, spelling = found
         _put_text(collector, values, key, environment[variable], variable, spelling)
@@ -243,22 +243,22 @@ def _add_settings(collector: _Collector, settings: Sequence[str]) -> None:
     collector.merge(values)
 
 
-# --- what is said about keys that do nothing ----------------------------------------------------------
+# --- warnings about keys without effect ---------------------------------------------------------------
 
 
 def _stock_warnings(collector: _Collector) -> Iterator[str]:
     given = [key for key in collector.index.keys if key.path in collector.assignments]
-    later = [key for key in given if key.status is Status.LATER and collector.assignments[key.path].value]
+    later = [key for key in given if key.status is KeyStatus.LATER and collector.assignments[key.path].value]
     if later:
         names = ", ".join(key.path for key in later)
-        yield f"not built yet, nothing listens there: {names}"
-    ignored = [collector.assignments[key.path].spelling for key in given if key.status is Status.IGNORED]
+        yield f"transports that are not supported yet, ignored: {names}"
+    ignored = [collector.assignments[key.path].spelling for key in given if key.status is KeyStatus.IGNORED]
     if ignored:
-        yield f"settings of Iggy without a meaning here, ignored: {_by_table(ignored)}"
+        yield f"Iggy settings that Courser does not use, ignored: {_by_table(ignored)}"
 
 
 def _by_table(paths: Sequence[str]) -> str:
-    """``http.cors.{enabled, allowed_methods}, quic.address``: short, and still every name."""
+    """All paths, grouped by table: ``http.cors.{enabled, allowed_methods}, quic.address``."""
     tables: dict[str, list[str]] = {}
     for path in paths:
         table, _, name = path.rpartition(".")
@@ -271,7 +271,7 @@ def _by_table(paths: Sequence[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value in a message, as it might stand in the file."""
+    """A value for a message, written as in the file."""
     if isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which modules log how much: ``info,courser.broker=debug``, as RUST_LOG writes it."""
+"""Log levels by module, in the syntax of RUST_LOG: ``info,courser.broker=debug``."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ LOG_LEVELS_EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class LogLevels:
-    """Levels as the module ``logging`` numbers them."""
+    """Levels, numbered as in the module ``logging``."""
 
     text: str
     root: int
@@ -34,10 +34,10 @@ class LogLevels:
 
 
 def parse_log_levels(text: str) -> LogLevels:
-    """Take a directive apart.
+    """Parse a list of levels.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not valid.
     """
     root = logging.INFO
     modules: dict[str, int] = {}

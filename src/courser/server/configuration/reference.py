@@ -1,8 +1,8 @@
-"""The reference of all keys, as Markdown: generated from the table, so that it cannot be out of date."""
+"""The reference of all keys as Markdown, generated from the table of keys so that it is never out of date."""
 
 from collections.abc import Iterable, Iterator
 
-from courser.server.configuration.key import Status
+from courser.server.configuration.key import KeyStatus
 from courser.server.configuration.key_index import AnyKey, all_keys
 
 
@@ -15,27 +15,27 @@ def _lines(keys: tuple[AnyKey, ...]) -> Iterator[str]:
     yield "| key | default | kind | meaning |"
     yield "| --- | --- | --- | --- |"
     for key in keys:
-        if key.status is Status.LIVE:
+        if key.status is KeyStatus.LIVE:
             yield f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.description}{_aliases(key)} |"
     yield ""
-    yield "Not built yet; the start is refused if one of them is switched on:"
+    yield "Not supported yet; the server refuses to start if one of them is enabled:"
     yield ""
-    for key in _of(keys, Status.REFUSED):
+    for key in _of(keys, KeyStatus.REFUSED):
         yield f"- `{key.path}`: {key.description}"
     yield ""
-    yield "Not built yet; one warning if switched on, as in Iggy's stock files:"
+    yield "Not supported yet; the server logs one warning if one of them is enabled, as in Iggy's stock files:"
     yield ""
-    for key in _of(keys, Status.LATER):
+    for key in _of(keys, KeyStatus.LATER):
         yield f"- `{key.path}`: {key.description}"
     yield ""
-    yield "Keys of Iggy's stock files without a meaning here; accepted with one warning:"
+    yield "Keys of Iggy's stock files that Courser does not use; accepted with one warning:"
     yield ""
-    for table, names in _by_table(_of(keys, Status.IGNORED)).items():
+    for table, names in _by_table(_of(keys, KeyStatus.IGNORED)).items():
         yield f"- `{table}`: {', '.join(names)}"
     yield ""
 
 
-def _of(keys: Iterable[AnyKey], status: Status) -> list[AnyKey]:
+def _of(keys: Iterable[AnyKey], status: KeyStatus) -> list[AnyKey]:
     return [key for key in keys if key.status is status]
 
 

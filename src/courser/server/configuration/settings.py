@@ -1,4 +1,4 @@
-"""The settings of a server as its parts take them: made from the configuration, frozen from then on."""
+"""The settings of a server, grouped by component: frozen values made from the configuration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,36 +14,36 @@ from courser.transports.settings import ConnectionSettings, SocketSettings, TcpS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingSettings:
-    """How much is logged, and where to."""
+    """What is logged, and where."""
 
     directory: Path | None
-    """Where log files go; None if there are none."""
+    """The directory of log files; None if the server writes none."""
     levels: LogLevels
     is_json: bool
     file_size_max: int
-    """Bytes; 0 is without limit, as for ``total_size_max``."""
+    """Bytes; 0 means no limit, as for ``total_size_max``."""
     total_size_max: int
     retention: int
-    """Microseconds; 0 is for ever."""
+    """Microseconds; 0 means forever."""
     check_interval: int
     """Microseconds."""
     sysinfo_interval: int
-    """Microseconds; 0 is never."""
+    """Microseconds; 0 means never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Which certificate is shown."""
+    """The certificate to use."""
 
     certificate_file: Path | None
     key_file: Path | None
     is_self_signed: bool
-    """Whether one is made if the file does not exist."""
+    """Whether to generate one if the file does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Everything about one server."""
+    """All settings of one server."""
 
     data_directory: Path
     runtime_directory: Path
@@ -58,7 +58,7 @@ class ServerSettings:
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
-    """Everything in one value. ``log_levels`` are those of COURSER_LOG or RUST_LOG, which come first."""
+    """Make the settings from the configuration. ``log_levels``, from COURSER_LOG or RUST_LOG, take precedence."""
     data_directory = configuration[keys.PATH]
     return ServerSettings(
         data_directory=data_directory,
@@ -101,7 +101,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         durability=usual.durability,
         consumer_offset_durability=usual.consumer_offset_durability,
     )
-    # One index holds offsets and times: it is cached if either of the two is asked for.
+    # One index holds offsets and times: it is cached if either is requested.
     caches_times = configuration[keys.CACHE_TIME_INDEXES]
     return BrokerSettings(
         topic_defaults=topic_defaults,
@@ -161,7 +161,7 @@ def _socket(configuration: Configuration) -> SocketSettings:
         send_buffer_size=configuration[keys.SOCKET_SEND_SIZE],
         keepalive=configuration[keys.SOCKET_KEEPALIVE],
         nodelay=configuration[keys.SOCKET_NODELAY],
-        # Zero would make the kernel drop replies that are on their way.
+        # A linger of zero would make the kernel drop replies in flight.
         linger=-(-linger // SECOND) if linger else None,
     )
 

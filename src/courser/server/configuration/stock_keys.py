@@ -1,18 +1,18 @@
-"""Keys of Iggy's own files, from 0.5 to today, that take no effect here: not built yet, or without a meaning.
+"""Keys of Iggy's own files, from 0.5 on, that have no effect here: not supported yet, or not used by Courser.
 
-A stock file loads as it is. What matters to data is never passed over in silence: ``REFUSED``.
+A stock file loads unchanged. A key that would change how data is stored is never ignored silently: ``REFUSED``.
 """
 
 from collections.abc import Iterator
 
 from courser.server.configuration import kinds
-from courser.server.configuration.key import Key, Status
+from courser.server.configuration.key import Key, KeyStatus
 
-# --- not built yet, and data would depend on it -------------------------------------------------------
+# --- not supported yet, and stored data would depend on it --------------------------------------------
 
 
 def _refused(path: str, description: str) -> Key[bool]:
-    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=Status.REFUSED)
+    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=KeyStatus.REFUSED)
 
 
 ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
@@ -28,24 +28,24 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
         kind=kinds.choice("none", "gzip", "lz4", "snappy", "zstd"),
         default="none",
         description="compression of stored messages",
-        status=Status.REFUSED,
+        status=KeyStatus.REFUSED,
     ),
 )
 
-# --- not built yet, and on in stock files -------------------------------------------------------------
+# --- not supported yet, and enabled in stock files ----------------------------------------------------
 
 _LATER = tuple(
     Key(
         path=f"{table}.enabled",
         kind=kinds.BOOL,
         default=False,
-        description=f"{name}; the other keys of this table are ignored until then",
-        status=Status.LATER,
+        description=f"{name}; the other keys of this table are ignored too",
+        status=KeyStatus.LATER,
     )
     for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
 )
 
-# --- no meaning here ----------------------------------------------------------------------------------
+# --- not used -----------------------------------------------------------------------------------------
 
 _TLS_NAMES = "enabled self_signed cert_file key_file"
 
@@ -115,7 +115,7 @@ def _ignored() -> Iterator[Key[object]]:
     for path in _IGNORED_SECRETS:
         yield _ignored_key(path, is_secret=True)
     for path in _IGNORED_TABLES:
-        # Secrets may be in there: nothing of it is ever shown.
+        # The contents may include secrets: never show them.
         yield _ignored_key(path, is_secret=True, has_any_below=True)
 
 
@@ -124,8 +124,8 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
         path=path,
         kind=kinds.ANYTHING,
         default=None,
-        description="no meaning here",
-        status=Status.IGNORED,
+        description="not used",
+        status=KeyStatus.IGNORED,
         is_secret=is_secret,
         has_any_below=has_any_below,
     )

@@ -1,4 +1,4 @@
-"""``courser demonstrate``: the log engine at work for two seconds, in a directory that is gone afterwards."""
+"""``courser engine-demo``: run the log engine for two seconds in a temporary directory, and show what it survives."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from courser.cli.cells import Column, range_text
-from courser.cli.demonstration_engine import BATCH_COUNT, Owner, take_inventory
+from courser.cli.engine_demo_partition import BATCH_COUNT, Owner, take_inventory
 from courser.cli.failures import Failure
 from courser.cli.output import Report, emit, output_option
 from courser.cli.terminal import write
@@ -50,20 +50,20 @@ class LevelRow:
 
 @dataclass(frozen=True, slots=True)
 class KillRow:
-    """What was left of the messages of a killed process."""
+    """Which messages of a killed process were recovered."""
 
     process_id: int
     acknowledged_count: int
     recovered_count: int
-    """Of the acknowledged ones."""
+    """Acknowledged messages that were recovered."""
     unacknowledged_count: int
-    """Messages that were written, but nobody was told of them."""
+    """Recovered messages that had not been acknowledged."""
     stop: str
 
 
 @dataclass(frozen=True, slots=True)
 class FlipRow:
-    """What a flipped byte did."""
+    """The effect of a flipped bit."""
 
     file: str
     position: int
@@ -71,35 +71,35 @@ class FlipRow:
     first_offset: int
     end_offset: int
     read_count: int
-    """Messages that are still read."""
+    """Messages that can still be read."""
     skipped: str
-    """What reads say of the others."""
+    """The offset ranges that reads skip, with the reason."""
 
 
 @click.command(
-    "demonstrate",
-    epilog="\b\nExample:\n  courser demonstrate\n\nExit codes: 0 all went as promised, 1 it did not, 2 wrong usage.",
+    "engine-demo",
+    epilog="\b\nExample:\n  courser engine-demo\n\nExit codes: 0 every promise was kept, 1 failed, 2 wrong usage.",
 )
 @output_option
-def demonstrate_command(*, output: str) -> None:
-    """Show the log engine at work: three durability levels, a killed process, a flipped byte.
+def engine_demo_command(*, output: str) -> None:
+    """Show how the log engine works: three durability levels, a killed process, a flipped bit.
 
-    Takes two seconds or so, works in a temporary directory, and leaves nothing behind.
+    Takes about two seconds. Works in a temporary directory and deletes it at the end.
     """
     try:
-        with TemporaryDirectory(prefix="courser-demonstration-") as directory:
-            rows = _demonstrate(Path(directory))
+        with TemporaryDirectory(prefix="courser-engine-demo-") as directory:
+            rows = _run(Path(directory))
             if output == "table":
-                _tell(rows)
+                _print_text(rows)
             else:
                 head = {"directory": directory}
                 report = Report((Column("row"),), lambda row: (str(row),), rows, lambda _: False, head, lambda: None)
                 emit(report, output)
     except (CourserError, OSError) as error:
-        raise Failure(f"the demonstration failed: {error}", "is there room in the temporary directory?") from error
+        raise Failure(f"the demo failed: {error}", "check the free space of the temporary directory") from error
 
 
-def _demonstrate(directory: Path) -> Iterator[LevelRow | KillRow | FlipRow]:
+def _run(directory: Path) -> Iterator[LevelRow | KillRow | FlipRow]:
     for level in Durability:
         yield _measure(directory / level.value, level)
     data_directory = directory / "killed"
@@ -121,7 +121,7 @@ def _measure(data_directory: Path, level: Durability) -> LevelRow:
 
 def _kill(data_directory: Path) -> KillRow:
     data_directory.mkdir()
-    command = [sys.executable, "-m", "courser.cli.demonstration_engine", str(data_directory)]
+    command = [sys.executable, "-m", "courser.cli.engine_demo_partition", str(data_directory)]
     acknowledged = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None
@@ -132,7 +132,7 @@ def _kill(data_directory: Path) -> KillRow:
                     break
         finally:
             victim.kill()
-        # What it said before it died counts too; a line that was cut in the middle does not.
+        # Count what it printed before it died, except for an incomplete last line.
         rest = victim.stdout.read()
         acknowledged = max([acknowledged, *map(int, rest[: rest.rfind("\n") + 1].split())])
     owner = Owner(data_directory, Durability.SYNCED)
@@ -181,34 +181,34 @@ def _first_damage(data_directory: Path) -> Finding:
     raise Failure("the flipped byte was not found", "this is a bug: please report it")
 
 
-# --- telling it ---
+# --- printing ---
 
 
-def _tell(rows: Iterator[LevelRow | KillRow | FlipRow]) -> None:
-    write("The log engine of Courser, in a temporary directory\n\nDurability: when a send is acknowledged\n")
+def _print_text(rows: Iterator[LevelRow | KillRow | FlipRow]) -> None:
+    write("Courser's log engine, in a temporary directory\n\nDurability levels\n")
     for row in rows:
         match row:
             case LevelRow():
                 rate = round(row.message_count / max(row.seconds, 1e-6), -3)
-                write(f"  {row.level:<8} {row.message_count:>6,} messages, {rate:>9,.0f} a second: {row.promise}\n")
+                write(f"  {row.level:<8} {row.message_count:>6,} messages, {rate:>9,.0f} per second: {row.promise}\n")
             case KillRow():
                 count = f"{row.acknowledged_count:,}"
                 write(
                     "\nA process is killed while it writes\n"
                     f"  process {row.process_id} had acknowledged {count} messages when it was killed (kill -9)\n"
                     f"  recovery found {row.recovered_count:,} of them, "
-                    f"and {row.unacknowledged_count:,} that nobody had been told of\n"
+                    f"and {row.unacknowledged_count:,} that had not been acknowledged yet\n"
                 )
             case FlipRow():
                 offsets = range_text(row.first_offset, row.end_offset)
                 write(
                     "\nOne bit flips on the disk\n"
-                    f"  verify says: {row.file}, offsets {offsets}: {row.finding}\n"
-                    f"  reads pass over it ({row.skipped}) and still give the other {row.read_count:,} messages\n"
+                    f"  courser inspect verify reports: {row.file}, offsets {offsets}: {row.finding}\n"
+                    f"  reads skip it ({row.skipped}) and return the other {row.read_count:,} messages\n"
                 )
     write(
-        "\nWhere to look next\n"
-        "  courser inspect --help     look into files on disk, check a directory\n"
-        "  make bench                 how fast it is on this machine\n"
+        "\nNext steps\n"
+        "  courser inspect --help     inspect files on disk, check a directory\n"
+        "  make bench                 measure the speed on this machine\n"
         "  docs/ARCHITECTURE.md       how it works\n"
     )

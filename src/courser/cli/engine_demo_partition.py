@@ -1,6 +1,6 @@
-"""A one-partition owner for the demonstration: the smallest thing that uses the log engine as a server does.
+"""One partition for ``courser engine-demo``: the smallest program that uses the log engine as a server does.
 
-Run as a program it is the victim: it appends, says on stdout how far it has acknowledged, and never stops by itself.
+Run as a program it is the process to be killed: it appends, prints the acknowledged offset, and never stops by itself.
 """
 
 import sys
@@ -34,12 +34,12 @@ _READ_SIZE = 1024 * 1024
 
 
 def payload_of(offset: int) -> bytes:
-    """What the message with this offset says: so that a reader can tell the right one."""
+    """The payload of the message with this offset, so that a reader can check it."""
     return f"message {offset} ".encode().ljust(_PAYLOAD_SIZE, b".")
 
 
 class Owner:
-    """Holds a data directory with one partition, from its lock to its last sync."""
+    """Owns a data directory with one partition, from taking its lock to the last sync."""
 
     def __init__(self, data_directory: Path, level: Durability) -> None:
         self._data_directory = data_directory
@@ -60,7 +60,7 @@ class Owner:
         begin_session(self._file_system, data_directory)
 
     def send(self) -> int | None:
-        """Append one batch. Return the offset behind the last message that is acknowledged now, if one is."""
+        """Append one batch. Return the offset after the last acknowledged message, if one was acknowledged now."""
         log, waiting = self.log, self._acknowledgements
         first = log.next_offset
         batch = build_batch([NewMessage(payload_of(first + number)) for number in range(BATCH_COUNT)])
@@ -82,10 +82,10 @@ class Owner:
 
     def _do(self, job: Job | None) -> None:
         if job is not None and not perform(job):
-            raise OSError(f"the {job.name} failed: {self.log.failure or 'the disk is full'}")
+            raise OSError(f"{job.name} failed: {self.log.failure or 'the disk is full'}")
 
     def read(self, offset: int) -> ReadResult:
-        """Some messages from ``offset`` on."""
+        """Read some messages, starting at ``offset``."""
         return self.log.read(offset, count=10 * BATCH_COUNT, size_max=_READ_SIZE)
 
     def close(self) -> None:
@@ -96,15 +96,15 @@ class Owner:
 
 
 class Inventory(NamedTuple):
-    """What a partition holds."""
+    """The contents of a partition."""
 
     offsets: set[int]
-    """Of the messages that say what they should."""
+    """Offsets of the messages with the expected payload."""
     skipped: list[SkippedRange]
 
 
 def take_inventory(owner: Owner) -> Inventory:
-    """Read everything from the beginning and compare it with what was sent."""
+    """Read everything from the beginning and compare it with the messages that were sent."""
     offsets: set[int] = set()
     skipped: list[SkippedRange] = []
     offset = owner.log.start_offset

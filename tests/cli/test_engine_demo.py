@@ -1,4 +1,4 @@
-"""``courser demonstrate`` keeps what it promises, and leaves nothing behind."""
+"""``courser engine-demo`` keeps its promises, and leaves nothing behind."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_told(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demonstrate"]) == 0
+    assert run(["engine-demo"]) == 0
     text = capsys.readouterr().out
     for word in ("written", "bounded", "synced", "killed", "the body hash does not match", "courser inspect"):
         assert word in text
@@ -23,7 +23,7 @@ def test_it_is_told(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_it_is_told_to_programs(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demonstrate", "-o", "json"]) == 0
+    assert run(["engine-demo", "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["kind"] for row in rows] == ["level", "level", "level", "kill", "flip"]
     kill, flip = rows[3:]
