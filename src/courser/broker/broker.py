@@ -102,25 +102,7 @@ class Broker:
             delete_oldest_segments=settings.delete_oldest_segments,
             on_limit=self.retention.hurry,
         )
-        self.staging = Staging(
-            data.file_system,
-            data.path,
-            pool,
-            data.clock,
-            state=self.catalog.state,
-            size_max=settings.staging_size_max,
-            expiry=settings.staging_expiry,
-            limits=settings.limits,
-        )
-        self.publishing = Publishing(
-            data.file_system,
-            self.catalog,
-            self.partitions,
-            self.staging,
-            pool,
-            draw=draw,
-            take_room=self._take_room,
-        )
+        self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.polls = Polls(
@@ -133,6 +115,29 @@ class Broker:
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
+        data, settings = self.data, self.settings
+        staging = Staging(
+            data.file_system,
+            data.path,
+            self.pool,
+            data.clock,
+            state=self.catalog.state,
+            size_max=settings.staging_size_max,
+            expiry=settings.staging_expiry,
+            limits=settings.limits,
+        )
+        publishing = Publishing(
+            data.file_system,
+            self.catalog,
+            self.partitions,
+            staging,
+            self.pool,
+            draw=draw,
+            take_room=self._take_room,
+        )
+        return staging, publishing
 
     @classmethod
     async def open(

@@ -169,6 +169,10 @@ class _Recovery:
         """
         if self._stop is StopKind.CLEAN:
             return
+        # Another partition's directory is left exactly as it is: not even its files are synced.
+        owner = read_ledger(self._file_system, self._directory / LEDGER, self._identity).foreign_owner
+        if owner is not None:
+            raise ForeignPartition(self._directory, self._identity, owner, LEDGER_TEXT)
         for name in (LEDGER, OFFSETS):
             try:
                 file = self._file_system.open(self._directory / name, writable=True)

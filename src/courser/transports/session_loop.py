@@ -214,12 +214,20 @@ class SessionLoop:
 
     def _has_had_its_turn(self, count: int, time: int) -> bool:
         """Whether others come first, after so many requests in so many microseconds."""
+        turns = self._turns
         count_max = REQUEST_COUNT_MAX if self._buffer.size else REQUEST_COUNT_PAUSE
-        if count < count_max and time < TIME_MAX:
+        # All that send ahead share one turn, so that it stays short however many they are.
+        share = turns.yielding_count + 1
+        if count * share < count_max and time * share < TIME_MAX:
             return False
         self._state = _YIELDING
-        asyncio.get_running_loop().call_soon(self._turn_came)
+        turns.yielding_count += 1
+        asyncio.get_running_loop().call_soon(self._next_turn)
         return True
+
+    def _next_turn(self) -> None:
+        self._turns.yielding_count -= 1
+        self._turn_came()
 
     def _turn_came(self) -> bool:
         """Go on after the others. False if there is nothing to do any more."""

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable
 
 REQUEST_COUNT_MAX = 64
-"""Requests of one connection in a turn. A turn costs about as much as one request, so nobody loses throughput."""
+"""Requests in a turn, of all connections that send ahead together; each has at least one. A turn costs about as much as
+one request, so nobody loses throughput."""
 REQUEST_COUNT_PAUSE = 8
 """Requests after which a connection waits for its next turn even if it has no more: event loops read a busy socket
 several times in a turn, and each time brings a buffer full of requests."""
 TIME_MAX = 1_000
-"""Microseconds after which a connection begins no further request in a turn."""
+"""Microseconds of a turn that those connections share: then each begins no further request."""
 STRANGER_COUNT_MAX = 16
 """Reads of strangers, of which most are one request, in ..."""
 STRANGER_INTERVAL = 0.001
@@ -29,6 +30,8 @@ class Turns:
     """What strangers may still do. One for all connections of an event loop, whatever carries them."""
 
     def __init__(self) -> None:
+        self.yielding_count = 0
+        """Connections with a login that have more requests at hand, and continue in the next turn."""
         self._allowance = STRANGER_COUNT_MAX
         self._waiting: deque[Callable[[], bool]] = deque()
         self._is_due = False
