@@ -2,7 +2,9 @@
 
 ``CatalogWorld`` drives a catalog as a server does: submit a command, make its directories, acknowledge, remove what was
 deleted, forget it. Beside it, it keeps the state that was acknowledged and the one that a command in flight would give.
-A start has to show one of the two. ``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
+A start has to show one of the two. There is one exception: a start that finds a creation unfinished and the disk full
+undoes the creation, which leaves its id used. ``crash_everywhere`` repeats a step with a crash at each call that changes
+the disk.
 """
 
 import errno
@@ -19,11 +21,11 @@ from courser.catalog.entities import Partition, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings
-from courser.catalog.transitions import apply
+from courser.catalog.transitions import apply, undo_of
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage.partition_log import PartitionLog
-from courser.storage.paths import stream_directory, topic_directory
+from courser.storage.paths import LEDGER, STREAMS, partition_directory, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
@@ -44,6 +46,15 @@ class CrashKind(Enum):
     POWER_CUT = "power cut"
 
 
+@dataclass(frozen=True, slots=True)
+class UndoneCreation:
+    """What becomes of a creation in flight if a start undoes it."""
+
+    state: bytes
+    ledgers: frozenset[Path]
+    """The last files that the creation makes. If all of them exist, it is complete and must not be undone."""
+
+
 class CatalogWorld:
     """A data directory, the process in it, and what is known of both."""
 
@@ -55,6 +66,10 @@ class CatalogWorld:
         self.acknowledged = visible(CatalogState())
         self.possible: bytes | None = None
         """What the command in flight would make of it."""
+        self._undone: UndoneCreation | None = None
+        """Set if the command in flight creates partitions."""
+        self._may_be_undone = False
+        """Whether a start since then had a reason to undo it. That start may have died after it had journaled this."""
         self._opened: OpenedCatalog | None = None
 
     @classmethod
@@ -70,6 +85,7 @@ class CatalogWorld:
         other.clock = ManualClock(self.clock.now(), self.clock.monotonic())
         other.stop = StopKind.KILLED if self._opened is not None else self.stop
         other.acknowledged, other.possible = self.acknowledged, self.possible
+        other._undone, other._may_be_undone = self._undone, self._may_be_undone
         return other
 
     @property
@@ -87,18 +103,26 @@ class CatalogWorld:
 
     def start(self, *, recreate_missing_state: bool = False) -> OpenedCatalog:
         """Start a process. Afterwards what it shows counts as acknowledged: somebody may have seen it."""
-        opened = open_catalog(
-            self.disk,
-            DATA,
-            clock=self.clock,
-            stop=self.stop,
-            settings=self.settings,
-            recreate_missing_state=recreate_missing_state,
-        )
+        is_unfinished = self._undone is not None and not self._undone.ledgers <= set(self.disk.files())
+        try:
+            opened = open_catalog(
+                self.disk,
+                DATA,
+                clock=self.clock,
+                stop=self.stop,
+                settings=self.settings,
+                recreate_missing_state=recreate_missing_state,
+            )
+        finally:
+            plan = self.disk.plan
+            was_full = isinstance(plan, RecordingPlan) and plan.was_full_below(DATA / STREAMS)
+            self._may_be_undone = self._may_be_undone or (is_unfinished and was_full)
         shown = visible(opened.store.state)
-        if shown != self.acknowledged and shown != self.possible:
+        undone = self._undone.state if self._undone is not None and self._may_be_undone else None
+        if shown not in (self.acknowledged, self.possible, undone):
             raise BrokenPromise("the state after the start is neither the acknowledged one nor that of the command")
-        self.acknowledged, self.possible = shown, None
+        self.acknowledged = shown
+        self._set_in_flight(None)
         self.stop = StopKind.KILLED
         self._opened = opened
         return opened
@@ -111,10 +135,12 @@ class CatalogWorld:
         model = CatalogState.decode(before)
         rejection = apply(model, command, op, self.clock.now())
         try:
-            self.possible = None if isinstance(rejection, CommandRejected) else visible(model)
+            self._set_in_flight(
+                None if isinstance(rejection, CommandRejected) else visible(model), undone_creation(model, command, op)
+            )
             store.submit(command)
         except (CommandRejected, DiskFull, JournalFull, MetadataReadOnly) as refusal:
-            self.possible = None
+            self._set_in_flight(None)
             if store.state.encode() != before:
                 raise BrokenPromise(f"a refused command changed the state: {refusal}") from refusal
             if isinstance(refusal, CommandRejected) != isinstance(rejection, CommandRejected):
@@ -129,10 +155,14 @@ class CatalogWorld:
         if store.state.encode() != model.encode():
             raise BrokenPromise("the same command gave another state")
         self.opened.directories.carry_out(store.state, command)
-        self.acknowledged, self.possible = visible(model), None
+        self.acknowledged = visible(model)
+        self._set_in_flight(None)
         self._remove_deleted()
         self.clock.advance(_SECOND)
         return True
+
+    def _set_in_flight(self, possible: bytes | None, undone: UndoneCreation | None = None) -> None:
+        self.possible, self._undone, self._may_be_undone = possible, undone, False
 
     def _remove_deleted(self) -> None:
         store = self.opened.store
@@ -213,6 +243,31 @@ class CatalogWorld:
             self.check_tree()
 
 
+def undone_creation(state: CatalogState, command: changes.AnyChange, op: int) -> UndoneCreation | None:
+    """What a start makes of a state if it undoes the command that led to it; None if it never does.
+
+    Only creations of partitions are undone: a stream without its directory does not stop a start.
+    """
+    if not isinstance(command, changes.CreateTopic | changes.CreatePartitions):
+        return None
+    stream = state.streams.get(command.stream_id)
+    ledgers = frozenset(
+        partition_directory(DATA, stream.stream_id, topic.topic_id, partition.partition_id, op) / LEDGER
+        for topic in (stream.topics.values() if stream is not None else ())
+        for partition in topic.partitions
+        if partition.incarnation == op
+    )
+    if not ledgers:
+        return None
+    undone = CatalogState.decode(state.encode())
+    undo = undo_of(undone, command)
+    assert undo is not None, "it creates directories"
+    # The directories that wait for their removal are the only thing that depends on the op or the time of a deletion.
+    rejection = apply(undone, undo, op + 1, 0)
+    assert not isinstance(rejection, CommandRejected), "what was just created can be deleted"
+    return UndoneCreation(visible(undone), ledgers)
+
+
 def visible(state: CatalogState) -> bytes:
     """The state as clients see it: without the directories that wait for their removal."""
     waiting, state.deleted = state.deleted, {}
@@ -284,7 +339,7 @@ def _moments(operation: str) -> list[CrashMoment]:
     return [CrashMoment.BEFORE, *([CrashMoment.MIDDLE] if operation in ("write_at", "allocate") else [])]
 
 
-class _ListingPlan(FaultPlan):
+class _ListingPlan(RecordingPlan):
     """Lists the calls in which a crash may happen."""
 
     def __init__(self) -> None:
@@ -340,7 +395,7 @@ def _second_positions(world: CatalogWorld, recover: Step, depth: CrashDepth, sou
 
 
 def _dies(world: CatalogWorld, step: Step, position: int, moment: CrashMoment) -> bool:
-    world.disk.plan = FaultPlan().crash_at(position, moment)
+    world.disk.plan = RecordingPlan().crash_at(position, moment)
     try:
         step(world)
     except SimulatedCrash:

@@ -59,7 +59,8 @@ class Sends:
             CommandRejected: no such partition, or a topic that is full.
             DiskFull, StorageFailure, PartitionReadOnly: not acknowledged.
         """
-        topic, partitioning, batches = self._partitions.at(address), command.partitioning, command.batches
+        topic = self._partitions.topics.get(address) or self._partitions.at(address)
+        partitioning, batches = command.partitioning, command.batches
         if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
             return attempt(self._append_prepared(topic, command))
         partition_id = partitioning.partition_id

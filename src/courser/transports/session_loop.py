@@ -336,6 +336,9 @@ class SessionLoop:
                 # Nobody else waits for it: it ends with the connection.
                 self._task = answer.future
             answer.future.add_done_callback(partial(self._answer_waiting, codec, incoming, answer))
+        elif answer is None or not codec.encodes_slowly(answer):
+            # As ``_reply``: one call less for every request.
+            self._send(incoming, self._encode(codec, incoming, answer))
         else:
             self._reply(codec, incoming, answer)
 
