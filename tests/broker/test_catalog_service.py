@@ -87,7 +87,7 @@ async def test_a_full_disk_leaves_a_command_unfinished_until_there_is_room() -> 
         await server.add_topic("t", 2)
     # It is durable, so it is there; but it cannot be used, and nothing comes after it.
     assert "t" in {topic.name for topic in server.broker.catalog.state.streams[0].topics.values()}
-    with pytest.raises(CommandRejected, match="not ready"):
+    with pytest.raises(CommandRejected, match="still being created"):
         await server.send("t", "too early")
     with pytest.raises(StorageFailure):
         await server.ask(c.CreateStream("next"))
