@@ -2,7 +2,10 @@
 
 ``CatalogWorld`` drives a catalog as a server does: submit a command, make its directories, acknowledge, remove what was
 deleted, forget it. Beside it, it keeps the state that was acknowledged and the one that a command in flight would give.
-A start has to show one of the two. ``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
+A start has to show one of the two. There is one exception: a start that finds a creation unfinished and the disk full
+undoes the creation, which leaves its id used.
+
+``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
 """
 
 import errno
@@ -23,7 +26,7 @@ from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage.partition_log import PartitionLog
-from courser.storage.paths import stream_directory, topic_directory
+from courser.storage.paths import LEDGER, STREAMS, partition_directory, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
@@ -44,6 +47,15 @@ class CrashKind(Enum):
     POWER_CUT = "power cut"
 
 
+@dataclass(frozen=True, slots=True)
+class UndoneCreation:
+    """What becomes of a creation in flight if a start undoes it."""
+
+    state: bytes
+    ledgers: frozenset[Path]
+    """The last files that the creation makes. If all of them exist, it is complete and must not be undone."""
+
+
 class CatalogWorld:
     """A data directory, the process in it, and what is known of both."""
 
@@ -55,6 +67,10 @@ class CatalogWorld:
         self.acknowledged = visible(CatalogState())
         self.possible: bytes | None = None
         """What the command in flight would make of it."""
+        self._undone: UndoneCreation | None = None
+        """Set if the command in flight creates partitions."""
+        self._may_be_undone = False
+        """Whether a start since then had a reason to undo it. That start may have died after it had journaled this."""
         self._opened: OpenedCatalog | None = None
 
     @classmethod
@@ -70,6 +86,7 @@ class CatalogWorld:
         other.clock = ManualClock(self.clock.now(), self.clock.monotonic())
         other.stop = StopKind.KILLED if self._opened is not None else self.stop
         other.acknowledged, other.possible = self.acknowledged, self.possible
+        other._undone, other._may_be_undone = self._undone, self._may_be_undone
         return other
 
     @property
@@ -87,18 +104,26 @@ class CatalogWorld:
 
     def start(self, *, recreate_missing_state: bool = False) -> OpenedCatalog:
         """Start a process. Afterwards what it shows counts as acknowledged: somebody may have seen it."""
-        opened = open_catalog(
-            self.disk,
-            DATA,
-            clock=self.clock,
-            stop=self.stop,
-            settings=self.settings,
-            recreate_missing_state=recreate_missing_state,
-        )
+        is_unfinished = self._undone is not None and not self._undone.ledgers <= set(self.disk.files())
+        try:
+            opened = open_catalog(
+                self.disk,
+                DATA,
+                clock=self.clock,
+                stop=self.stop,
+                settings=self.settings,
+                recreate_missing_state=recreate_missing_state,
+            )
+        finally:
+            plan = self.disk.plan
+            was_full = isinstance(plan, RecordingPlan) and plan.was_full_below(DATA / STREAMS)
+            self._may_be_undone = self._may_be_undone or (is_unfinished and was_full)
         shown = visible(opened.store.state)
-        if shown != self.acknowledged and shown != self.possible:
+        undone = self._undone.state if self._undone is not None and self._may_be_undone else None
+        if shown not in (self.acknowledged, self.possible, undone):
             raise BrokenPromise("the state after the start is neither the acknowledged one nor that of the command")
-        self.acknowledged, self.possible = shown, None
+        self.acknowledged = shown
+        self._set_in_flight(None)
         self.stop = StopKind.KILLED
         self._opened = opened
         return opened
@@ -111,10 +136,13 @@ class CatalogWorld:
         model = CatalogState.decode(before)
         rejection = apply(model, command, op, self.clock.now())
         try:
-            self.possible = None if isinstance(rejection, CommandRejected) else visible(model)
+            self._set_in_flight(
+                None if isinstance(rejection, CommandRejected) else visible(model),
+                undone_creation(before, model, command, op),
+            )
             store.submit(command)
         except (CommandRejected, DiskFull, JournalFull, MetadataReadOnly) as refusal:
-            self.possible = None
+            self._set_in_flight(None)
             if store.state.encode() != before:
                 raise BrokenPromise(f"a refused command changed the state: {refusal}") from refusal
             if isinstance(refusal, CommandRejected) != isinstance(rejection, CommandRejected):
@@ -129,10 +157,14 @@ class CatalogWorld:
         if store.state.encode() != model.encode():
             raise BrokenPromise("the same command gave another state")
         self.opened.directories.carry_out(store.state, command)
-        self.acknowledged, self.possible = visible(model), None
+        self.acknowledged = visible(model)
+        self._set_in_flight(None)
         self._remove_deleted()
         self.clock.advance(_SECOND)
         return True
+
+    def _set_in_flight(self, possible: bytes | None, undone: UndoneCreation | None = None) -> None:
+        self.possible, self._undone, self._may_be_undone = possible, undone, False
 
     def _remove_deleted(self) -> None:
         store = self.opened.store
@@ -148,7 +180,7 @@ class CatalogWorld:
         else:
             self.disk.kill()
         self._opened = None
-        self.disk.plan = FaultPlan()
+        self.disk.plan = RecordingPlan()
 
     # --- what must be true ---
 
@@ -211,6 +243,29 @@ class CatalogWorld:
             self.crash(kind)
             self.start()
             self.check_tree()
+
+
+def undone_creation(before: bytes, after: CatalogState, command: changes.AnyChange, op: int) -> UndoneCreation | None:
+    """What a start makes of the state if it undoes a command; None if it never does.
+
+    Only creations of partitions are undone: a stream without its directory does not stop a start.
+    """
+    if not isinstance(command, changes.CreateTopic | changes.CreatePartitions):
+        return None
+    ledgers = frozenset(
+        partition_directory(DATA, stream.stream_id, topic.topic_id, partition.partition_id, op) / LEDGER
+        for stream in after.streams.values()
+        for topic in stream.topics.values()
+        for partition in topic.partitions
+        if partition.incarnation == op
+    )
+    if not ledgers:
+        return None
+    state = CatalogState.decode(before)
+    if isinstance(command, changes.CreateTopic):
+        # No other topic may get the id: somebody may have seen this one.
+        state.streams[command.stream_id].topic_ids.use(command.topic_id)
+    return UndoneCreation(visible(state), ledgers)
 
 
 def visible(state: CatalogState) -> bytes:
@@ -284,7 +339,7 @@ def _moments(operation: str) -> list[CrashMoment]:
     return [CrashMoment.BEFORE, *([CrashMoment.MIDDLE] if operation in ("write_at", "allocate") else [])]
 
 
-class _ListingPlan(FaultPlan):
+class _ListingPlan(RecordingPlan):
     """Lists the calls in which a crash may happen."""
 
     def __init__(self) -> None:
@@ -340,7 +395,7 @@ def _second_positions(world: CatalogWorld, recover: Step, depth: CrashDepth, sou
 
 
 def _dies(world: CatalogWorld, step: Step, position: int, moment: CrashMoment) -> bool:
-    world.disk.plan = FaultPlan().crash_at(position, moment)
+    world.disk.plan = RecordingPlan().crash_at(position, moment)
     try:
         step(world)
     except SimulatedCrash:

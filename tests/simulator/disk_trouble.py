@@ -1,5 +1,6 @@
 """What a simulation does to the disk behind the server's back, and what it looks for there after a start."""
 
+import errno
 import random
 from pathlib import Path
 
@@ -19,12 +20,16 @@ class RecordingPlan(FaultPlan):
     def __init__(self) -> None:
         super().__init__()
         self.fired: list[str] = []
+        self._full: list[Path] = []
+        """Where the disk had no room."""
 
     def failure(self, operation: str, path: Path) -> int | None:
         """As the plan says."""
         error = super().failure(operation, path)
         if error is not None:
             self.fired.append(operation)
+        if error == errno.ENOSPC and operation not in _SYNCS:
+            self._full.append(path)
         return error
 
     @property
@@ -36,6 +41,10 @@ class RecordingPlan(FaultPlan):
     def has_failed_names(self) -> bool:
         """Whether names are shown that the disk does not have: a kernel goes on only after a new mount."""
         return "sync_directory" in self.fired
+
+    def was_full_below(self, directory: Path) -> bool:
+        """Whether a call in this directory, or the creation of the directory, failed because the disk was full."""
+        return any(path.is_relative_to(directory) for path in self._full)
 
 
 def logs_below(file_system: FakeFileSystem, directory: Path) -> dict[Path, bytes]:
