@@ -22,7 +22,7 @@ from courser.catalog import store as store_module
 from courser.catalog.entities import UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
-from courser.errors import MetadataReadOnly, StartRefused, StorageFailure
+from courser.errors import DiskFull, MetadataReadOnly, StartRefused, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage import journal as journal_module
 from courser.storage.files import File, FileSystem, read_exactly
@@ -145,6 +145,46 @@ def test_a_failure_of_every_call(number: int, error: int, seed: int) -> None:
             fork.check_tree()
             fork.check_that_life_goes_on()
     print(f"{type(SHORT_LIFE[number]).__name__}: {count} calls, each failed once")
+
+
+# --- a disk that is full at the start ---
+
+
+def start_on_a_full_disk(world: CatalogWorld) -> None:
+    """There is room for journal and snapshot, and none for a partition."""
+    world.disk.plan.fail("write_at", errno.ENOSPC, name="ledger*", onwards=True)
+    world.start()
+
+
+def world_with_an_unfinished(creation: c.AnyChange, seed: int) -> CatalogWorld:
+    world = world_before(4, SHORT_LIFE, seed)
+    world.disk.plan = RecordingPlan().fail("write_at", errno.ENOSPC, name="ledger*", call=2, onwards=True)
+    with pytest.raises(DiskFull):
+        world.perform(creation)
+    world.crash(CrashKind.KILL)
+    world.disk.plan = RecordingPlan()
+    return world
+
+
+UNFINISHED = [c.CreateTopic(0, "u", uuid(4), 2, TopicOptions(), 7), c.CreatePartitions(0, 0, 2)]
+
+
+@pytest.mark.parametrize("creation", UNFINISHED, ids=lambda creation: type(creation).__name__)
+def test_a_full_disk_undoes_an_unfinished_creation_but_its_id_stays_used(creation: c.AnyChange, seed: int) -> None:
+    world = world_with_an_unfinished(creation, seed)
+    start_on_a_full_disk(world)
+    world.check_tree()
+    stream = world.state.streams[0]
+    assert {topic_id: len(topic.partitions) for topic_id, topic in stream.topics.items()} == {0: 1}
+    assert stream.topic_ids.is_used(7) == isinstance(creation, c.CreateTopic)
+
+
+@pytest.mark.parametrize("creation", UNFINISHED, ids=lambda creation: type(creation).__name__)
+def test_a_crash_while_an_unfinished_creation_is_undone(creation: c.AnyChange, seed: int) -> None:
+    world = world_with_an_unfinished(creation, seed)
+    for recover in (lambda world: world.start(), start_on_a_full_disk):
+        coverage = crash_everywhere(world, start_on_a_full_disk, CrashDepth(second_crashes=0), recover=recover)
+        report(f"undoing {type(creation).__name__}", coverage)
 
 
 # --- chance ---

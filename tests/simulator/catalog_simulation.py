@@ -3,8 +3,9 @@
 ``CatalogWorld`` drives a catalog as a server does: submit a command, make its directories, acknowledge, remove what was
 deleted, forget it. Beside it, it keeps the state that was acknowledged and the one that a command in flight would give.
 A start has to show one of the two. There is one exception: a start that finds a creation unfinished and the disk full
-undoes the creation, which leaves its id used. ``crash_everywhere`` repeats a step with a crash at each call that changes
-the disk.
+undoes the creation, which leaves its id used.
+
+``crash_everywhere`` repeats a step with a crash at each call that changes the disk.
 """
 
 import errno
@@ -21,7 +22,7 @@ from courser.catalog.entities import Partition, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings
-from courser.catalog.transitions import apply, undo_of
+from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage.partition_log import PartitionLog
@@ -136,7 +137,8 @@ class CatalogWorld:
         rejection = apply(model, command, op, self.clock.now())
         try:
             self._set_in_flight(
-                None if isinstance(rejection, CommandRejected) else visible(model), undone_creation(model, command, op)
+                None if isinstance(rejection, CommandRejected) else visible(model),
+                undone_creation(before, model, command, op),
             )
             store.submit(command)
         except (CommandRejected, DiskFull, JournalFull, MetadataReadOnly) as refusal:
@@ -178,7 +180,7 @@ class CatalogWorld:
         else:
             self.disk.kill()
         self._opened = None
-        self.disk.plan = FaultPlan()
+        self.disk.plan = RecordingPlan()
 
     # --- what must be true ---
 
@@ -243,29 +245,27 @@ class CatalogWorld:
             self.check_tree()
 
 
-def undone_creation(state: CatalogState, command: changes.AnyChange, op: int) -> UndoneCreation | None:
-    """What a start makes of a state if it undoes the command that led to it; None if it never does.
+def undone_creation(before: bytes, after: CatalogState, command: changes.AnyChange, op: int) -> UndoneCreation | None:
+    """What a start makes of the state if it undoes a command; None if it never does.
 
     Only creations of partitions are undone: a stream without its directory does not stop a start.
     """
     if not isinstance(command, changes.CreateTopic | changes.CreatePartitions):
         return None
-    stream = state.streams.get(command.stream_id)
     ledgers = frozenset(
         partition_directory(DATA, stream.stream_id, topic.topic_id, partition.partition_id, op) / LEDGER
-        for topic in (stream.topics.values() if stream is not None else ())
+        for stream in after.streams.values()
+        for topic in stream.topics.values()
         for partition in topic.partitions
         if partition.incarnation == op
     )
     if not ledgers:
         return None
-    undone = CatalogState.decode(state.encode())
-    undo = undo_of(undone, command)
-    assert undo is not None, "it creates directories"
-    # The directories that wait for their removal are the only thing that depends on the op or the time of a deletion.
-    rejection = apply(undone, undo, op + 1, 0)
-    assert not isinstance(rejection, CommandRejected), "what was just created can be deleted"
-    return UndoneCreation(visible(undone), ledgers)
+    state = CatalogState.decode(before)
+    if isinstance(command, changes.CreateTopic):
+        # No other topic may get the id: somebody may have seen this one.
+        state.streams[command.stream_id].topic_ids.use(command.topic_id)
+    return UndoneCreation(visible(state), ledgers)
 
 
 def visible(state: CatalogState) -> bytes:

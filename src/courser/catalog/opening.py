@@ -74,9 +74,9 @@ def _open(
             if undo is None:
                 raise
             # The creation at the end of the journal was never acknowledged, and the disk has no room for it. If the
-            # start failed, nobody could make room. If the power fails after this entry, the next start removes the
-            # rest.
-            store.submit(undo)
+            # start failed, nobody could make room. If the power fails before this entry, the next start tries again;
+            # after it, the next start removes the rest.
+            store.append(undo)
             return store, survey(store).carry_out()
 
     def survey(store: CatalogStore) -> Reconciler:

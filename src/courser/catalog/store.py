@@ -173,6 +173,14 @@ class CatalogStore:
             StorageFailure: after a restart the change may be present or not.
         """
         self.make_room()
+        return self.append(change)
+
+    def append(self, change: AnyChange) -> Created:
+        """The same without a snapshot.
+
+        For the change that undoes an unfinished creation. After a snapshot, the creation would no longer be in the
+        journal. If the power failed before the change is journaled, the next start could not undo the creation.
+        """
         prepared = self.prepare(change)
         self.persist(prepared)
         return self.commit(prepared)
