@@ -65,12 +65,21 @@ def flip_the_ledger(partition: Partition) -> None:
     flip(partition.ledger, 300)
 
 
-def let_time_go_back_between_segments(partition: Partition) -> None:
-    """The second segment's first batch is older than the first segment's last one."""
+def store_another_time_in_a_first_batch(partition: Partition) -> None:
+    """Going back between segments is allowed, but the ledger and the index know the time that was stored."""
     log = partition.logs[1]
     base = int(log.stem)
     old = stored(batch_at(base), offset=base, time=1)
     log.write_bytes(old + log.read_bytes()[len(old) :])
+
+
+def let_time_go_back_within_a_segment(partition: Partition) -> None:
+    """The second batch is older than the first one."""
+    log = partition.logs[0]
+    size = len(stored(batch_at(0), offset=0, time=1))
+    old = stored(batch_at(PER_BATCH), offset=PER_BATCH, time=1)
+    content = log.read_bytes()
+    log.write_bytes(content[:size] + old + content[size + len(old) :])
 
 
 HURTS = {
@@ -84,7 +93,8 @@ HURTS = {
     flip_an_index: {"index"},
     swap_two_indexes: {"index"},
     flip_the_ledger: {"ledger"},
-    let_time_go_back_between_segments: {"times", "ledger", "index"},
+    store_another_time_in_a_first_batch: {"ledger", "index"},
+    let_time_go_back_within_a_segment: {"times", "index"},
 }
 
 
@@ -113,6 +123,19 @@ def test_a_healthy_directory_has_no_findings(spark: SparkSession, tmp_path: Path
     assert not report.is_damaged
     assert (report.summary.segment_count, report.summary.message_count) == (len(partition.logs), 30 * PER_BATCH)
     assert report.summary.size >= sum(path.stat().st_size for path in partition.logs)
+
+
+def test_times_that_go_back_where_the_clock_was_set_back_are_noted(spark: SparkSession, tmp_path: Path) -> None:
+    partition = full_partition(tmp_path / "data", is_closed=False)
+    partition.clock.jump(-10_000_000_000)
+    partition.append()
+    partition.work()
+    partition.close()
+    report = audit(spark, partition.data_directory)
+    assert {(finding.severity, finding.check) for finding in report.findings} == {(Severity.NOTE, "times")}
+    one_after_the_other = Verification(LocalFileSystem(), partition.data_directory)
+    assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
+    assert not report.is_damaged
 
 
 def test_a_torn_end_is_a_note_before_a_stop_and_damage_after_a_clean_one(spark: SparkSession, tmp_path: Path) -> None:

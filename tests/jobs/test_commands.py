@@ -88,13 +88,14 @@ def test_usage(cli: Cli, server: RunningServer, orders: str) -> None:
 
 
 FAILURES = [
-    ("export nonsense {tmp}", 2, "is no STREAM/TOPIC"),
-    ("export shop/nothing {tmp}", 5, "nothing"),
+    ("export nonsense {tmp}", 2, "is not of the form STREAM/TOPIC"),
+    ("export shop/nothing {tmp}", 5, "topic shop/nothing does not exist"),
+    ("export shop/nothing {tmp} --data {data}", 5, "topic shop/nothing does not exist"),
     ("export shop/{topic} {tmp} --to earliest", 2, "nothing would be read"),
     ("export shop/{topic} {tmp} -u 127.0.0.1:1 --user iggy --password iggy", 3, "127.0.0.1:1"),
     ("export shop/{topic} {tmp} --user iggy --password wrong", 4, "login to "),
     ("replay shop/{topic} shop/{topic}", 2, "into itself"),
-    ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist"),
+    ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist\nhint:  pass --create "),
     ("compact shop/{topic}", 2, "either --into or --folder"),
     ("compact shop/{topic} --into shop/{topic}", 2, "holds 200 messages"),
     ("backfill shop/{topic} {tmp}/missing.csv", 5, "does not exist"),
@@ -111,7 +112,8 @@ def test_a_failure_is_a_sentence_a_hint_and_an_exit_code(
 ) -> None:
     topic = "failures"
     with connected(server) as client:
-        if topic not in {found.name for found in client.get_topics("shop")}:
+        streams = {stream.name for stream in client.get_streams()}
+        if "shop" not in streams or topic not in {found.name for found in client.get_topics("shop")}:
             make_topic(client, topic)
             fill_topic(client, topic, COUNT)
     names = {"tmp": str(tmp_path), "data": str(server.data), "topic": topic}

@@ -125,7 +125,7 @@ def test_a_target_with_too_few_partitions_is_refused(
 ) -> None:
     with connected(server) as client:
         make_topic(client, "narrow", partitions=1)
-    with pytest.raises(WriteFailed, match=r"has 1 partitions, and the messages of shop/.* lie in 2"):
+    with pytest.raises(WriteFailed, match=r"has 1 partitions, but shop/.* has 2; add some"):
         replay(spark, options_of(server, source), options_of(server, "narrow"), job="narrow", books=tmp_path)
 
 

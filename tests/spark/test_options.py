@@ -99,7 +99,7 @@ def test_stream_and_topic_are_required(missing: str) -> None:
         ({"url": "iggy://a:b@c:1", "address": "c:1"}, "both name the server"),
         ({"username": "spark"}, "COURSER_PASSWORD in the driver"),
         ({"tokenFile": "/not/there"}, "could not read /not/there"),
-        ({"url": "http://somewhere"}, "speaks TCP only"),
+        ({"url": "http://somewhere"}, "supports only TCP"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given: dict[str, str], message: str) -> None:

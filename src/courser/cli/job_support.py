@@ -26,6 +26,7 @@ from courser.errors import (
     NotFound,
     TargetRefused,
 )
+from courser.spark.errors import TargetMissing
 from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
@@ -37,7 +38,14 @@ JOB_EXITS = (
 )
 _REFUSED = frozenset({"OptionRefused", "BackfillRefused", "ManifestRefused", "BookRefused", "TargetInUse"})
 """Class names of errors that mean wrong usage. Names, because the help text must not import the modules."""
-_MISSING = frozenset({"NoSuchTopic", "NotADataDirectory", "NothingToAudit"})
+_MISSING = {
+    "SourceMissing": "courser ls lists all streams and topics",
+    "NoSuchTopic": "courser usage without --topic lists all topics",
+    "NotADataDirectory": "check the path",
+    "NothingToAudit": "check the path",
+    "FileMissing": "check the path",
+}
+"""Hints by class name of errors that mean that something does not exist."""
 _CONNECTION = (ConnectionFailed, AuthenticationFailed, NotAllowed, NotFound)
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -204,11 +212,11 @@ def _explained(cause: CourserError, failure: Failure) -> Failure:
             return explain(cause, find_target())
         except TargetRefused:
             return explain(cause, Resolved(Target(), "nowhere"))
-    if "createTopic" in str(cause):
-        reason = str(cause).partition(":")[0]
-        return Failure(reason, "pass --create PARTITIONS to create it", ExitCode.NOT_FOUND)
-    if name in _MISSING or "there is no " in str(cause):
-        return Failure(str(cause), "courser ls lists all streams and topics", ExitCode.NOT_FOUND)
+    if isinstance(cause, TargetMissing):
+        hint = "pass --create PARTITIONS to create it"
+        return Failure(f"topic {cause.name} does not exist", hint, ExitCode.NOT_FOUND)
+    if name in _MISSING:
+        return Failure(str(cause), _MISSING[name], ExitCode.NOT_FOUND)
     if name in _REFUSED:
         usage = f"for usage, run {click.get_current_context().command_path} --help"
         return Failure(str(cause), usage, ExitCode.USAGE)

@@ -39,6 +39,10 @@ class BackfillRefused(CourserError):
         return self.reason
 
 
+class FileMissing(BackfillRefused):
+    """A file or folder to send does not exist."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
     """Which columns are used for what."""
@@ -161,7 +165,7 @@ def _find(places: Sequence[Path]) -> list[Path]:
                 raise BackfillRefused(f'Spark ignores files whose names begin with "." or "_"; rename {place}')
             found.append(place)
         else:
-            raise BackfillRefused(f"file {place} does not exist")
+            raise FileMissing(f"file {place} does not exist")
     if not found:
         raise BackfillRefused(f"no files found in {', '.join(map(str, places))}")
     return sorted({path.absolute() for path in found})

@@ -56,7 +56,7 @@ def open_topic(options: Mapping[str, str]) -> SourceTopic:
 
     Raises:
         OptionRefused: the options are invalid, or name several topics.
-        ReadFailed: the topic does not exist.
+        SourceMissing: the topic does not exist.
         DataLost: it does not hold what the options ask for.
     """
     (chosen, *_), values = read_options(options, Use.BATCH)

@@ -7,6 +7,12 @@ class ReadFailed(ClientFailure):
     """A read cannot continue, or found fewer messages than planned."""
 
 
+class SourceMissing(ReadFailed):
+    """The topic to read does not exist."""
+
+    code = ErrorCode.TOPIC_NOT_FOUND
+
+
 class DataLost(ReadFailed):
     """Messages that a read needs are gone."""
 
@@ -112,3 +118,18 @@ class RowRefused(ClientFailure):
 
 class WriteFailed(ClientFailure):
     """A write cannot be carried out as requested."""
+
+
+class TargetMissing(WriteFailed):
+    """The topic to write to does not exist, and the options do not say to create it."""
+
+    code = ErrorCode.TOPIC_NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"topic {name} does not exist; create it, or set the option createTopic to the number of partitions to "
+            "create it with"
+        )
+        self.args = (name,)
+        self.name = name
+        """``stream/topic``."""

@@ -12,7 +12,7 @@ from courser.catalog.entities import Topic
 from courser.errors import DamagedData
 from courser.records import layout
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
-from courser.spark.errors import ReadFailed
+from courser.spark.errors import ReadFailed, SourceMissing
 from courser.spark.topic_metadata import Bounds, SegmentInfo, TopicFacts
 from courser.storage.files import File, read_exactly
 from courser.storage.ledger import LedgerState, read_ledger
@@ -88,7 +88,7 @@ class FilesTopic:
                 topic = self._descriptor(topic_directory(self._path, stream_id, topic_id))
                 if isinstance(topic, TopicDescriptor) and topic.topic.name == self._topic:
                     return stream_id, topic.topic
-        raise ReadFailed(f"{self._path}: topic {self._stream}/{self._topic} does not exist in this data directory")
+        raise SourceMissing(f"{self._path}: topic {self._stream}/{self._topic} does not exist in this data directory")
 
     def _numbers(self, path: Path) -> list[int]:
         try:

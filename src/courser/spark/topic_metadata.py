@@ -12,7 +12,7 @@ from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
 from courser.spark.connections import Connection, connection_to, with_retries
-from courser.spark.errors import ReadFailed
+from courser.spark.errors import SourceMissing
 
 _WAIT_COUNT_MAX = 1000
 """Partitions that one request can wait on."""
@@ -89,12 +89,12 @@ class ServerTopic:
         return with_retries(lambda: connection_to(self._target), self._retries)
 
     def facts(self) -> TopicFacts:
-        """One request for all partitions. Raises ``ReadFailed`` if the topic does not exist."""
+        """One request for all partitions. Raises ``SourceMissing`` if the topic does not exist."""
         connection = self.connection
         try:
             bounds = connection.sync.get_partition_bounds(self._stream, self._topic)
         except NotFound as error:
-            raise ReadFailed(
+            raise SourceMissing(
                 f"topic {self._stream}/{self._topic} does not exist on {self._target.address}: {error}"
             ) from error
         partitions = {

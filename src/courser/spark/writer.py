@@ -23,7 +23,7 @@ from courser.errors import AlreadyExists, CourserError, ErrorCode, NotFound
 from courser.spark.connections import connection_to, freeze_loaded_modules, with_retries
 from courser.spark.delivery import Delivery, DirectDelivery, StagedDelivery
 from courser.spark.encoding import make_batches
-from courser.spark.errors import WriteFailed
+from courser.spark.errors import TargetMissing, WriteFailed
 from courser.spark.routing import ReadyRows, Router
 from courser.spark.write_options import WriteOptions
 
@@ -48,7 +48,8 @@ class TopicLookup:
         """How many partitions a topic has.
 
         Raises:
-            WriteFailed: the topic does not exist, or has no partitions.
+            TargetMissing: the topic does not exist.
+            WriteFailed: the topic has no partitions.
         """
         count = self._counts.get((stream, topic))
         if count is None:
@@ -61,10 +62,7 @@ class TopicLookup:
             count = len(self._client.get_partition_bounds(stream, topic).partitions)
         except NotFound:
             if self._options.create_partitions is None:
-                raise WriteFailed(
-                    f"topic {stream}/{topic} does not exist; create it, or set the option createTopic to the number of "
-                    "partitions to create it with"
-                ) from None
+                raise TargetMissing(f"{stream}/{topic}") from None
             return self._create(stream, topic, self._options.create_partitions)
         if not count:
             raise WriteFailed(f"topic {stream}/{topic} has no partitions")
