@@ -201,7 +201,7 @@ def test_the_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
             client.send(client.request(poll) * 2000)
             until(lambda: not client.is_silent(0), "the first reply")
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: "SIGTERM: stopping" in server.output, "the beginning of the stop")
+            until(lambda: "received SIGTERM, stopping" in server.output, "the beginning of the stop")
             assert server.process.poll() is None
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(PATIENCE) == 128 + signal.SIGTERM

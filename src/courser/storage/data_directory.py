@@ -4,6 +4,8 @@ The order of a start: check the format, take the lock, learn how the last sessio
 ``begin``. Nothing is appended before ``begin``; a start that dies earlier is repeated with the same facts.
 """
 
+import errno
+import os
 from pathlib import Path
 
 from courser.model.clock import Clock
@@ -46,11 +48,15 @@ class DataDirectory:
 
         Raises:
             StartRefused: another process has it, or a newer version wrote it.
+            OSError: it cannot be created, or it is not a directory.
         """
         file_system = LocalFileSystem()
         if not path.exists():
             path.mkdir(0o700, parents=True)
             sync_directory(file_system, path.parent)
+        elif not path.is_dir():
+            # Otherwise reading the session would fail, and that would look like a failing disk.
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         # Before the lock, which writes: a directory of a newer version is left exactly as it is.
         check_format(file_system, path)
         lock = lock_directory(path)
