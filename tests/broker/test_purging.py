@@ -6,8 +6,10 @@ import errno
 import pytest
 
 from courser.api import commands as c
+from courser.catalog.store import CatalogSettings
 from courser.errors import CourserError, DiskFull, ErrorCode, StorageFailure
 from courser.model.topic_options import TopicOptions
+from courser.storage.journal import SLOT_COUNT
 from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
 
@@ -130,6 +132,62 @@ async def test_a_creation_without_room_is_taken_back_for_a_deletion() -> None:
     assert await server.send("new", "here", 1) == 0
     await server.restart(with_power_cut=True)
     assert await server.read("new", 1) == {0: "here"}
+    assert await server.broker.close()
+
+
+def refuse_partitions(server: FakeServer) -> FaultPlan:
+    """The disk has no room for the directories of partitions."""
+    server.disk.plan = FaultPlan().fail("make_directory", errno.ENOSPC, name="[0-9]-*", onwards=True)
+    return server.disk.plan
+
+
+async def test_a_creation_is_still_unfinished_if_its_own_deletion_fails() -> None:
+    server = await started()
+    refuse_partitions(server)
+    with pytest.raises(DiskFull):
+        await server.add_topic("new")
+    refuse_partitions(server).fail("write_at", errno.ENOSPC, name="journal.wal")
+    with pytest.raises(DiskFull):
+        await server.ask(c.DeleteTopic("s", "new"))
+    # If this followed the creation in the journal, the next start would report the topic's partition as lost.
+    with pytest.raises(DiskFull):
+        await server.ask(c.UpdateStream("s", "renamed"))
+    await server.restart(with_power_cut=True)
+    assert await server.send("new", "here") == 0
+    assert await server.broker.close()
+
+
+async def test_no_snapshot_covers_an_unfinished_creation() -> None:
+    server = await started()
+    # A snapshot before every change.
+    server.broker.catalog._store._settings = CatalogSettings(slot_margin=SLOT_COUNT - 1)
+    refuse_partitions(server)
+    with pytest.raises(DiskFull):
+        await server.add_topic("new")
+    with pytest.raises(DiskFull):
+        await server.ask(c.UpdateStream("s", "renamed"))
+    server.broker.pool.shutdown(cancel_futures=True)
+    server.disk.kill()
+    # The disk is still full. The start undoes the creation, which it finds at the end of the journal.
+    await server.open()
+    assert [topic.name for topic in server.broker.catalog.state.streams[0].topics.values()] == ["t"]
+    server.disk.plan = FaultPlan()
+    assert await server.broker.close()
+
+
+async def test_partitions_without_room_do_not_make_a_deletion_fail() -> None:
+    server = await started()
+    await server.add_topic("u")
+    refuse_partitions(server).fail("write_at", errno.ENOSPC, name="descriptor*", onwards=True)
+    with pytest.raises(DiskFull):
+        await server.ask(c.CreatePartitions("s", "u", 1))
+    # The creation is undone first, but there is no room for the descriptor without the new partition.
+    await server.ask(c.DeleteTopic("s", "t"))
+    server.disk.plan = FaultPlan()
+    await server.restart(with_power_cut=True)
+    assert [
+        (topic.name, len(topic.partitions)) for topic in server.broker.catalog.state.streams[0].topics.values()
+    ] == [("u", 1)]
     assert await server.broker.close()
 
 

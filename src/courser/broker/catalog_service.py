@@ -153,8 +153,9 @@ class CatalogService:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
             refusal = await self._catch_up()
-            if self._store.is_snapshot_forced:
-                # No other change runs now: this one holds the lock.
+            if self._store.is_snapshot_forced and self._unmade is None:
+                # No other change runs now: this one holds the lock. A creation that a snapshot covers could not be
+                # undone by the next start.
                 await self._in_pool(self._store.make_room)
             try:
                 change = make()
@@ -182,6 +183,8 @@ class CatalogService:
         try:
             created = self._store.commit(prepared)
             self.version += 1
+            # Only the deletion of what an unfinished creation created gets here before the creation is complete.
+            self._unmade = None
             self._let_go(change)
             await self._follow_patiently(change)
         except CourserError:
@@ -197,15 +200,14 @@ class CatalogService:
         undo = undo_of(self.state, creation)
         assert undo is not None, "only creations are unmade"
         if undo == change:
-            self._unmade = None
             return
         _log.warning("undid a creation because the disk is full command=%s", type(creation).__name__)
-        version = self.version
         try:
             await self._make_durable(undo)
-        finally:
-            if self.version != version:
-                self._unmade = None
+        except StorageFailure as failure:
+            if self._unmade is not None or is_failed_sync(failure):
+                raise
+            # The undo is durable. Only a descriptor is behind, and ``change`` may free the space for it.
 
     def _persist(self, prepared: PreparedChange) -> None:
         """In the pool: make a change durable, unless the disk clearly has no room for it.
