@@ -70,7 +70,7 @@ class TlsDoor:
                 # The client's: it was gone before it was let in.
                 continue
             except OSError as error:
-                _log.warning("no connection can be accepted: %s", error)
+                _log.warning("cannot accept connections: %s", error)
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             host = self._host_of(accepted)
