@@ -13,7 +13,6 @@ class Kind(Enum):
     """How one value is written. All numbers are little-endian."""
 
     U8 = auto()
-    U16 = auto()
     U32 = auto()
     U64 = auto()
     ID = auto()
@@ -60,7 +59,6 @@ class ToTheEnd:
 
 
 U8: TypeAlias = Annotated[int, Kind.U8]
-U16: TypeAlias = Annotated[int, Kind.U16]
 U32: TypeAlias = Annotated[int, Kind.U32]
 U64: TypeAlias = Annotated[int, Kind.U64]
 Id: TypeAlias = Annotated[int, Kind.ID]

@@ -324,12 +324,13 @@ class Polls:
 
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
-        """While a wait for so many partitions lasts."""
+        """Count ``count`` partitions against the limits while a wait for them lasts. Raises 20010."""
         if self._row_count + count > ROW_COUNT_MAX or self._row_counts[user_id] + count > ROW_COUNT_OF_USER_MAX:
             reason = (
-                f"{self._row_counts[user_id]} partitions are waited for by this user already, {self._row_count} by all"
+                f"this user already waits for {self._row_counts[user_id]} partitions, all users for {self._row_count}; "
+                "wait for fewer partitions, or try again later"
             )
-            raise CommandRejected(ErrorCode.SERVER_BUSY, f"{reason}: wait for fewer, or try again later")
+            raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         self._row_count += count
         self._row_counts[user_id] += count
         try:

@@ -105,7 +105,7 @@ class Partition:
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether a read is refused: who waits for messages here shall ask, and hear why."""
+        """Whether reads are refused. Clients that wait here are woken, and their next poll gets the reason."""
         return self.is_deleted or self.log.is_offline
 
     # --- sends ---
@@ -180,9 +180,9 @@ class Partition:
         return True
 
     async def ready_to_append(self, count: int) -> None:
-        """Return when so many messages can be appended without waiting: the next ``append`` writes them at once.
+        """Return when ``count`` messages can be appended without waiting: the next ``append`` writes them at once.
 
-        For a caller that has to decide at the last moment whether it still wants to.
+        For callers that must decide at the last moment whether to append.
 
         Raises:
             CourserError: they cannot be appended.
@@ -349,15 +349,15 @@ class Partition:
                 self._reads_done.set_result(None)
 
     def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
-        """Have a future set to True once there is a message at an offset, or once there never will be: look then."""
+        """Set ``woken`` to True once there is a message at ``offset``, or once there never will be one."""
         self._waiting[woken] = offset
 
     def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
-        """Whatever it waited for: it does so no more. May be repeated."""
+        """Forget a future passed to ``wait_for``. May be repeated."""
         self._waiting.pop(woken, None)
 
     def _announce_soon(self) -> None:
-        """Tell those who wait, in the next turn of the loop: once for all sends of this one, and after their work."""
+        """Wake waiting clients in the next turn of the loop: once for all sends of this turn, after their replies."""
         if not self._is_announcing:
             self._is_announcing = True
             asyncio.get_running_loop().call_soon(self._announce)

@@ -74,8 +74,6 @@ class Histogram:
 
 DURATION_BOUNDS = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Seconds: from a sync on a fast disk to one that hangs."""
-SIZE_BOUNDS = tuple(float(4**power) for power in range(4, 14))
-"""Bytes: 256 to 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

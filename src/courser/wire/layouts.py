@@ -107,7 +107,6 @@ _ACTIVE = _plain(Reader.is_active, lambda value: b"\x01" if value else b"\x02")
 
 _BY_KIND: dict[Kind, Field[Any]] = {
     Kind.U8: _plain(Reader.u8, writing.u8),
-    Kind.U16: _plain(Reader.u16, writing.u16),
     Kind.U32: _plain(Reader.u32, writing.u32),
     Kind.U64: _plain(Reader.u64, writing.u64),
     Kind.ID: Field(Reader.id, lambda value, first_id: writing.u32(writing.shifted(value, first_id))),

@@ -28,7 +28,6 @@ _HEADING = re.compile(r"^#{2,3} (\d{5}) \w+$", re.MULTILINE)
 
 _KINDS: dict[Any, str] = {
     Kind.U8: "`u8`",
-    Kind.U16: "`u16`",
     Kind.U32: "`u32`",
     Kind.U64: "`u64`",
     Kind.ID: "`u32`",

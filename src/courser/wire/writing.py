@@ -16,7 +16,6 @@ _IDENTIFIER = Struct("<BBI")
 _U32 = Struct("<I")
 
 u8 = Struct("<B").pack
-u16 = Struct("<H").pack
 u32 = _U32.pack
 u64 = Struct("<Q").pack
 """Encoders of numbers, by size in bits."""
