@@ -3,9 +3,9 @@
 Every appended batch has a producer, made from the op and the nonce of the publish, and a sequence, which counts the
 batches of the publish in this partition. So the log itself shows a start how far the last session got.
 
-A purge that is journaled behind the decision takes all that the publish has for the topic. It removes the topic's
-partitions from the targets of the publish, and no redo appends to those any more: not the next one, and not the one
-that was waiting while the purge was journaled.
+A purge that is journaled after the decision also covers the messages of the publish for that topic. It removes the
+topic's partitions from the targets of the publish, and no redo appends to them afterwards, even if it was waiting while
+the purge was journaled.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Redo:
         return partition if is_same else None
 
     def partitions_of(self, sink: Sink) -> list[Partition]:
-        """Those of the open publish that are still there, and were not purged since."""
+        """The target partitions of the open publish that still exist and were not purged since."""
         rows = sink.open.targets if sink.open is not None else ()
         return [found for row in rows if (found := self.find(_target_of(row))) is not None]
 
@@ -260,12 +260,12 @@ class Redo:
     # --- syncs ---
 
     async def show(self, sink: Sink) -> None:
-        """Sync where readers see nothing else: what a driver is told is published can be read."""
+        """Sync partitions whose readers see synced messages only, so that acknowledged messages can be read."""
         partitions = self.partitions_of(sink)
         await self._sync([found for found in partitions if found.log.visible_end < found.log.next_offset])
 
     async def sync(self, sink: Sink) -> None:
-        """Make the logs durable, whatever the topics' levels are. Raises ``CourserError``."""
+        """Sync the logs, whatever the durability levels of the topics. Raises ``CourserError``."""
         await self._sync(self.partitions_of(sink))
 
     async def _sync(self, partitions: list[Partition]) -> None:
