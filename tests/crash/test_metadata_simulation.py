@@ -4,6 +4,7 @@ from unittest import mock
 
 import pytest
 
+from courser.broker import purging
 from courser.catalog import partitions
 from courser.storage.upkeep import plan_purge
 from tests.simulator.metadata_simulation import MetadataWorld, Tally
@@ -48,5 +49,9 @@ async def test_a_purge_that_removes_what_came_later_is_noticed(seed: int) -> Non
 
 
 async def test_a_purge_that_comes_back_is_noticed(seed: int) -> None:
-    with mock.patch.object(partitions, "is_behind", return_value=False):
+    """Neither the purge itself nor a later start reaches the partitions."""
+    with (
+        mock.patch.object(purging, "is_behind", return_value=False),
+        mock.patch.object(partitions, "is_behind", return_value=False),
+    ):
         await first_seed_that_notices(seed)
