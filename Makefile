@@ -103,8 +103,8 @@ sanitize: $(DEVELOPMENT)  ## the compiled part, with every access to memory and 
 	cp -R src/courser $(SANITIZED)
 	gcc -O1 -g -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
 		-I "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
-		$(SANITIZED)/courser/records/_frame_walk.c -o $(SANITIZED)/courser/records/_frame_walk.abi3.so
-	$(WATCHED) -c 'from courser.records import _frame_walk as walk; assert "$(SANITIZED)" in walk.__file__, walk.__file__'
+		$(SANITIZED)/courser/records/_frame_walk.c -o $(SANITIZED)/_courser_frame_walk.abi3.so
+	$(WATCHED) -c 'import _courser_frame_walk as walk; assert "$(SANITIZED)" in walk.__file__, walk.__file__'
 	$(WATCHED) -m pytest -n $(JOBS) $(ARGS) tests/records tests/wire tests/storage/test_index.py tests/storage/test_reads.py
 	$(WATCHED) -m pytest -n $(JOBS) $(ARGS) --hypothesis-profile=long tests/records/test_any_arguments.py -k compiled
 
@@ -127,7 +127,6 @@ bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choo
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
 	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -f src/courser/records/*.so
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ----------------------------------------------------------------------------------

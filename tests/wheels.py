@@ -1,7 +1,6 @@
 """The package as users get it: source archive, wheel, and a virtual environment that holds nothing else.
 
-The tree itself is only read: building a wheel in it would replace the compiled part that a running server uses. The
-fixtures build each of these once per run; ``conftest`` keeps the tests that use them on one worker.
+The fixtures build each of these once per run; ``conftest`` keeps the tests that use them on one worker.
 """
 
 import os
