@@ -83,10 +83,13 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path, sdist: Path) -
     assert not [name for name in names if name.endswith((".c", ".pyc")) or "_cache" in name]
 
 
+def has_compiler() -> bool:
+    return any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
 def test_a_compiled_wheel_is_for_every_python_from_3_11_on(wheel: Path) -> None:
-    has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
-    assert (LIBRARY in names_in(wheel)) is has_compiler
-    if has_compiler:
+    assert (LIBRARY in names_in(wheel)) is has_compiler()
+    if has_compiler():
         assert re.fullmatch(rf"courser-{re.escape(__version__)}-cp311-abi3-linux_\w+\.whl", wheel.name)
 
 
@@ -94,6 +97,20 @@ def test_without_a_compiler_the_wheel_is_pure(pure_wheel: Path, wheel: Path) -> 
     assert pure_wheel.name == f"courser-{__version__}-py3-none-any.whl"
     assert LIBRARY not in names_in(pure_wheel)
     assert names_in(pure_wheel) == names_in(wheel) - {LIBRARY}
+
+
+def test_an_installation_leaves_the_checkout_alone(builder: Builder, sdist: Path, tmp_path: Path) -> None:
+    """Several environments can use one checkout: none replaces the compiled part of another."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    tree = tmp_path / sdist.name.removesuffix(".tar.gz")
+    before = {path: path.stat().st_mtime_ns for path in (tree / "src").rglob("*") if path.is_file()}
+    (tmp_path / "editable").mkdir()
+    (tmp_path / "usual").mkdir()
+    editable = builder.make_editable_wheel(tree, tmp_path / "editable")
+    usual = builder.make_wheel(tree, tmp_path / "usual")
+    assert {path: path.stat().st_mtime_ns for path in (tree / "src").rglob("*") if path.is_file()} == before
+    assert {LIBRARY in names_in(wheel) for wheel in (editable, usual)} == {has_compiler()}
 
 
 def test_the_metadata_say_what_it_is(wheel: Path) -> None:

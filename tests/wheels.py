@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0
 """Seconds: the package index may be slow."""
-_BUILD_REQUIREMENT = "hatchling>=1.27"
+_BUILD_REQUIREMENTS = ("hatchling>=1.27", "editables")
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,17 @@ class Builder:
         (wheel,) = directory.glob("*.whl")
         return wheel
 
+    def make_editable_wheel(self, tree: Path, directory: Path) -> Path:
+        """What ``pip install --editable`` installs: it refers to the tree."""
+        program = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+        run(self.environment.python, "-c", program, directory, cwd=tree)
+        (wheel,) = directory.glob("*.whl")
+        return wheel
+
 
 def make_builder(directory: Path) -> Builder:
     """A new one."""
-    return Builder(make_environment(directory, _BUILD_REQUIREMENT, "pip"))
+    return Builder(make_environment(directory, *_BUILD_REQUIREMENTS, "pip"))
 
 
 @pytest.fixture(scope="session")
