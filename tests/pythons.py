@@ -4,9 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from courser.records import known_batch
+from courser.records.frame_walk import COMPILED_NAME
 
 OLDEST = (3, 11)
 NEWEST = (3, 19)
@@ -52,3 +55,21 @@ def _candidates() -> Iterator[Path]:
             yield Path(on_path)
         # Tools that install several versions keep them in directories side by side.
         yield from sorted(Path(sys.base_prefix).parent.glob(f"*/bin/{name}"))
+
+
+_TRIAL = """
+import importlib.util, json, sys
+def load(name, path):
+    specification = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+known_batch, library = load("known_batch", sys.argv[1]), load(sys.argv[2], sys.argv[3])
+print(json.dumps(known_batch.find_failure(library)))
+"""
+
+
+def failure_with(python: Sequence[str | Path], library: Path) -> object:
+    """What fails when this command, a Python without packages, runs the compiled part; None if it works."""
+    command = [*python, "-c", _TRIAL, known_batch.__file__, COMPILED_NAME, library]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

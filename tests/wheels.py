@@ -40,9 +40,12 @@ class Environment:
         run(sys.executable, "-m", "pip", "--python", self.python, "install", *options, *requirements)
 
 
-def make_environment(directory: Path, *requirements: str) -> Environment:
-    """A new one with these packages."""
-    venv.create(directory, with_pip=False, symlinks=True)
+def make_environment(directory: Path, *requirements: str, python: Path | None = None) -> Environment:
+    """A new one with these packages, of this Python or another one."""
+    if python is None:
+        venv.create(directory, with_pip=False, symlinks=True)
+    else:
+        run(python, "-m", "venv", "--without-pip", directory)
     environment = Environment(directory)
     if requirements:
         environment.install(*requirements)

@@ -1,6 +1,5 @@
 """The compiled part is used where it works: with every Python, and only after it has been tried with a known batch."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from typing import cast
 import pytest
 
 from courser.records import frame_walk, frame_walk_pure, known_batch
-from tests.pythons import Python, installed_pythons
+from tests.pythons import failure_with, installed_pythons
 
 SOURCES = Path(known_batch.__file__).parent
 CLASSIC = {"survey_classic", "frames_from_classic", "classic_from_frames"}
@@ -91,17 +90,6 @@ def test_without_a_library_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) 
 
 # --- every Python ---
 
-TRIAL = """
-import importlib.util, json, sys
-def load(name, path):
-    specification = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-known_batch, library = load("known_batch", sys.argv[1]), load(sys.argv[2], sys.argv[3])
-print(json.dumps(known_batch.find_failure(library)))
-"""
-
 
 def compile_with(headers: Path, directory: Path) -> Path:
     library = directory / f"{frame_walk.COMPILED_NAME}.abi3.so"
@@ -110,18 +98,14 @@ def compile_with(headers: Path, directory: Path) -> Path:
     return library
 
 
-def failure_with(python: Python, library: Path) -> object:
-    """What fails when this Python runs the library. It needs no packages."""
-    command = [python.path, "-I", "-c", TRIAL, known_batch.__file__, frame_walk.COMPILED_NAME, library]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_one_library_works_with_every_python(compiled: ModuleType, tmp_path: Path) -> None:
     pythons = installed_pythons()
     newest = [python for python in pythons if python.has_headers][-1]
     library = compile_with(newest.headers, tmp_path)
-    assert {str(python): failure_with(python, library) for python in pythons} == {str(it): None for it in pythons}
+    assert {str(python): failure_with([python.path], library) for python in pythons} == {
+        str(it): None for it in pythons
+    }
 
 
 def test_no_format_depends_on_the_version_of_the_headers() -> None:
