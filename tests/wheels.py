@@ -1,6 +1,7 @@
-"""The package as users get it: source archive, wheel, and a virtual environment that holds nothing else.
+"""Building the package, and virtual environments that hold nothing else.
 
-The fixtures build each of these once per run; ``conftest`` keeps the tests that use them on one worker.
+The fixtures here and in ``tests.container`` build each archive once per run; ``conftest`` keeps the tests that use them
+on one worker.
 """
 
 import os
@@ -119,15 +120,3 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
 @pytest.fixture(scope="session")
 def sdist(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return builder.make_sdist(tmp_path_factory.mktemp("sdist"))
-
-
-@pytest.fixture(scope="session")
-def wheel(builder: Builder, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as a machine with a C compiler builds it, if this is one."""
-    return builder.make_wheel(sdist, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel and its dependencies. Tests must not change it."""
-    return make_environment(tmp_path_factory.mktemp("installed"), str(wheel))
