@@ -120,7 +120,7 @@ def _scope_of(nodeid: str) -> str:
         return CLUSTER_SCOPE
     if nodeid.startswith(WITH_SPARK):
         return module if module.startswith(WITHOUT_SESSION) else SESSION_SCOPE
-    if nodeid.startswith(("tests/torture/", *WITH_JAVA_OF_THEIR_OWN)):
+    if nodeid.startswith(("tests/torture/", "tests/replay/test_replay.py", *WITH_JAVA_OF_THEIR_OWN)):
         return module
     found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
     return found[1] if found else nodeid
@@ -130,7 +130,7 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Each test goes to the next worker that is free, but tests that share something large stay on one worker.
 
     The scenarios of an SDK release share a child process, and the last of them asks it what none of them has used. The
-    tests of the wheel share an environment that takes a minute to install. Each module of the torture tests, of the
+    tests of the wheel share an environment that takes a minute to install. The replayed sections are played once. Each module of the torture tests, of the
     demo and of the examples has something large of its own. All tests that use the Spark session share one Java, and
     those that use the cluster share six. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing under
     pytest 9.2.)
