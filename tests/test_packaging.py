@@ -175,9 +175,11 @@ def test_a_server_without_the_compiled_part(
         own,
         dirs_exist_ok=True,
         symlinks=True,
-        ignore=lambda _, names: [n for n in names if n.startswith("courser")],
+        ignore=lambda _, names: [n for n in names if n.startswith(("courser", LIBRARY))],
     )
     environment.install("--no-deps", "--no-index", str(pure_wheel))
+    program = "from courser.records import frame_walk; print(frame_walk.is_compiled)"
+    assert run(environment.python, "-c", program, cwd=directory).stdout == "False\n"
     with RunningServer(directory / "server", program=environment.courser) as server:
         url = f"iggy://iggy:iggy@{server.address}"
         run(environment.courser, "bench", "both", "--messages", "100", "--url", url, "-o", "json", cwd=directory)

@@ -62,7 +62,7 @@ def check_compiled(*, is_compiled: bool) -> CheckResult:
     if is_compiled:
         return CheckResult("compiled part", CheckState.OK, "in use")
     advice = "install a C compiler and Python's headers, then reinstall courser: large sends become faster"
-    return CheckResult("compiled part", CheckState.WARNING, "missing, using Python code instead", advice)
+    return CheckResult("compiled part", CheckState.WARNING, "not in use, using Python code instead", advice)
 
 
 def check_directory(path: str, *, exists: bool, is_writable: bool, is_in_use: bool) -> CheckResult:
