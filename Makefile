@@ -125,6 +125,9 @@ reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
 	$(PYTHON) -m courser.cli.reference docs/cli
 	$(PYTHON) -m courser.client.reference docs/reference
 	$(PYTHON) -m courser.wire.reference docs/formats/private-commands.md
+	$(PYTHON) -m courser.server.configuration.reference docs/configuration.md
+	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
+	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
 
 .PHONY: site
 site: $(DEVELOPMENT)  ## build the documentation site in build/site

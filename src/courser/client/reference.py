@@ -264,7 +264,7 @@ class Reference:
         for page, entries in self.pages.items():
             yield from (f"## {self.titles[page]}", "", "| name | what it is |", "| --- | --- |")
             for name in (name for entry in entries for name in names_in(entry)):
-                summary = re.split(r"(?<=[.:]) |\n", name.docstring.meaning, maxsplit=1)[0].rstrip(":")
+                summary = re.split(r"(?<=\.) ", " ".join(name.docstring.meaning.split()), maxsplit=1)[0]
                 yield f"| {self._linked(f'``{name.path}``')} | {self._linked(summary)} |"
             yield ""
 
