@@ -6,6 +6,7 @@ name of a file is saved under it, one without imports is the body of ``async wit
 understood by it (docs/cli is generated, and has a test of its own). Links lead somewhere.
 """
 
+import ast
 import re
 import shlex
 import textwrap
@@ -49,6 +50,7 @@ ALL = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT 
 LINKING = (*ALL, *(path.relative_to(ROOT).as_posix() for name in _OTHER_PLACES for path in sorted(ROOT.glob(name))))
 LINE_LENGTH_MAX = 140
 
+_PAGE = re.compile(r"docs/[\w/-]+\.md")
 _OTHER_PACKAGES = ("apache_iggy",)
 """What is imported by programs that other tests run, in environments of their own."""
 _BODY = """
@@ -233,3 +235,17 @@ def test_the_index_names_every_document() -> None:
 @pytest.mark.parametrize("document", [name for name in GUIDES if name != "docs/operations.md"])
 def test_lines_fit_on_a_screen(document: str) -> None:
     assert [number for number, line in prose_lines(document) if len(line) > LINE_LENGTH_MAX] == []
+
+
+def test_messages_do_not_point_to_pages_that_an_installation_lacks() -> None:
+    """A wheel has no docs. Not checked here: the command line, the client, and generators, which name what they write."""
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        source = path.read_text()
+        if {"cli", "client"} & set(path.parts) or "__main__" in source or not _PAGE.search(source):
+            continue
+        tree = ast.parse(source)
+        docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings]
+        found += [f"{path.name}:{text.lineno}" for text in texts if _PAGE.search(str(text.value))]
+    assert found == []
