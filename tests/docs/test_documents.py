@@ -238,7 +238,7 @@ def test_lines_fit_on_a_screen(document: str) -> None:
 
 
 def test_messages_do_not_point_to_pages_that_an_installation_lacks() -> None:
-    """A wheel has no docs. Not checked here: the command line, the client, and generators, which name what they write."""
+    """A wheel has no docs. Not checked here: the command line, the client, and generators of pages."""
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         source = path.read_text()
