@@ -200,6 +200,6 @@ def connect(
         options: Fields of ``Target``, such as ``username``, ``password``, ``token``, ``tls``, ``request_timeout``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)

@@ -190,7 +190,7 @@ def connect_sync(
     """Connect to a server. Use the client in ``with``, or close it. The arguments are those of ``connect``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
         ConnectionFailed: no server listens at the address.
         AuthenticationFailed: the login failed.
     """

@@ -69,15 +69,30 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The connection string, without secrets."""
-        name = f"{quote(self.username, safe='')}@" if self.username else ""
-        return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
+        """The connection string, without secrets. Not ``iggy://user@host``: there, the name would be a token."""
+        options = ([f"username={quote(self.username, safe='')}"] if self.username else []) + ["tls=true"] * self.tls
+        return f"iggy://{self.address}" + ("?" + "&".join(options) if options else "")
 
     def with_default_login(self) -> "Target":
         """The target with the login of a development server, if it has no login and is on this machine."""
         if self.token is not None or self.username is not None or not self.is_local:
             return self
-        return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)
+        return replace(self, username=DEFAULT_NAME, password=self.password or DEFAULT_PASSWORD)
+
+    def check_login(self) -> None:
+        """Check that the login is complete: a server takes a user name with an empty password for a token.
+
+        Raises:
+            TargetRefused: the user name or the password is missing.
+        """
+        if self.token is not None:
+            return
+        if self.username is not None and not self.password:
+            raise TargetRefused(
+                f'the password of user "{self.username}" is missing: pass password=, or set COURSER_PASSWORD'
+            )
+        if self.username is None and self.password is not None:
+            raise TargetRefused("a password is given without a user name: pass username=, or set COURSER_USERNAME")
 
 
 _FIELDS = {entry.name for entry in fields(Target)}
@@ -114,7 +129,8 @@ def parse_target(text: str, base: Target | None = None) -> Target:
         if parts.password is None:
             values |= {"token": unquote(parts.username), "username": None, "password": None}
         else:
-            values |= {"username": unquote(parts.username), "password": unquote(parts.password), "token": None}
+            password = unquote(parts.password) or None
+            values |= {"username": unquote(parts.username), "password": password, "token": None}
     target = replace(base or Target(), **values)  # type: ignore[arg-type]  # built from the fields' own names
     return with_options(target, dict(parse_qsl(parts.query, keep_blank_values=True)))
 

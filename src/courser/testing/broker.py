@@ -231,12 +231,13 @@ class TestBroker:
         """Close all clients and the broker, and remove the data. May be repeated."""
         for client in self._clients:
             await client.close()
-        await self._stop()
+        await self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated."""
         if self._broker is None or self._slow_work is None:
             return
         self.disconnect()
@@ -246,7 +247,7 @@ class TestBroker:
 
     async def restart(self) -> None:
         """Stop and start again on the same data: connections break, and clients come back by themselves."""
-        await self._stop()
+        await self.stop()
         await self.open()
 
     def disconnect(self) -> None:
@@ -319,6 +320,14 @@ class SyncTestBroker:
     def connect(self, **options: object) -> SyncClient:
         """A client that is logged in as root. Options are those of ``courser.connect``."""
         return SyncClient(self._thread.call(self.original.connect(**options)), self._thread, owns_thread=False)
+
+    def stop(self) -> None:
+        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated."""
+        self._thread.call(self.original.stop())
+
+    def open(self) -> None:
+        """Start again on the same data."""
+        self._thread.call(self.original.open())
 
     def restart(self) -> None:
         """Stop and start again on the same data: connections break, and clients come back by themselves."""
