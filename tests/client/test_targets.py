@@ -214,7 +214,7 @@ def test_a_login_that_is_not_complete_is_never_sent(
     for variable in ("COURSER_PASSWORD", "IGGY_PASSWORD", "COURSER_USERNAME", "IGGY_USERNAME"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(TargetRefused, match=reason):
-        connect(target)
+        _ = connect(target)
     with pytest.raises(TargetRefused, match=reason):
         connect_sync(target)
 

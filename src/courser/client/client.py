@@ -1,6 +1,6 @@
 """The client: one login, one method per server command, producers and consumers."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
 
@@ -8,6 +8,7 @@ from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
 from courser.client.asking import place_of
+from courser.client.checking import settings_of
 from courser.client.connection import open_connection
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
@@ -77,6 +78,8 @@ class Client(GroupResets, Accounts, SinkCommands):
 
     async def request(self, command: Command) -> Reply | None:
         """Send any command of ``courser.api.commands`` and return its reply unchanged."""
+        if not isinstance(command, Command):
+            raise TypeError(f"a request must be a command of courser.api.commands, not {command!r}")
         return await self._link.request(command)
 
     def producer(
@@ -95,7 +98,7 @@ class Client(GroupResets, Accounts, SinkCommands):
             partitioning: For messages without their own key or partition; None uses all partitions in turn.
             options: Limits of batches and of memory.
         """
-        settings = ProducerSettings(**options)
+        settings = settings_of("producer", ProducerSettings, options)
         producer = Producer(
             self._link,
             *place_of(stream, topic),
@@ -129,6 +132,8 @@ class Client(GroupResets, Accounts, SinkCommands):
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
             options: How to read and commit.
         """
+        if partitions is not None and not isinstance(partitions, Iterable):
+            raise TypeError(f"partitions must be a list of partition ids, not {partitions!r}")
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
             *place_of(stream, topic),
@@ -136,7 +141,7 @@ class Client(GroupResets, Accounts, SinkCommands):
             name=name,
             partitions=partitions,
             start=start,
-            settings=ConsumerSettings(**options),
+            settings=settings_of("consumer", ConsumerSettings, options),
             encryptor=self._encryptor,
         )
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}

@@ -213,6 +213,8 @@ def _missing_login(target: Target, found: Mapping[str, str]) -> Mapping[str, str
 def _base(target: str | Target | None, context: str | None, environment: Mapping[str, str]) -> Resolved:
     if isinstance(target, Target):
         return Resolved(target, "the argument")
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"the target must be a connection string or a Target, not {target!r}")
     if target:
         return Resolved(parse_target(target), "the argument")
     if context:

@@ -6,6 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
+from courser.client.checking import check_seconds
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
@@ -56,6 +57,10 @@ def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = No
     if link is not None:
         link.check_size(len(outbox), outbox.size)
     return outbox.pack(encryptor)
+
+
+def _microseconds(wait: float) -> int:
+    return int(check_seconds("wait", wait) * 1_000_000)
 
 
 class Messaging(Asking):
@@ -176,6 +181,8 @@ class Messaging(Asking):
         size_max: int,
         skip_missing: bool,
     ) -> r.Polled:
+        if not isinstance(strategy, PollingStrategy):
+            raise TypeError(f"polling_strategy must be a PollingStrategy, not {strategy!r}")
         consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
@@ -185,7 +192,7 @@ class Messaging(Asking):
         if skip_missing and not wait:
             return await self._ask(poll, r.Polled)
         try:
-            return await self._ask(c.WaitForMessages(poll, int(wait * 1_000_000), size_max), r.Polled)
+            return await self._ask(c.WaitForMessages(poll, _microseconds(wait), size_max), r.Polled)
         except OffsetsUnavailable:
             if not skip_missing:
                 raise
@@ -213,9 +220,11 @@ class Messaging(Asking):
             generation: The known generation of the group's assignment: a newer one ends the wait.
             wait: Seconds, at most 20. Another request on this connection also ends the wait.
         """
+        if positions is not None and not isinstance(positions, Mapping):
+            raise TypeError(f"positions must be a mapping of partitions to offsets, not {positions!r}")
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
-        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, int(wait * 1_000_000))
+        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
 
     # --- stored offsets -------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from courser.client.messages import (
     payload_bytes,
     write_headers,
 )
-from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE
+from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
 from courser.client.parcels import Parcel, Receipt, Ticket
 from courser.errors import ClientClosed, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
@@ -219,6 +219,7 @@ class Producer:
     ) -> Ticket:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
+        check_numbers(message_id, timestamp)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
@@ -309,7 +310,7 @@ class Producer:
     def _parcel_for(self, key: str | bytes | None, partition: int | None) -> Parcel:
         target = self._partitioning
         if partition is not None:
-            target = ToPartition(partition)
+            target = partitioning_of(partition)
         elif key is not None:
             target = self._target_of(key_bytes(key))
         parcel = self._open.get(target)

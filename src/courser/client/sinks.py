@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
+from courser.client.checking import check_seconds
 from courser.client.messages import AnyPartitioning, Payload, SendMessage, outgoing, partitioning_of
 from courser.client.messaging import make_batch
 from courser.errors import TimedOut
@@ -73,7 +74,10 @@ class SinkCommands(Asking):
             parts: By part number, the chosen attempt.
             keep: Seconds that the server remembers the sink; 0 means forever.
         """
-        command = c.PublishStaged(sink, batch, tuple(sorted(parts.items())), int(keep * 1_000_000))
+        if not isinstance(parts, Mapping):
+            raise TypeError(f"parts must be a mapping of parts to attempts, not {parts!r}")
+        microseconds = int(check_seconds("keep", keep) * 1_000_000)
+        command = c.PublishStaged(sink, batch, tuple(sorted(parts.items())), microseconds)
         for _ in range(PUBLISH_ATTEMPT_MAX - 1):
             try:
                 return await self._ask(command, r.Published)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from courser.client.checking import has_type
 from courser.errors import TargetRefused
 from courser.model.quantities import parse_duration
 
@@ -158,7 +159,9 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
         if key not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             raise TargetRefused(f'unknown connection option "{name}"; known are {known}')
-        values[key] = _value_of(key, value) if isinstance(value, str) else value
+        values[key] = checked = _value_of(key, value) if isinstance(value, str) else value
+        if not has_type(checked, Target, key):
+            raise TargetRefused(f'invalid value {checked!r} for option "{key}"')
     return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
 
 
