@@ -138,7 +138,7 @@ class Administration(Asking):
             ValueError: a text is not a size or duration, or a word is unknown.
 
         Example:
-            ``await client.create_topic("shop/orders", partitions_count=4, message_expiry="7 days")``
+            await client.create_topic("shop/returns", partitions_count=4, message_expiry="7 days")
         """
         place, topic = place_of(stream, name)
         if not isinstance(topic, str):

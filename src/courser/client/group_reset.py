@@ -87,7 +87,9 @@ class GroupResets(Administration, Messaging):
             ValueError, TypeError: ``to`` is invalid.
 
         Example:
-            ``await client.reset_consumer_group("shop/orders", consumer_group="billing", to=timedelta(hours=1))``
+            await client.create_consumer_group("shop/orders", name="billing", if_not_exists=True)
+            plan = await client.reset_consumer_group("shop/orders", consumer_group="billing", to="latest", dry_run=True)
+            print(plan.reread_count, plan.skipped_count)
         """
         place = place_of(stream, topic)
         if to == "next" or (isinstance(to, PollingStrategy) and to.kind is PollingKind.NEXT):

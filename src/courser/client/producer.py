@@ -132,6 +132,11 @@ class Producer:
         Raises:
             NotDelivered: the time is over. The error lists the messages that were not acknowledged.
             CourserError: the first other failure that was not reported yet.
+
+        Example:
+            producer = client.producer("shop/orders")
+            await producer.send("hello")
+            await producer.close(timeout=5)
         """
         if self._is_closed:
             return
