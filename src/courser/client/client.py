@@ -53,6 +53,9 @@ class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.
+
+    Example:
+        print(client.target.address, client.user_id, client.is_connected)
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
@@ -77,7 +80,17 @@ class Client(GroupResets, Accounts, SinkCommands):
         return self._link.user_id
 
     async def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged.
+
+        Raises:
+            CourserError: whatever the command can raise.
+            TypeError: it is not a command, or one of its fields has another type.
+
+        Example:
+            from courser.api.commands import GetStreams
+
+            print(await client.request(GetStreams()))
+        """
         if not isinstance(command, Command):
             raise TypeError(f"a request must be a command of courser.api.commands, not {command!r}")
         return await self._link.request(command)
@@ -97,6 +110,13 @@ class Client(GroupResets, Accounts, SinkCommands):
             topic: Its name or number.
             partitioning: For messages without their own key or partition; None uses all partitions in turn.
             options: Limits of batches and of memory.
+
+        Raises:
+            ValueError: an option is out of range.
+
+        Example:
+            async with client.producer("shop/orders", linger=0.05) as producer:
+                await producer.send({"n": 1}, key="customer-7")
         """
         settings = settings_of("producer", ProducerSettings, options)
         producer = Producer(
@@ -131,6 +151,13 @@ class Client(GroupResets, Accounts, SinkCommands):
             start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
             options: How to read and commit.
+
+        Raises:
+            ValueError: an option is out of range, the start is invalid, or a group has a name or partitions.
+
+        Example:
+            async for message in client.consumer("shop/orders", group="billing", stop_at_end=True):
+                print(message.partition_id, message.offset, message.text())
         """
         if partitions is not None and not isinstance(partitions, Iterable):
             raise TypeError(f"partitions must be a list of partition ids, not {partitions!r}")
@@ -152,6 +179,11 @@ class Client(GroupResets, Accounts, SinkCommands):
 
         Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
         Producers that were not closed before lose unsent messages.
+
+        Example:
+            client = await courser.connect()
+            await client.ping()
+            await client.close()
         """
         try:
             for consumer in self._consumers:
@@ -173,7 +205,12 @@ class Client(GroupResets, Accounts, SinkCommands):
 
 
 class Connecting:
-    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``."""
+    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``.
+
+    Example:
+        client = await courser.connect()
+        await client.close()
+    """
 
     def __init__(self, target: Target, dial: Dial) -> None:
         self._client = Client(target, dial)
@@ -206,5 +243,11 @@ def connect(
 
     Raises:
         TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
+        ConnectionFailed: no server listens at the address. Raised by ``async with`` and ``await``.
+        AuthenticationFailed: the login failed. Raised by ``async with`` and ``await``.
+
+    Example:
+        async with courser.connect("iggy://iggy:iggy@127.0.0.1:8090", request_timeout=5) as client:
+            await client.ping()
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)
