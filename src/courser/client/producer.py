@@ -259,7 +259,8 @@ class Producer:
     ) -> Ticket:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
-        check_numbers(message_id, timestamp)
+        if message_id is not None or timestamp is not None:
+            check_numbers(message_id, timestamp)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
