@@ -170,6 +170,7 @@ ELSEWHERE = {
     "demo",
     "completion",
     "engine-demo",
+    "user reset-root",
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),
     *(f"config {verb}" for verb in ("show", "keys", "example")),
     *("export", "replay", "compact", "backfill", "merge", "audit", "usage"),

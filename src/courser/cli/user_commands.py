@@ -1,6 +1,5 @@
 """``courser user``: users, their passwords and permissions."""
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,11 +13,10 @@ from courser.cli.naming import identifier, sought
 from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
 from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
-from courser.cli.terminal import ask_secret, confirm
+from courser.cli.terminal import ask_new_password, ask_secret, confirm
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-_NEW_PASSWORD_VARIABLE = "COURSER_NEW_PASSWORD"
 _STATES = {"active": True, "inactive": False}
 _FIELDS = (
     Field("user_id", "id", is_number=True),
@@ -103,16 +101,11 @@ def create_command(
 ) -> None:
     """Create a user. Without PASSWORD, it is taken from COURSER_NEW_PASSWORD, or asked for at a terminal."""
     permissions = parse_permissions(everywhere, streams)
-    secret = new_password or _new_password(name)
+    secret = new_password or ask_new_password(name)
     details = ask_server(
         lambda client: client.create_user(name, secret, permissions=permissions, is_active=_STATES[user_status])
     )
     emit_deed(f'created user "{name}" with id {details.user.user_id}', _record(details.user), output)
-
-
-def _new_password(name: str) -> str:
-    variable = os.environ.get(_NEW_PASSWORD_VARIABLE)
-    return variable or ask_secret(f"the new password of {name}", f"set {_NEW_PASSWORD_VARIABLE}", is_new=True)
 
 
 @server_command("delete", "courser user delete reader --yes")
@@ -159,7 +152,7 @@ def password_command(*, user: str, current_password: str | None, new_password: s
     """
     name = identifier(user)
     present = current_password or ask_secret(f"the current password of {user}", "pass it as CURRENT")
-    secret = new_password or _new_password(user)
+    secret = new_password or ask_new_password(user)
     ask_server(lambda client: client.change_password(name, present, secret), names=sought(user=name))
     emit_deed(f'changed the password of user "{user}"', {"user": name, "changed": True}, output)
 
