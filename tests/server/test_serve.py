@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from courser import connect_sync
-from courser.client.sync import connect_sync
 from courser.server.certificates import make_self_signed
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
