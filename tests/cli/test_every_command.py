@@ -132,6 +132,8 @@ FAILURES = [
     ("consumer-offset set app {t} 7 0", 5, "partition 7 not found", "0 to 1"),
     ("consumer-offset delete nobody {t} 0 --yes", 5, "no offset is stored", ""),
     ("user list --user nobody --password wrong", 4, " failed: ", "COURSER_PASSWORD"),
+    ("ls --user iggy --password pw", 4, "failed: a password must have 3 to 100 bytes", "COURSER_PASSWORD"),
+    ("user create {new} pw", 1, "a password must have 3 to 100 bytes", "courser user create --help"),
     ("user get igy", 5, 'user "igy" not found', 'did you mean "iggy"?'),
     ("user create iggy secret", 1, "hint", "another name"),
     ("user delete igy --yes", 5, 'did you mean "iggy"?', ""),

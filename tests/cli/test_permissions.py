@@ -3,6 +3,7 @@
 import json
 from itertools import product
 
+import msgspec
 import pytest
 
 from courser.api.replies import UserDetails, UserInfo
@@ -24,7 +25,7 @@ def single_permissions() -> list[Permissions]:
     return [
         *(Permissions(GlobalPermissions(**{name: True})) for name in GlobalPermissions.__struct_fields__),
         *(
-            Permissions(streams={STREAM_ID: StreamPermissions(**{name: True})})
+            Permissions(streams={STREAM_ID: msgspec.structs.replace(StreamPermissions(), **{name: True})})
             for name in StreamPermissions.__struct_fields__
             if name != "topics"
         ),

@@ -165,8 +165,7 @@ def _run(
     try:
         is_clean = serve(wishes, announce=announce, stream=sys.stderr, on_ready=on_ready)
     except ConfigurationRefused as refusal:
-        # A separate exit code, so that a supervisor does not restart a server with an invalid configuration.
-        raise refused(refusal, ExitCode.USAGE) from refusal
+        raise refused(refusal) from refusal
     except StartRefused as refusal:
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:

@@ -196,7 +196,7 @@ def password_command(*, user: str, current_password: str | None, new_password: s
 
 @server_command(
     "permissions",
-    "courser user permissions reader --allow shop/orders:read --allow shop/invoices:read,send",
+    "courser user permissions reader --allow shop/orders:read,send",
     "courser user permissions reader -g p_msg,r_top",
     "courser user permissions reader -s 0:r_str#1:s_msg",
     "courser user permissions reader",
