@@ -73,9 +73,9 @@ def test_a_root_user_of_an_earlier_start(place: Path, capsys: pytest.CaptureFixt
     asyncio.run(make_directory(place / "local_data", "forgotten"))
     with start("dev", "--port", 0) as process:
         assert process.stdout is not None
-        _, login, data = (process.stdout.readline() for _ in range(3))
-        advice = "to reset it, run courser user reset-root --data local_data"
-        assert login == f"login    iggy, with the password of an earlier start; {advice}\n"
+        _, login, advice, data = (process.stdout.readline() for _ in range(4))
+        assert login == "login    iggy, with the password of an earlier start\n"
+        assert advice == "         if it is lost: Ctrl-C, courser user reset-root --data local_data\n"
         assert data == 'data     local_data (existing data)    context "dev" saved and selected\n'
         cli = in_this_process(capsys)
         assert "password of iggy is required" in cli("ls").err

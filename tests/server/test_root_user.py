@@ -7,8 +7,12 @@ import pytest
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.settings import BrokerSettings
+from courser.catalog import changes
+from courser.catalog.directories import Directories
+from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, ConfigurationRefused, StartRefused
 from courser.model.messaging import Transport
+from courser.model.topic_options import TopicOptions
 from courser.server.root_user import choose_root, reset_root_password
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
@@ -133,3 +137,22 @@ def test_a_directory_of_nobody_is_not_made_one(tmp_path: Path) -> None:
     with pytest.raises(StartRefused, match="not the data directory of a server"):
         reset_root_password(tmp_path / "none", "found again")
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_creation_that_a_kill_interrupted_is_completed_first(tmp_path: Path) -> None:
+    """Otherwise the next start would find another change at the end of the journal, and take the topic for lost."""
+    await make_directory(tmp_path)
+    data = DataDirectory.open(tmp_path)
+    store = CatalogStore.open(data.file_system, tmp_path, clock=data.clock, stop=data.stop)
+    data.begin()
+    store.submit(changes.CreateStream("s", bytes(16)))
+    Directories(data.file_system, tmp_path).make_stream(store.state.streams[0])
+    store.submit(changes.CreateTopic(0, "t", bytes(16), 1, TopicOptions()))
+    store.close()
+    data.close(is_clean=False)
+    reset_root_password(tmp_path, "found again")
+    data = DataDirectory.open(tmp_path)
+    assert data.stop is StopKind.KILLED
+    broker = await Broker.open(data, BrokerSettings(), make_root=lambda: RootUser("never", ""))
+    assert broker.partitions.unopened == frozenset()
+    assert await broker.close()

@@ -171,7 +171,9 @@ def judge(user: UserDetails, word: str, stream_id: int | None, topic_id: int | N
     if helping:
         return Verdict(True, f"granted by {', '.join(_texts(helping))}", _texts(helping), _texts(enough))
     has = f"it has {', '.join(_texts(held))}" if held else "it has no permission here"
-    return Verdict(False, f"{has}; one of these is needed: {', '.join(_texts(enough))}", [], _texts(enough))
+    # The last one allows the least.
+    reason = f"{has}; needed: {_texts(enough)[-1]}, or a permission that includes it"
+    return Verdict(False, reason, [], _texts(enough))
 
 
 def _texts(grants: Sequence[Grant]) -> list[str]:

@@ -129,7 +129,8 @@ def greet(server: Listening, data: Path, context: str | None, output: str) -> No
     command = "courser" if is_usual or context is None else f"courser --context {context}"
     lines = (
         ("server", f"tcp {server.address}, local connections only"),
-        ("login", _login_line(server, data)),
+        ("login", f"{server.username}{_password_text(server)}"),
+        *([("", f"if it is lost: Ctrl-C, courser user reset-root --data {data}")] if server.password is None else []),
         ("data", f"{data}{'' if server.is_first_start else ' (existing data)'}    {saved}"),
         ("next", f"""echo '{{"n":1}}' | {command} send demo/orders --create"""),
         ("", f"{command} tail demo/orders --from earliest --follow"),
@@ -146,13 +147,12 @@ def greet(server: Listening, data: Path, context: str | None, output: str) -> No
             say(f"warning: {variable} overrides the selected context; unset it to use this server")
 
 
-def _login_line(server: Listening, data: Path) -> str:
+def _password_text(server: Listening) -> str:
     if server.password is None:
-        advice = f"to reset it, run courser user reset-root --data {data}"
-        return f"{server.username}, with the password of an earlier start; {advice}"
+        return ", with the password of an earlier start"
     # The default password is not a secret. One from the environment is.
     is_default = server.password == DEVELOPMENT_PASSWORD
-    return f"{server.username} / {DEVELOPMENT_PASSWORD if is_default else 'as in COURSER_ROOT_PASSWORD'}"
+    return f" / {DEVELOPMENT_PASSWORD if is_default else 'as in COURSER_ROOT_PASSWORD'}"
 
 
 def _run(
