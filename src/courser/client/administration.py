@@ -328,7 +328,15 @@ class Administration(Asking):
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
     async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
-        """The durability level in effect, and what a power cut may lose at ``bounded``."""
+        """The durability level in effect, and what a power cut may lose at ``bounded``.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            durability = await client.get_topic_durability("shop/orders")
+            print(durability.level, durability.offset_level)
+        """
         return await self._ask(c.GetTopicDurability(*place_of(stream, topic)), r.TopicDurability)
 
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
