@@ -23,6 +23,7 @@ from courser.errors import (
     OffsetsUnavailable,
     Rejection,
     TimedOut,
+    TooLarge,
     Uncertain,
 )
 from courser.model.identifiers import Identifier
@@ -71,6 +72,8 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             return Failure(text, "choose another name, or use the existing one")
         case OffsetsUnavailable():
             return Failure(text, f"to continue after them, pass --from {error.end_offset}")
+        case TooLarge():
+            return Failure(text, _HINTS[ErrorCode.TOO_BIG_MESSAGE_PAYLOAD])
         case InvalidRequest() | Rejection():
             usage = f"for usage, run {click.get_current_context().command_path} --help"
             return Failure(text, _HINTS.get(error.code, usage))

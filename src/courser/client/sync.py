@@ -142,6 +142,7 @@ class SyncClient:
     join_consumer_group = blocking(Client.join_consumer_group)
     leave_consumer_group = blocking(Client.leave_consumer_group)
     sync_consumer_group = blocking(Client.sync_consumer_group)
+    reset_consumer_group = blocking(Client.reset_consumer_group)
 
     # --- users, tokens, the server -------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ def connect_sync(
     """Connect to a server. Use the client in ``with``, or close it. The arguments are those of ``connect``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
         ConnectionFailed: no server listens at the address.
         AuthenticationFailed: the login failed.
 
