@@ -79,12 +79,19 @@ class Ping(Command, frozen=True):
     """A heartbeat without an effect."""
 
 
-@command(10, r.Stats, Action.READ_SERVER)
+@command(10, r.Stats, Action.READ_SERVER, http="GET /stats")
 class GetStats(Command, frozen=True):
     """Statistics of the server."""
 
 
-@command(11, r.SnapshotArchive, Action.READ_SERVER, is_audited=True)
+@command(
+    11,
+    r.SnapshotArchive,
+    Action.READ_SERVER,
+    is_audited=True,
+    http="POST /snapshot",
+    http_names={"kinds": "snapshot_types"},
+)
 class GetSnapshot(Command, frozen=True):
     """A ZIP file for diagnosing the server."""
 
@@ -94,12 +101,12 @@ class GetSnapshot(Command, frozen=True):
     """1 file system, 2 processes, 3 resources, 4 test, 5 logs, 6 configuration, 100 all."""
 
 
-@command(12, r.ClusterMetadata)
+@command(12, r.ClusterMetadata, http="GET /cluster/metadata")
 class GetClusterMetadata(Command, frozen=True):
     """The nodes of the cluster."""
 
 
-@command(13, r.OptionList)
+@command(13, r.OptionList, http="GET /options/{scope}")
 class DescribeOptions(Command, frozen=True):
     """The available options: scope 1 topic, 2 stream, 3 user."""
 
@@ -111,14 +118,14 @@ class GetMe(Command, frozen=True):
     """This connection."""
 
 
-@command(21, r.ClientDetails, Action.READ_SERVER)
+@command(21, r.ClientDetails, Action.READ_SERVER, http="GET /clients/{client_id}")
 class GetClient(Command, frozen=True):
     """Another connection."""
 
     client_id: U32
 
 
-@command(22, r.ClientList, Action.READ_SERVER)
+@command(22, r.ClientList, Action.READ_SERVER, http="GET /clients")
 class GetClients(Command, frozen=True):
     """All connections."""
 
@@ -126,19 +133,19 @@ class GetClients(Command, frozen=True):
 # --- streams ------------------------------------------------------------------------------------------
 
 
-@command(200, r.StreamDetails, Action.GET_STREAM)
+@command(200, r.StreamDetails, Action.GET_STREAM, http="GET /streams/{stream}")
 class GetStream(Command, frozen=True):
     """One stream with its topics."""
 
     stream: Identifier
 
 
-@command(201, r.StreamList, Action.LIST_STREAMS)
+@command(201, r.StreamList, Action.LIST_STREAMS, http="GET /streams")
 class GetStreams(Command, frozen=True):
     """All streams."""
 
 
-@command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True)
+@command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True, http="POST /streams")
 class CreateStream(Command, frozen=True):
     """Create a stream. ``stream_id`` is set only if the client chooses the id."""
 
@@ -146,7 +153,7 @@ class CreateStream(Command, frozen=True):
     stream_id: ChosenId = None
 
 
-@command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True)
+@command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True, http="PUT /streams/{stream}")
 class UpdateStream(Command, frozen=True):
     """Rename a stream."""
 
@@ -154,14 +161,14 @@ class UpdateStream(Command, frozen=True):
     name: Name
 
 
-@command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True)
+@command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True, http="DELETE /streams/{stream}")
 class DeleteStream(Command, frozen=True):
     """Delete a stream and all its topics."""
 
     stream: Identifier
 
 
-@command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True)
+@command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True, http="DELETE /streams/{stream}/purge")
 class PurgeStream(Command, frozen=True):
     """Delete all messages of a stream."""
 
@@ -171,7 +178,7 @@ class PurgeStream(Command, frozen=True):
 # --- topics, partitions, segments ---------------------------------------------------------------------
 
 
-@command(300, r.TopicDetails, Action.READ_TOPIC)
+@command(300, r.TopicDetails, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}")
 class GetTopic(Command, frozen=True):
     """One topic with its partitions."""
 
@@ -179,14 +186,22 @@ class GetTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(301, r.TopicList, Action.LIST_TOPICS)
+@command(301, r.TopicList, Action.LIST_TOPICS, http="GET /streams/{stream}/topics")
 class GetTopics(Command, frozen=True):
     """All topics of a stream."""
 
     stream: Identifier
 
 
-@command(302, r.TopicDetails, Action.CREATE_TOPIC, operation=132, is_audited=True)
+@command(
+    302,
+    r.TopicDetails,
+    Action.CREATE_TOPIC,
+    operation=132,
+    is_audited=True,
+    http="POST /streams/{stream}/topics",
+    http_names={"partition_count": "partitions_count"},
+)
 class CreateTopic(Command, frozen=True):
     """Create a topic. ``topic_id`` is set only if the client chooses the id."""
 
@@ -197,7 +212,7 @@ class CreateTopic(Command, frozen=True):
     topic_id: ChosenId = None
 
 
-@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True)
+@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True, http="PUT /streams/{stream}/topics/{topic}")
 class UpdateTopic(Command, frozen=True):
     """Change name and options."""
 
@@ -209,7 +224,7 @@ class UpdateTopic(Command, frozen=True):
     """True: options that are None are unchanged (0.9). False: the four classic options are replaced."""
 
 
-@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True)
+@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http="DELETE /streams/{stream}/topics/{topic}")
 class DeleteTopic(Command, frozen=True):
     """Delete a topic."""
 
@@ -217,7 +232,9 @@ class DeleteTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True)
+@command(
+    305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True, http="DELETE /streams/{stream}/topics/{topic}/purge"
+)
 class PurgeTopic(Command, frozen=True):
     """Delete all messages of a topic."""
 
@@ -225,7 +242,16 @@ class PurgeTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(402, None, Action.MANAGE_TOPIC, operation=136, is_audited=True)
+@command(
+    402,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=136,
+    is_audited=True,
+    http="POST /streams/{stream}/topics/{topic}/partitions",
+    http_names={"count": "partitions_count"},
+    http_status=201,
+)
 class CreatePartitions(Command, frozen=True):
     """Add partitions."""
 
@@ -234,7 +260,15 @@ class CreatePartitions(Command, frozen=True):
     count: U32
 
 
-@command(403, None, Action.MANAGE_TOPIC, operation=137, is_audited=True)
+@command(
+    403,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=137,
+    is_audited=True,
+    http="DELETE /streams/{stream}/topics/{topic}/partitions",
+    http_names={"count": "partitions_count"},
+)
 class DeletePartitions(Command, frozen=True):
     """Delete the partitions with the highest numbers and their messages."""
 
@@ -243,7 +277,15 @@ class DeletePartitions(Command, frozen=True):
     count: U32
 
 
-@command(503, None, Action.MANAGE_TOPIC, operation=138, is_audited=True)
+@command(
+    503,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=138,
+    is_audited=True,
+    http="DELETE /streams/{stream}/topics/{topic}/partitions/{partition_id}",
+    http_names={"count": "segments_count"},
+)
 class DeleteSegments(Command, frozen=True):
     """Delete the oldest sealed segments of a partition that no stored offset needs any more."""
 
@@ -256,7 +298,14 @@ class DeleteSegments(Command, frozen=True):
 # --- messages -----------------------------------------------------------------------------------------
 
 
-@command(101, r.Sent, Action.SEND_MESSAGES, operation=160)
+@command(
+    101,
+    r.Sent,
+    Action.SEND_MESSAGES,
+    operation=160,
+    http="POST /streams/{stream}/topics/{topic}/messages",
+    http_status=201,
+)
 class SendMessages(Command, frozen=True):
     """Append messages to one partition."""
 
@@ -267,7 +316,13 @@ class SendMessages(Command, frozen=True):
     """Usually one. They may refer to the connection's receive buffer, which is valid until the reply."""
 
 
-@command(100, r.Polled, Action.POLL_MESSAGES)
+@command(
+    100,
+    r.Polled,
+    Action.POLL_MESSAGES,
+    http="GET /streams/{stream}/topics/{topic}/messages",
+    http_names={"consumer": "consumer_id"},
+)
 class PollMessages(Command, frozen=True):
     """Read messages of one partition."""
 
@@ -281,7 +336,13 @@ class PollMessages(Command, frozen=True):
     auto_commit: Flag
 
 
-@command(102, None, Action.SEND_MESSAGES)
+@command(
+    102,
+    None,
+    Action.SEND_MESSAGES,
+    http="GET /streams/{stream}/topics/{topic}/messages/flush/{partition_id}/{fsync}",
+    http_status=200,
+)
 class FlushMessages(Command, frozen=True):
     """Sync the messages of a partition if ``fsync`` is set; written messages are never only in the server's memory."""
 
@@ -291,7 +352,13 @@ class FlushMessages(Command, frozen=True):
     fsync: Flag
 
 
-@command(120, r.StoredOffset, Action.POLL_MESSAGES)
+@command(
+    120,
+    r.StoredOffset,
+    Action.POLL_MESSAGES,
+    http="GET /streams/{stream}/topics/{topic}/consumer-offsets",
+    http_names={"consumer": "consumer_id"},
+)
 class GetConsumerOffset(Command, frozen=True):
     """The stored offset of a consumer."""
 
@@ -301,7 +368,14 @@ class GetConsumerOffset(Command, frozen=True):
     partition_id: OptionalPartition
 
 
-@command(121, None, Action.POLL_MESSAGES, operation=161)
+@command(
+    121,
+    None,
+    Action.POLL_MESSAGES,
+    operation=161,
+    http="PUT /streams/{stream}/topics/{topic}/consumer-offsets",
+    http_names={"consumer": "consumer_id"},
+)
 class StoreConsumerOffset(Command, frozen=True):
     """Store the offset of a consumer."""
 
@@ -312,7 +386,15 @@ class StoreConsumerOffset(Command, frozen=True):
     offset: U64
 
 
-@command(122, None, Action.POLL_MESSAGES, operation=162, is_audited=True)
+@command(
+    122,
+    None,
+    Action.POLL_MESSAGES,
+    operation=162,
+    is_audited=True,
+    http="DELETE /streams/{stream}/topics/{topic}/consumer-offsets/{consumer}",
+    http_names={"consumer": "consumer_id"},
+)
 class DeleteConsumerOffset(Command, frozen=True):
     """Delete the stored offset of a consumer."""
 
@@ -325,7 +407,7 @@ class DeleteConsumerOffset(Command, frozen=True):
 # --- consumer groups ----------------------------------------------------------------------------------
 
 
-@command(600, r.GroupDetails, Action.READ_TOPIC)
+@command(600, r.GroupDetails, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}/consumer-groups/{group}")
 class GetConsumerGroup(Command, frozen=True):
     """One group with its members."""
 
@@ -334,7 +416,7 @@ class GetConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
-@command(601, r.GroupList, Action.READ_TOPIC)
+@command(601, r.GroupList, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}/consumer-groups")
 class GetConsumerGroups(Command, frozen=True):
     """All groups of a topic."""
 
@@ -342,7 +424,15 @@ class GetConsumerGroups(Command, frozen=True):
     topic: Identifier
 
 
-@command(602, r.GroupDetails, Action.READ_TOPIC, operation=139, is_audited=True)
+@command(
+    602,
+    r.GroupDetails,
+    Action.READ_TOPIC,
+    operation=139,
+    is_audited=True,
+    http="POST /streams/{stream}/topics/{topic}/consumer-groups",
+    http_status=201,
+)
 class CreateConsumerGroup(Command, frozen=True):
     """Create a group. ``group_id`` is set only if the client chooses the id."""
 
@@ -352,7 +442,14 @@ class CreateConsumerGroup(Command, frozen=True):
     group_id: ChosenId = None
 
 
-@command(603, None, Action.READ_TOPIC, operation=140, is_audited=True)
+@command(
+    603,
+    None,
+    Action.READ_TOPIC,
+    operation=140,
+    is_audited=True,
+    http="DELETE /streams/{stream}/topics/{topic}/consumer-groups/{group}",
+)
 class DeleteConsumerGroup(Command, frozen=True):
     """Delete a group and its stored offsets."""
 

@@ -1,0 +1,81 @@
+"""The HTTP listener: a listening socket, and its stop."""
+
+import asyncio
+import logging
+import ssl
+
+from uvicorn.server import ServerState
+
+from courser.transports.connections import Connections
+from courser.transports.http_application import HttpApplication
+from courser.transports.http_connection import HttpConnection, make_config
+from courser.transports.settings import ConnectionSettings, HttpSettings
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_HANDSHAKE_DEADLINE = 10.0
+"""Seconds for a TLS handshake."""
+
+
+class HttpListener:
+    """One listening socket. Its connections count among those of all other transports."""
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        connection_settings: ConnectionSettings,
+        application: HttpApplication,
+        connections: Connections,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._connection_settings = connection_settings
+        self._application = application
+        self._connections = connections
+        self._tls = tls
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Listen. Return the real address."""
+        # Strangers make it warn of invalid requests at any rate; what the application fails at is an error.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        config = make_config(self._application)
+
+        def make_connection() -> HttpConnection:
+            return HttpConnection(config, self._state, self._connections, self._connection_settings)
+
+        settings = self._settings
+        self._server = server = await asyncio.get_running_loop().create_server(
+            make_connection,
+            settings.host,
+            settings.port,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=_HANDSHAKE_DEADLINE if self._tls is not None else None,
+        )
+        host, port = server.sockets[0].getsockname()[:2]
+        return host, port
+
+    def close(self) -> None:
+        """Let nobody in any more. May be repeated."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self, grace: float) -> None:
+        """End idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
+        self.close()
+        self._application.hurry()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks and grace:
+            await asyncio.wait(tuple(self._state.tasks), timeout=grace)
+        if self._state.tasks:
+            _log.warning("%d requests over HTTP did not end in %g seconds", len(self._state.tasks), grace)
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+        for task in tuple(self._state.tasks):
+            task.cancel()
