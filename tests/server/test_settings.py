@@ -9,6 +9,32 @@ from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import settings_of
 
 OTHER_VALUES = {
+    "http.enabled": "false",
+    "http.cors.enabled": "false",
+    "http.metrics.enabled": "false",
+    "http.address": "127.0.0.2:3001",
+    "http.max_request_size": "3 MB",
+    "http.cors.allowed_methods": "GET",
+    "http.cors.allowed_origins": "https://shop.example",
+    "http.cors.allowed_headers": "x-one,x-two",
+    "http.cors.exposed_headers": "x-three",
+    "http.cors.allow_credentials": "true",
+    "http.cors.allow_private_network": "true",
+    "http.jwt.algorithm": "hs512",
+    "http.jwt.issuer": "shop.example",
+    "http.jwt.audience": "shop.example",
+    "http.jwt.valid_issuers": "shop.example",
+    "http.jwt.valid_audiences": "shop.example",
+    "http.jwt.access_token_expiry": "2 h",
+    "http.jwt.clock_skew": "3 s",
+    "http.jwt.not_before": "4 s",
+    "http.jwt.encoding_secret": "c2VjcmV0",
+    "http.jwt.decoding_secret": "c2VjcmV0",
+    "http.jwt.use_base64_secret": "true",
+    "http.metrics.endpoint": "/figures",
+    "http.tls.enabled": "true",
+    "http.tls.cert_file": "certificate.pem",
+    "http.tls.key_file": "key.pem",
     "system.path": "elsewhere",
     "system.runtime.path": "elsewhere",
     "system.recovery.recreate_missing_state": "true",
@@ -73,7 +99,12 @@ OTHER_VALUES = {
     "system.logging.retention": "7s",
     "system.logging.sysinfo_print_interval": "7s",
 }
-SWITCHES = ["tcp.tls.enabled=true", "tcp.socket.override_defaults=true"]
+SWITCHES = [
+    "tcp.tls.enabled=true",
+    "tcp.socket.override_defaults=true",
+    "http.tls.enabled=true",
+    "http.jwt.decoding_secret=YQ==",
+]
 """Without them the keys of their tables are not looked at."""
 
 

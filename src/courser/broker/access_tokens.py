@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import hmac
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,8 +51,8 @@ class AccessTokenSettings:
     algorithm: str = "HS256"
     issuer: str = "iggy.apache.org"
     audience: str = "iggy.apache.org"
-    valid_issuers: Sequence[str] = ("iggy.apache.org",)
-    valid_audiences: Sequence[str] = ("iggy.apache.org",)
+    valid_issuers: tuple[str, ...] = ("iggy.apache.org",)
+    valid_audiences: tuple[str, ...] = ("iggy.apache.org",)
     expiry: int = 3600 * _SECOND
     clock_skew: int = 5 * _SECOND
     not_before: int = 0

@@ -89,7 +89,7 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     this server. While another server of that name is running, the context is "dev-2", and is not selected. An existing
     data directory keeps its data and its root user. Stop the server with Ctrl-C.
     """
-    settings = [f"tcp.address=127.0.0.1:{port}", f"system.path={data}"]
+    settings = [f"tcp.address=127.0.0.1:{port}", "http.enabled=false", f"system.path={data}"]
     if not verbose:
         settings.append(f"system.logging.level={_DEV_LOG_LEVELS}")
     wishes = Wishes(environment=os.environ, settings=settings, use_default_root=True)

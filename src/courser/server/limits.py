@@ -63,7 +63,7 @@ def _partition_count(data_directory: Path) -> int:
         return 0
 
 
-def check_address(address: Address) -> None:
+def check_address(address: Address, setting: str = "tcp.address") -> None:
     """Check that the server could listen on the address, without listening. Port 0 is always available.
 
     Raises:
@@ -76,6 +76,6 @@ def check_address(address: Address) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
     except OSError as error:
-        raise AddressRefused(str(address), error) from error
+        raise AddressRefused(str(address), error, setting) from error
     except UnicodeError as error:
-        raise AddressRefused(str(address), OSError(None, str(error))) from error
+        raise AddressRefused(str(address), OSError(None, str(error)), setting) from error

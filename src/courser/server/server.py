@@ -44,10 +44,12 @@ from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
+from courser.transports.settings import HttpSettings
 from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.transports.http import HttpListener
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +108,7 @@ class Server:
         self._settings = orders.settings
         self._logs = logs
         self._certificate: Certificate | None = None
+        self._http_certificate: Certificate | None = None
         self._is_first_start = False
 
     async def run(self) -> bool:
@@ -147,6 +150,8 @@ class Server:
         try:
             # Check this early: a first start shows a password, and a server that cannot listen must not get that far.
             check_address(Address(self._settings.tcp.host, self._settings.tcp.port))
+            if self._settings.http is not None:
+                check_address(Address(self._settings.http.host, self._settings.http.port), "http.address")
             self._load_certificate(data.clock)
         except CourserError:
             data.close(is_clean=False)
@@ -186,6 +191,10 @@ class Server:
             from courser.server.certificates import Certificate  # noqa: PLC0415
 
             self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
+        if self._settings.http is not None and self._settings.http_tls is not None:
+            from courser.server.certificates import Certificate  # noqa: PLC0415
+
+            self._http_certificate = Certificate(self._settings.http_tls, self._settings.http.host, clock)
 
     def _make_services(self, broker: Broker, slow_work: Executor) -> Services:
         settings = self._settings
@@ -230,6 +239,22 @@ class Server:
             tls=None if self._certificate is None else self._certificate.context,
         )
 
+    async def _make_http_listener(
+        self, http: HttpSettings, broker: Broker, services: Services, connections: Connections, slow_work: Executor
+    ) -> "HttpListener":
+        # Import it only if HTTP is enabled.
+        from courser.server.http_assembly import make_http_listener  # noqa: PLC0415
+
+        return await make_http_listener(
+            http,
+            self._settings,
+            broker,
+            services,
+            connections,
+            slow_work=slow_work,
+            tls=None if self._http_certificate is None else self._http_certificate.context,
+        )
+
     # --- life ---
 
     async def _serve(self, broker: Broker, signals: Signals) -> None:
@@ -240,19 +265,30 @@ class Server:
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
         listener = self._make_listener(broker, services, connections)
+        http = self._settings.http
+        http_listener: HttpListener | None = None
         supervisor = Supervisor(broker.clock)
         try:
+            if http is not None:
+                http_listener = await self._make_http_listener(http, broker, services, connections, slow_work)
             address = await self._listen(listener)
-            broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
+            http_address = None if http_listener is None else await self._listen_http(http_listener)
+            http_port = 0 if http_address is None else http_address.port
+            broker.node = Node(_NODE_NAME, address.host, address.port, 0, http_port, 0)
             keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
-            self._write_runtime_files(address)
+            self._write_runtime_files(address, http_address)
             self._say_where(address, broker)
             await signals.stop.wait()
             listener.close()
-            await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
+            grace = self._settings.shutdown_timeout / 1_000_000
+            if http_listener is not None:
+                await http_listener.stop(grace)
+            await connections.say_goodbye(grace)
         finally:
             await supervisor.stop()
             listener.close()
+            if http_listener is not None:
+                await http_listener.stop(0)
             await connections.say_goodbye(0)
             slow_work.shutdown(wait=False, cancel_futures=True)
 
@@ -263,10 +299,20 @@ class Server:
         except OSError as error:
             raise AddressRefused(str(Address(tcp.host, tcp.port)), error) from error
 
-    def _write_runtime_files(self, address: Address) -> None:
+    async def _listen_http(self, listener: "HttpListener") -> Address:
+        http = self._settings.http
+        assert http is not None, "there is a listener"
+        try:
+            address = Address(*await listener.start())
+        except OSError as error:
+            raise AddressRefused(str(Address(http.host, http.port)), error, "http.address") from error
+        _log.info("listening transport=http address=%s tls=%s", address, "on" if self._http_certificate else "off")
+        return address
+
+    def _write_runtime_files(self, address: Address, http_address: Address | None) -> None:
         directory = self._settings.runtime_directory
         try:
-            write_configuration(directory, self._orders.configuration, address)
+            write_configuration(directory, self._orders.configuration, address, http_address)
             if self._certificate is not None:
                 write_certificate(directory, self._certificate.pem)
         except OSError as error:
@@ -309,16 +355,18 @@ class Server:
 
     def _reload_certificate(self) -> None:
         """Handle SIGHUP."""
-        if self._certificate is None or not self._certificate.is_from_files:
+        certificates = [found for found in (self._certificate, self._http_certificate) if found and found.is_from_files]
+        if not certificates:
             _log.info("received SIGHUP, but no certificate files are configured; nothing to reload")
-            return
-        try:
-            self._certificate.reload()
-            write_certificate(self._settings.runtime_directory, self._certificate.pem)
-        except StartRefused as refusal:
-            _log.error("could not reload the certificate; keeping the old one: %s", refusal)
-        except OSError as error:
-            _log.error("reloaded the certificate, but could not write the copy for clients: %s", error)
+        for certificate in certificates:
+            try:
+                certificate.reload()
+                if certificate is self._certificate:
+                    write_certificate(self._settings.runtime_directory, certificate.pem)
+            except StartRefused as refusal:
+                _log.error("could not reload the certificate; keeping the old one: %s", refusal)
+            except OSError as error:
+                _log.error("reloaded the certificate, but could not write the copy for clients: %s", error)
 
 
 def _connection_count_max(wanted: int, broker: Broker) -> int:
@@ -352,11 +400,14 @@ def _user_name(broker: Broker, user_id: int) -> str | None:
 # --- files for other programs ---
 
 
-def write_configuration(directory: Path, configuration: Configuration, address: Address) -> None:
-    """Publish the effective configuration, with the port on which the server actually listens."""
+def write_configuration(
+    directory: Path, configuration: Configuration, address: Address, http_address: Address | None = None
+) -> None:
+    """Publish the effective configuration, with the ports on which the server actually listens."""
+    addresses = {"tcp": str(address)} | ({} if http_address is None else {"http": str(http_address)})
     _replace(
         directory / CONFIGURATION_FILE,
-        f"{_CONFIGURATION_HEAD}\n{to_toml(configuration, tcp_address=str(address))}".encode(),
+        f"{_CONFIGURATION_HEAD}\n{to_toml(configuration, addresses=addresses)}".encode(),
     )
 
 

@@ -73,9 +73,8 @@ class HttpListener:
             connection.shutdown()
         if self._state.tasks and grace:
             await asyncio.wait(tuple(self._state.tasks), timeout=grace)
-        if self._state.tasks:
+        if self._state.tasks and grace:
             _log.warning("%d requests over HTTP did not end in %g seconds", len(self._state.tasks), grace)
+        # What was begun is finished, or a change of metadata might be left half done: only nobody reads the reply.
         for connection in tuple(self._state.connections):
             connection.transport.abort()
-        for task in tuple(self._state.tasks):
-            task.cancel()

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from courser import __version__
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import CommandRow
@@ -40,6 +41,7 @@ from courser.transports.session_loop import InternalFailure
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.wire import prometheus
 from courser.wire.codec import QUICK_SIZE_MAX
+from courser.wire.openapi import openapi_document
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
 from courser.wire.rest_messages import decode_poll, decode_send, encode_polled, encode_sent, wants_acknowledgement
@@ -116,6 +118,7 @@ class HttpApplication:
             ("GET", "/ping", self._answer_ping),
             ("GET", "/health/live", self._answer_ping),
             ("GET", "/health/ready", self._answer_ready),
+            ("GET", "/openapi.json", self._answer_openapi),
             ("POST", "/users/refresh-token", self._answer_refresh),
         ]
         if self._settings.metrics_path is not None:
@@ -226,6 +229,9 @@ class HttpApplication:
         consistency = query.get("consistency", _CONSISTENCIES[0])
         if consistency not in _CONSISTENCIES:
             raise RestRefused(BAD_REQUEST, f"invalid query: consistency: {consistency[:40]!r} is not known")
+        if row.kind is c.SendMessages:
+            # Before anything is sent.
+            wants_acknowledgement(query)
         request = RestRequest(values, query, exchange.header(b"content-type"), body)
         if len(body) > QUICK_SIZE_MAX:
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
@@ -308,6 +314,9 @@ class HttpApplication:
             # One name may have a thousand time series: others are served in between.
             await asyncio.sleep(0)
         return Answer(_OK, "".join(parts).encode(), prometheus.CONTENT_TYPE)
+
+    async def _answer_openapi(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
+        return Answer(_OK, msgspec.json.encode(openapi_document(__version__)), JSON_TYPE)
 
     async def _answer_refresh(self, exchange: Exchange, values: Mapping[str, str], _: Access | None) -> Answer:
         body = await exchange.read_body(self._connections.login_frame_size_max, self._memory)

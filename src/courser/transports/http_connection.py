@@ -107,12 +107,11 @@ class HttpConnection(HttpToolsProtocol):
             return
         if self._is_in_head and self._deadline is None:
             self._start_deadline()
+        self._head_size += len(data)
         super().data_received(data)
-        if self._is_in_head:
-            self._head_size += len(data)
-            if self._head_size > HEAD_SIZE_MAX and not self.transport.is_closing():
-                self.transport.write(_HEAD_TOO_LARGE)
-                self.transport.close()
+        if self._is_in_head and self._head_size > HEAD_SIZE_MAX and not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -127,7 +126,8 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """The request is complete. The head of the next one may have begun in the same piece: it is not counted yet."""
+        self._head_size = 0
         self._is_in_head = True
         self._is_in_message = False
         self._stop_deadline()

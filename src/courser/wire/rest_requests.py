@@ -88,7 +88,7 @@ def body_type(row: CommandRow) -> type[msgspec.Struct]:
     """The JSON body of a command: the fields that its path does not name."""
     assert row.route is not None, "only commands with a route have a body"
     fields = []
-    for name, kind in _fields_outside_path(row).items():
+    for name, kind in fields_outside_path(row).items():
         json_type, _, default = JSON_KINDS[kind]
         fields.append((row.route.name_of(name), json_type, msgspec.field(default=default)))
     # Fields with a default come last; JSON has no order.
@@ -96,15 +96,16 @@ def body_type(row: CommandRow) -> type[msgspec.Struct]:
     return msgspec.defstruct(f"{row.kind.__name__}Body", fields)
 
 
-def _fields_outside_path(row: CommandRow) -> dict[str, object]:
-    assert row.route is not None
+def fields_outside_path(row: CommandRow) -> dict[str, object]:
+    """The kinds of the fields that come from the query or the body, by name."""
+    assert row.route is not None, "only commands with a route have such fields"
     return {name: kind for name, kind in kinds_of(row.kind).items() if f"{{{name}}}" not in row.route.path}
 
 
 def _derived(row: CommandRow) -> Decoder:
     route = row.route
     assert route is not None, "the command has a route"
-    kinds, elsewhere = kinds_of(row.kind), _fields_outside_path(row)
+    kinds, elsewhere = kinds_of(row.kind), fields_outside_path(row)
     in_path = {name: text_reader(kind) for name, kind in kinds.items() if name not in elsewhere}
     if not has_body(route):
         in_query = {name: (route.name_of(name), kind) for name, kind in elsewhere.items()}

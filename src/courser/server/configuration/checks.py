@@ -1,9 +1,11 @@
 """Checks across several values: contradictions and warnings. The grammars have already checked each single value."""
 
+import base64
+import binascii
 from collections.abc import Iterator
 
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -52,6 +54,7 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[keys.TCP_ENABLED]:
         yield f"{configuration.where(keys.TCP_ENABLED)} is false, so the server has no listener: set it to true"
     yield from _tls_contradictions(configuration)
+    yield from _http_contradictions(configuration)
 
 
 def _tls_contradictions(configuration: Configuration) -> Iterator[str]:
@@ -60,6 +63,29 @@ def _tls_contradictions(configuration: Configuration) -> Iterator[str]:
     for key in (keys.TLS_CERT_FILE, keys.TLS_KEY_FILE):
         if configuration[key] is None:
             yield f"{key.path} is required if TLS is enabled and tcp.tls.self_signed is false: {key.kind.expected}"
+
+
+def _http_contradictions(configuration: Configuration) -> Iterator[str]:
+    if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
+        yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    if configuration[http_keys.HTTP_TLS_ENABLED]:
+        for key in (http_keys.HTTP_TLS_CERT_FILE, http_keys.HTTP_TLS_KEY_FILE):
+            if configuration[key] is None:
+                yield f"{key.path} is required if http.tls is enabled: {key.kind.expected}"
+    encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
+    secrets = {configuration[key] for key in (encoding, decoding)} - {""}
+    if len(secrets) > 1:
+        yield (
+            f"{configuration.where(encoding)} and {configuration.where(decoding)} differ: one secret signs and checks "
+            "access tokens"
+        )
+    if configuration[http_keys.JWT_BASE64_SECRET]:
+        for secret in (encoding, decoding):
+            try:
+                base64.b64decode(configuration[secret], validate=True)
+            except binascii.Error:
+                where = configuration.where(secret)
+                yield f"{where} is not base64: correct it, or set http.jwt.use_base64_secret = false"
 
 
 def _shown(key: Key[int]) -> str:
@@ -82,3 +108,10 @@ def warnings(configuration: Configuration) -> Iterator[str]:
     host = configuration[keys.TCP_ADDRESS].host
     if not host.startswith(_LOOPBACK) and not configuration[keys.TLS_ENABLED]:
         yield f"tcp.address {host} accepts remote connections, and passwords are not encrypted: enable tcp.tls"
+    host = configuration[http_keys.HTTP_ADDRESS].host
+    if (
+        configuration[http_keys.HTTP_ENABLED]
+        and not host.startswith(_LOOPBACK)
+        and not configuration[http_keys.HTTP_TLS_ENABLED]
+    ):
+        yield f"http.address {host} accepts remote connections, and passwords are not encrypted: enable http.tls"

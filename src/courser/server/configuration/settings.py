@@ -1,15 +1,17 @@
 """The settings of a server, grouped by component: frozen values made from the configuration."""
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 
+from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.quantities import SECOND
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, CorsSettings, HttpSettings, SocketSettings, TcpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,12 @@ class ServerSettings:
     connections: ConnectionSettings
     tcp: TcpSettings
     tls: TlsSettings | None
-    """None: not encrypted."""
+    """None: TCP is not encrypted."""
+    http: HttpSettings | None
+    """None: the server does not listen for HTTP."""
+    http_tls: TlsSettings | None
+    """None: HTTP is not encrypted."""
+    access_tokens: AccessTokenSettings
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -69,6 +76,9 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         connections=_connections(configuration),
         tcp=_tcp(configuration),
         tls=_tls(configuration),
+        http=_http(configuration),
+        http_tls=_http_tls(configuration),
+        access_tokens=_access_tokens(configuration),
     )
 
 
@@ -173,4 +183,57 @@ def _tls(configuration: Configuration) -> TlsSettings | None:
         certificate_file=configuration[keys.TLS_CERT_FILE],
         key_file=configuration[keys.TLS_KEY_FILE],
         is_self_signed=configuration[keys.TLS_SELF_SIGNED],
+    )
+
+
+# --- HTTP ---
+
+
+def _http(configuration: Configuration) -> HttpSettings | None:
+    if not configuration[http_keys.HTTP_ENABLED]:
+        return None
+    address = configuration[http_keys.HTTP_ADDRESS]
+    return HttpSettings(
+        host=address.host,
+        port=address.port,
+        request_size_max=configuration[http_keys.REQUEST_SIZE_MAX],
+        metrics_path=configuration[http_keys.METRICS_ENDPOINT] if configuration[http_keys.METRICS_ENABLED] else None,
+        cors=_cors(configuration) if configuration[http_keys.CORS_ENABLED] else None,
+    )
+
+
+def _cors(configuration: Configuration) -> CorsSettings:
+    return CorsSettings(
+        origins=configuration[http_keys.CORS_ORIGINS],
+        methods=configuration[http_keys.CORS_METHODS],
+        headers=configuration[http_keys.CORS_HEADERS],
+        exposed_headers=configuration[http_keys.CORS_EXPOSED],
+        allows_credentials=configuration[http_keys.CORS_CREDENTIALS],
+        allows_private_network=configuration[http_keys.CORS_PRIVATE_NETWORK],
+    )
+
+
+def _http_tls(configuration: Configuration) -> TlsSettings | None:
+    if not configuration[http_keys.HTTP_TLS_ENABLED]:
+        return None
+    return TlsSettings(
+        certificate_file=configuration[http_keys.HTTP_TLS_CERT_FILE],
+        key_file=configuration[http_keys.HTTP_TLS_KEY_FILE],
+        is_self_signed=False,
+    )
+
+
+def _access_tokens(configuration: Configuration) -> AccessTokenSettings:
+    secret = configuration[http_keys.JWT_ENCODING_SECRET] or configuration[http_keys.JWT_DECODING_SECRET]
+    is_base64 = configuration[http_keys.JWT_BASE64_SECRET]
+    return AccessTokenSettings(
+        algorithm=configuration[http_keys.JWT_ALGORITHM].upper(),
+        issuer=configuration[http_keys.JWT_ISSUER],
+        audience=configuration[http_keys.JWT_AUDIENCE],
+        valid_issuers=configuration[http_keys.JWT_VALID_ISSUERS],
+        valid_audiences=configuration[http_keys.JWT_VALID_AUDIENCES],
+        expiry=configuration[http_keys.JWT_EXPIRY],
+        clock_skew=configuration[http_keys.JWT_CLOCK_SKEW],
+        not_before=configuration[http_keys.JWT_NOT_BEFORE],
+        secret=base64.b64decode(secret, validate=True) if is_base64 else secret.encode(),
     )

@@ -42,7 +42,7 @@ _LATER = tuple(
         description=f"{name}; the other keys of this table are ignored too",
         status=KeyStatus.LATER,
     )
-    for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
+    for table, name in (("quic", "QUIC"), ("websocket", "WebSocket"))
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -55,13 +55,8 @@ _IGNORED = {
     "data_maintenance.archiver.disk": "path",
     "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
-    "http": "address max_request_size web_ui",
-    "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
-    "allow_private_network",
-    "http.jwt": "algorithm issuer audience valid_issuers valid_audiences access_token_expiry clock_skew not_before "
-    "use_base64_secret",
-    "http.metrics": "enabled endpoint",
-    "http.tls": _TLS_NAMES,
+    "http": "web_ui",
+    "http.tls": "self_signed",
     "message_cleaner": "enabled interval",
     "quic": "address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
     "stream_receive_window keep_alive_interval max_idle_timeout",
@@ -101,8 +96,6 @@ _IGNORED_SECRETS = (
     "data_maintenance.archiver.s3.secret_access_key",
     "data_maintenance.archiver.s3.key_id",
     "data_maintenance.archiver.s3.key_secret",
-    "http.jwt.encoding_secret",
-    "http.jwt.decoding_secret",
     "system.encryption.key",
     "tcp.tls.password",
 )
