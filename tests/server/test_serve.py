@@ -1,5 +1,6 @@
 """``courser serve`` as a process of its own: start, stop, kill, start again, and every way not to start."""
 
+import http.client
 import json
 import os
 import re
@@ -274,14 +275,14 @@ def test_without_log_files_there_are_none(tmp_path: Path) -> None:
 
 
 def test_log_files_are_rotated_while_it_runs(tmp_path: Path) -> None:
-    settings = {"system.logging.max_file_size": "2 KB", "system.logging.max_total_size": "4 KB"}
+    settings = {"system.logging.max_file_size": "2 KB", "system.logging.max_total_size": "8 KB"}
     with RunningServer(tmp_path, settings=settings) as server:
         assert server.stop() == 0
     with RunningServer(tmp_path, settings=settings) as server:
         assert server.stop() == 0
     sizes = [path.stat().st_size for path in (server.data / "logs").iterdir()]
     assert len(sizes) > 1
-    assert sum(sizes) < 10_000
+    assert sum(sizes) < 14_000
 
 
 def test_tls_with_a_certificate_made_at_start(tmp_path: Path) -> None:
@@ -441,3 +442,38 @@ def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "cannot show the generated password" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# --- HTTP ---
+
+
+def http_status(address: str, path: str) -> tuple[int, bytes]:
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def test_http_is_served_beside_tcp(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, settings={"http.enabled": "true", "http.address": "127.0.0.1:0"}) as server:
+        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
+        address = configuration["http"]["address"]
+        assert http_status(address, "/health/ready") == (200, b"ready")
+        assert b"courser_connections " in http_status(address, "/metrics")[1]
+        assert can_log_in(server, "iggy", "iggy")
+        assert f"listening transport=http address={address} tls=off" in server.output
+        assert server.stop() == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+
+
+def test_a_busy_http_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        result = try_to_serve(tmp_path, COURSER_HTTP_ENABLED="true", COURSER_HTTP_ADDRESS=address)
+    assert result.returncode != 0
+    assert f"cannot listen on {address}" in result.stderr
+    assert "set http.address to another one" in result.stderr

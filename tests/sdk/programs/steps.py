@@ -33,12 +33,15 @@ class Steps:
 
     # --- connections ---
 
-    async def connect(self, client: str, lasting: bool = False, options: str = "") -> None:
+    async def connect(self, client: str, lasting: bool = False, options: str = "", scheme: str = "iggy") -> None:
         """Make a client and log it in; a lasting one logs in again by itself after a lost connection."""
-        if options:
-            string = self._sdk.connection_string(options=options)
+        if options or scheme != "iggy":
+            string = self._sdk.connection_string(options=options, scheme=scheme)
             made = self._sdk.iggy.IggyClient.from_connection_string(string)
             await made.connect()
+            if scheme == "iggy+http":
+                # Over HTTP a connection string does not log in.
+                await made.login_user(ROOT_NAME, ROOT_PASSWORD)
         else:
             made = await (self._sdk.lasting_client() if lasting else self._sdk.client())
         self._clients[client] = made
