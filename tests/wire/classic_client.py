@@ -165,6 +165,8 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
         case c.DeleteSegments():
             numbers = struct.pack("<II", command.partition_id + first_id, command.count)
             return identifiers(command, "stream", "topic") + numbers
+        case c.ConfirmAssignment():
+            return identifiers(command, "stream", "topic", "group") + struct.pack("<Q", command.generation)
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
         case c.FlushMessages():

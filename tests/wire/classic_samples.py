@@ -94,6 +94,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 20_000_000, 8 * 1024 * 1024),
     c.GetPartitionBounds("orders", 0),
     c.GetSegments(0, "topic", 1),
+    c.ConfirmAssignment(0, "topic", "group", 2**64 - 1),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.StageMessages(PART, 3, "orders", 0, ToPartition(1), build_batch([NewMessage(b"one"), NewMessage(b"three")])),
@@ -159,6 +160,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.GetConsumerGroups(0, 3), r.GroupList([_GROUP_INFO, r.GroupInfo(9, 3, 0, "other")])),
     (c.SyncConsumerGroup(0, 3, 2), r.Assignment(2**33, (0, 2))),
+    (c.ConfirmAssignment(0, 3, 2, 7), r.Assignment(8, (1,))),
     (
         c.GetStats(),
         r.Stats(

@@ -84,7 +84,7 @@ class Broker:
             purge_end=opened.store.state.purge_end,
             on_sync_time=SyncTimes(self.metrics, data.clock).note,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)

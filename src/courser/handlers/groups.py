@@ -64,6 +64,12 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
     return broker.groups.assignment(session, key)
 
 
+async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.Assignment:
+    """The same, from a member that has given up what it lost."""
+    _, _, key = broker.finder.group(session, command)
+    return broker.groups.confirm(session, key, command.generation)
+
+
 def _info(broker: Broker, topic: Topic, group: ConsumerGroup, key: GroupKey) -> r.GroupInfo:
     return r.GroupInfo(group.group_id, len(topic.partitions), broker.groups.member_count(key), group.name)
 
