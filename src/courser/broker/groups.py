@@ -59,7 +59,7 @@ class _Member:
         self.is_orderly = False
         """Whether it confirms its assignments."""
         self.is_overdue = False
-        """Whether a partition was taken from it without its knowledge. It may commit nothing until it asks."""
+        """Whether a partition was taken from it without its consent. It may commit nothing until it has learned so."""
         self.turn = 0
         """The partition of the next poll that names none, as an index into ``partitions``."""
 
@@ -194,10 +194,15 @@ class ConsumerGroups:
         """The same for an orderly member, which has given up all that this and older generations took away.
 
         Raises:
-            CommandRejected: 5006 if the session is not a member.
+            CommandRejected: 5006 if the session is not a member; 5009, once, if it lost a partition by not confirming
+                in time: other members may have read any of its partitions since.
         """
         group, member = self._found(session, key)
-        member.is_orderly, member.is_overdue = True, False
+        if member.is_overdue:
+            member.is_overdue = False
+            reason = "a partition was taken from this member, which did not confirm that it had given it up"
+            raise CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+        member.is_orderly = True
         if member.give_up(lambda hold: hold.generation <= generation):
             group.share()
         return self.assignment(session, key)

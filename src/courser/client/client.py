@@ -10,6 +10,7 @@ from courser.client.accounts import Accounts
 from courser.client.administration import Administration
 from courser.client.asking import place_of
 from courser.client.connection import open_connection
+from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
 from courser.client.encryption import Encryptor
@@ -115,6 +116,8 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         name: Identifier | None = None,
         partitions: Sequence[int] | None = None,
         start: Start | None = None,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A consumer of one topic, with its own connection. Options are the fields of ``ConsumerSettings``.
@@ -127,7 +130,12 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             partitions: The partitions to read; by default all. Not with a group.
             start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
+            on_assigned: Called with the numbers of the partitions that this consumer has got, before it reads them.
+            on_revoked: Called with those that it has lost. Nothing more of them is handed out, but what was processed
+                can still be committed, and is committed when the callback returns. The new owner waits for that.
             options: How to read and commit.
+
+        Both callbacks may be async or plain functions. An error that they raise is raised to the reader.
         """
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
@@ -138,6 +146,8 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             start=start,
             settings=ConsumerSettings(**options),
             encryptor=self._encryptor,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
         )
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
         return consumer

@@ -9,13 +9,14 @@ from courser.api.replies import Reply
 from courser.client.blocking import LoopThread, blocking
 from courser.client.client import Client, ConsumerOptions, ProducerOptions
 from courser.client.connection import open_connection
+from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer
 from courser.client.contexts import resolve_target
 from courser.client.link import Dial
 from courser.client.messages import AnyPartitioning
 from courser.client.producer import Producer
 from courser.client.starting import Start
-from courser.client.sync_consumer import SyncConsumer
+from courser.client.sync_consumer import SyncConsumer, in_thread
 from courser.client.sync_producer import SyncProducer
 from courser.client.targets import Target
 from courser.model.identifiers import Identifier
@@ -97,13 +98,26 @@ class SyncClient:
         name: Identifier | None = None,
         partitions: Sequence[int] | None = None,
         start: Start | None = None,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> SyncConsumer:
-        """A consumer of one topic, with its own connection. See ``Client.consumer``."""
+        """A consumer of one topic, with its own connection. See ``Client.consumer``.
+
+        Callbacks run on a thread of their own while the consumer's thread waits.
+        """
 
         async def make() -> Consumer:
             return self._original.consumer(
-                stream, topic, group=group, name=name, partitions=partitions, start=start, **options
+                stream,
+                topic,
+                group=group,
+                name=name,
+                partitions=partitions,
+                start=start,
+                on_assigned=in_thread(on_assigned),
+                on_revoked=in_thread(on_revoked),
+                **options,
             )
 
         consumer = SyncConsumer(self._thread.call(make()), self._thread)
