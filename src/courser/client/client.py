@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -13,10 +13,13 @@ from courser.client.connection import open_connection
 from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
+from courser.client.dead_letters import DeadLetters
 from courser.client.encryption import Encryptor
+from courser.client.handling import Handler, Handling, ProcessSettings, decoder_of
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
 from courser.client.messaging import Messaging
+from courser.client.processing import Processor
 from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
@@ -49,6 +52,25 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
+class ProcessOptions(TypedDict, total=False):
+    """The fields of ``ProcessSettings``."""
+
+    retries: int
+    backoff: float
+    backoff_max: float
+    retry_on: tuple[type[Exception], ...]
+    concurrency: int
+    ordering: Literal["key", "partition"]
+    batch: int | None
+    buffer_count: int
+    grace: float
+    commit_interval: float
+    sync_interval: float
+    on_gap: Literal["raise", "skip"]
+    stop_at_end: bool
+    create_group: bool
+
+
 class Client(Administration, Accounts, Messaging, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
@@ -60,6 +82,7 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         self._dial = dial
         self._consumers: set[Consumer] = set()
         self._producers: set[Producer] = set()
+        self._processors: set[Processor] = set()
 
     @property
     def target(self) -> Target:
@@ -152,13 +175,84 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
         return consumer
 
+    def process(
+        self,
+        stream: Identifier,
+        handler: Handler,
+        *,
+        group: Identifier,
+        topic: Identifier | None = None,
+        payload_type: Any = None,
+        dead_letter: str | None = None,
+        start: Start | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> Processor:
+        """Run a handler over the messages of a topic, as a member of a group. Await the result, or use ``async with``.
+
+        ::
+
+            async def bill(message: ReceivedMessage[Order]) -> None:
+                await charge(message.value)
+
+            await client.process("shop/orders", bill, group="billing", payload_type=Order, dead_letter="shop/failed")
+
+        Several handlers run at the same time. Messages with the same key are handled in the order in which they were
+        sent, one after another. A handler that raises an error is called again after a pause; after the last retry the
+        message goes to the dead-letter topic. An offset is committed when all messages up to it are handled or are dead
+        letters, so a crash repeats messages but skips none.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            handler: Takes a ``ReceivedMessage``; with ``batch=``, a list of them. A plain function runs on a thread.
+            group: Share the partitions with the other members of this group.
+            topic: Its name or number.
+            payload_type: Decode payloads to this type: a msgspec struct, a pydantic model, a dataclass, ``str``, or
+                anything else that msgspec can decode from JSON. A payload that does not fit goes to the dead-letter
+                topic at once.
+            dead_letter: The ``"stream/topic"`` for messages that cannot be handled, created if the topic does not
+                exist. Without one, such a message ends the processing with ``HandlerFailed``.
+            start: Where a group without stored offsets starts, as for ``consumer``.
+            options: The fields of ``ProcessSettings``.
+
+        Raises:
+            ValueError: an option has an invalid value.
+        """
+        settings, place = ProcessSettings(**options), place_of(stream, topic)
+        name = "/".join(map(str, place))
+        dead_letters = None
+        if dead_letter is not None:
+            producer, dead_place = self.producer(dead_letter), place_of(dead_letter, None)
+            dead_letters = DeadLetters(self, dead_place, producer, origin=name, group=str(group))
+
+        def make_consumer(on_revoked: PartitionsCallback) -> Consumer:
+            return self.consumer(
+                *place,
+                group=group,
+                start=start,
+                on_revoked=on_revoked,
+                batch_count=min(settings.buffer_count, 1000),
+                commit_interval=settings.commit_interval,
+                sync_interval=settings.sync_interval,
+                on_gap=settings.on_gap,
+                stop_at_end=settings.stop_at_end,
+                create_group=settings.create_group,
+            )
+
+        handling = Handling(handler, settings, name, decoder_of(payload_type), dead_letters)
+        processor = Processor(make_consumer, handling, settings)
+        self._processors = {other for other in self._processors if not other.is_ended} | {processor}
+        return processor
+
     async def close(self, *, failed: bool = False) -> None:
         """Close the connection and all producers and consumers. May be called more than once.
 
-        Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
+        Processors stop in order, and consumers leave their groups. The messages that consumers read last count as
+        processed, unless ``failed``.
         Producers that were not closed before lose unsent messages.
         """
         try:
+            for processor in self._processors:
+                await processor.stopped()
             for consumer in self._consumers:
                 await consumer.close(failed=failed)
             for producer in self._producers:

@@ -481,12 +481,9 @@ class Consumer:
             return is_stored
 
     def _refuse(self, partition_ids: Collection[int]) -> None:
-        """Drop what was fetched of partitions that belong to other members now."""
-        for partition_id in partition_ids:
-            self._is_refused = True
-            self._due = 0.0
-            if partition_id in self._positions:
-                self._positions.put_back(partition_id)
+        """Look at the assigned partitions before anything else is handed out: others have got some of them."""
+        if partition_ids:
+            self._is_refused, self._due = True, 0.0
 
 
 async def _tell(callback: PartitionsCallback | None, partition_ids: Sequence[int]) -> None:

@@ -1,0 +1,130 @@
+"""What a processor has to do: messages in lanes, and how far each partition is done.
+
+A lane is a sequence of messages that must be handled one after another: those of one key, or of one partition. Lanes
+are handled at the same time, so messages are finished in any order. Only what is finished without a hole is committed.
+No event loop here.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from courser.client.messages import Message
+
+Ordering: TypeAlias = Literal["key", "partition"]
+
+
+class Lane:
+    """Messages that are handled one after another."""
+
+    __slots__ = ("is_dropped", "is_running", "name", "partition_id", "waiting")
+
+    def __init__(self, partition_id: int, name: object) -> None:
+        self.partition_id = partition_id
+        self.name = name
+        """What its messages have in common."""
+        self.waiting: deque[Message] = deque()
+        """Messages that nobody handles yet."""
+        self.is_running = False
+        """Whether a handler is working on its messages, and must not be interrupted lightly."""
+        self.is_dropped = False
+        """Whether its partition was lost, or the processor stops: nothing more is begun."""
+
+    def take(self, count: int) -> list[Message]:
+        """The next messages, at most ``count``."""
+        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+
+    def drop(self) -> None:
+        """Begin nothing more."""
+        self.is_dropped = True
+        self.waiting.clear()
+
+
+class Progress:
+    """How far one partition is done."""
+
+    __slots__ = ("_begun", "_finished")
+
+    def __init__(self) -> None:
+        self._begun: deque[int] = deque()
+        """The offsets that were handed out and may not be committed yet, in order."""
+        self._finished: set[int] = set()
+
+    def begin(self, offset: int) -> None:
+        """A message was handed out. Offsets come in order."""
+        self._begun.append(offset)
+
+    def finish(self, offset: int) -> int | None:
+        """A message is done. Returns the offset up to which everything is done, if that has changed."""
+        self._finished.add(offset)
+        done = None
+        while self._begun and self._begun[0] in self._finished:
+            done = self._begun.popleft()
+            self._finished.remove(done)
+        return done
+
+    @property
+    def unfinished_count(self) -> int:
+        """Messages that are handed out and not done."""
+        return len(self._begun) - len(self._finished)
+
+
+class Workload:
+    """The messages that a processor has taken and not finished."""
+
+    def __init__(self, ordering: Ordering) -> None:
+        self._ordering = ordering
+        self._lanes: dict[tuple[int, object], Lane] = {}
+        self._progress: dict[int, Progress] = {}
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Messages that are taken and not finished."""
+        return self._count
+
+    def add(self, messages: Iterable[Message]) -> list[Lane]:
+        """Put messages into their lanes. Returns the lanes that had none."""
+        fresh: list[Lane] = []
+        for message in messages:
+            name = (message.partition_id, self._name_of(message))
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = Lane(*name)
+                fresh.append(lane)
+            lane.waiting.append(message)
+            self._progress.setdefault(message.partition_id, Progress()).begin(message.offset)
+            self._count += 1
+        return fresh
+
+    def _name_of(self, message: Message) -> object:
+        """Messages without a key have no order among each other."""
+        if self._ordering == "partition":
+            return None
+        key = message.key
+        return message.offset if key is None else key
+
+    def finish(self, messages: Sequence[Message]) -> int | None:
+        """Messages of one lane are done. Returns the offset to commit in their partition, if there is a new one."""
+        progress = self._progress[messages[0].partition_id]
+        self._count -= len(messages)
+        offsets = [progress.finish(message.offset) for message in messages]
+        return max((offset for offset in offsets if offset is not None), default=None)
+
+    def close(self, lane: Lane) -> None:
+        """Remove an empty lane."""
+        if self._lanes.get((lane.partition_id, lane.name)) is lane:
+            del self._lanes[lane.partition_id, lane.name]
+
+    def lanes(self, partition_ids: Collection[int] | None = None) -> list[Lane]:
+        """The lanes of some partitions, or all."""
+        lanes = self._lanes.values()
+        return [lane for lane in lanes if partition_ids is None or lane.partition_id in partition_ids]
+
+    def drop(self, partition_ids: Collection[int]) -> None:
+        """Forget partitions. Their messages are not finished, and are read again by whoever gets the partition."""
+        for lane in self.lanes(partition_ids):
+            self.close(lane)
+        for partition_id in partition_ids:
+            progress = self._progress.pop(partition_id, None)
+            self._count -= 0 if progress is None else progress.unfinished_count
