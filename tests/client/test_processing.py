@@ -71,9 +71,9 @@ async def test_every_message_is_handled_and_committed(client: Client, kind: str)
         async def __call__(self, message: Any) -> None:
             plain(message)
 
-    handler = {"async": later, "plain": plain, "object": Handler()}[kind]
+    handlers: dict[str, Any] = {"async": later, "plain": plain, "object": Handler()}
     async with asyncio.timeout(PATIENCE):
-        await client.process(PLACE, handler, group="app", stop_at_end=True)
+        await client.process(PLACE, handlers[kind], group="app", stop_at_end=True)
     assert sorted(found) == sorted(f"{partition}{number}" for partition in range(3) for number in range(50))
     assert [await stored(client, partition, group="app") for partition in range(3)] == [49] * 3
     assert all(name.startswith("courser-handler") == (kind == "plain") for name in threads)
