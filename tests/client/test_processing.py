@@ -331,6 +331,29 @@ async def test_a_stop_lets_running_handlers_finish_and_begins_no_others(client: 
         await processor
 
 
+async def test_a_stop_fills_the_holes_before_what_is_done(client: Client) -> None:
+    """A slow key holds back the commit of the others: its messages before theirs are handled too."""
+    keys = [*("slow" for _ in range(3)), *(f"k{number}" for number in range(5)), *("slow" for _ in range(3))]
+    messages = [SendMessage(str(number), key=key) for number, key in enumerate(keys)]
+    await client.send_messages(PLACE, partitioning=0, messages=messages)
+    found: list[int] = []
+    is_free = asyncio.Event()
+
+    async def handle(message: Any) -> None:
+        if message.key == b"slow":
+            await is_free.wait()
+        found.append(int(message.text()))
+
+    processor = client.process(PLACE, handle, group="app")
+    running = asyncio.create_task(processor.run())
+    await true_when(lambda: len(found) == 5)
+    processor.stop()
+    is_free.set()
+    await running
+    assert sorted(found) == list(range(8)), "8, 9 and 10 are nobody's before"
+    assert await stored(client, group="app") == 7
+
+
 async def test_handlers_that_do_not_finish_are_given_up(client: Client) -> None:
     await send(client, "a", "b")
     begun: list[str] = []
@@ -455,7 +478,7 @@ def test_a_sync_client_processes_too() -> None:
 def test_only_what_is_done_without_a_hole_is_committed() -> None:
     progress = Progress()
     for offset in (3, 4, 7, 8):
-        progress.begin(offset)
+        progress.take(offset)
     assert progress.finish(4) is None
     assert progress.finish(3) == 4
     assert progress.finish(8) is None

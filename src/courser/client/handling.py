@@ -86,7 +86,7 @@ class ProcessSettings:
 
 
 class Dropped(Exception):
-    """The lane of the message was dropped: somebody else will handle it."""
+    """The lane ends, and the message was not handled: whoever gets the partition will do it."""
 
 
 def decoder_of(payload_type: Any) -> Decoder:
@@ -137,14 +137,14 @@ class Handling:
 
         Raises:
             HandlerFailed: a message cannot be handled, and there is no dead-letter topic.
-            Dropped: the lane was dropped before the messages were handled.
+            Dropped: the lane ends, and the messages were not handled.
         """
         received = []
         for message in messages:
             try:
                 value = self._decode(message)
             except Exception as reason:  # noqa: BLE001 - whatever a type or a model raises, the payload does not fit
-                await self._put_aside(lane, message, reason, 0)
+                await self._put_aside(message, reason, 0)
             else:
                 received.append(_received(message, value))
         if not received:
@@ -153,7 +153,7 @@ class Handling:
         if error is None:
             self.handled_count += len(received)
         elif len(received) == 1:
-            await self._put_aside(lane, received[0], error, attempt)
+            await self._put_aside(received[0], error, attempt)
         else:
             await self._separate(lane, received, attempt + 1)
 
@@ -163,7 +163,7 @@ class Handling:
             if (error := await self._attempt(lane, [message], attempt)) is None:
                 self.handled_count += 1
             else:
-                await self._put_aside(lane, message, error, attempt)
+                await self._put_aside(message, error, attempt)
 
     async def _try(self, lane: Lane, received: Sequence[ReceivedMessage[Any]]) -> tuple[int, Exception | None]:
         """Call the handler until it succeeds or has failed too often. Returns the last attempt and its error."""
@@ -179,21 +179,26 @@ class Handling:
             place = (self._topic, first.partition_id, first.offset)
             _log.info("handler failed topic=%s partition=%d offset=%d attempt=%d: %r", *place, attempt, error)
             self.retry_count += 1
+            await self._pause(lane, attempt)
+
+    async def _pause(self, lane: Lane, attempt: int) -> None:
+        lane.is_pausing = True
+        try:
             await asyncio.sleep(self._settings.pause_after(attempt) * random.uniform(0.5, 1.0))
+        finally:
+            lane.is_pausing = False
 
     async def _attempt(self, lane: Lane, received: Sequence[ReceivedMessage[Any]], attempt: int) -> Exception | None:
         async with self._slots:
-            if lane.is_dropped:
+            if not lane.may_begin(received[-1].offset):
                 raise Dropped
-            lane.is_running = True
+            lane.progress.begin(received[-1].offset)
             try:
                 await self._call([msgspec.structs.replace(message, attempt=attempt) for message in received])
             except Exception as error:
-                if lane.is_dropped:
+                if lane.is_ending:
                     raise Dropped from error
                 return error
-            finally:
-                lane.is_running = False
         return None
 
     async def _call(self, received: list[ReceivedMessage[Any]]) -> None:
@@ -207,15 +212,11 @@ class Handling:
         if inspect.isawaitable(result):
             await result
 
-    async def _put_aside(self, lane: Lane, message: Message, error: Exception, attempts: int) -> None:
+    async def _put_aside(self, message: Message, error: Exception, attempts: int) -> None:
         """Send a message to the dead-letter topic."""
         if self._dead_letters is None:
             raise HandlerFailed(self._topic, message.partition_id, message.offset, attempts) from error
-        lane.is_running = True
-        try:
-            await self._dead_letters.send(message, error, attempts)
-        finally:
-            lane.is_running = False
+        await self._dead_letters.send(message, error, attempts)
         self.dead_letter_count += 1
 
 

@@ -1,8 +1,8 @@
 """The processor: reads a topic as a member of a group, and runs a handler over its messages.
 
 One task reads and puts messages into lanes; each lane with messages has a task that runs the handler. A partition that
-is lost is given up in order: nothing more is begun, running handlers finish, and what is done is committed before the
-next owner gets the partition. After a reconnect all partitions are read again from the last commit.
+is lost is given up in order: handlers finish what was begun, and what is done is committed before the next owner gets
+the partition. After a reconnect all partitions are read again from the last commit.
 """
 
 import asyncio
@@ -90,13 +90,14 @@ class Processor:
         await self.close()
 
     def stop(self) -> None:
-        """Begin no more handlers, and end when the running ones are done. May be called more than once.
+        """End when the running handlers are done. May be called more than once.
 
+        Others are begun only for messages before those that are done already: they could not be committed otherwise.
         For example as a signal handler: ``loop.add_signal_handler(signal.SIGTERM, processor.stop)``.
         """
         self._is_stopping = True
         for lane in self._workload.lanes():
-            lane.drop()
+            lane.wind_down()
         if self._reader is not None:
             self._reader.cancel()
 
@@ -194,15 +195,15 @@ class Processor:
 
     async def _run_lane(self, lane: Lane) -> None:
         while messages := lane.take(self._settings.batch or 1):
-            with suppress(Dropped):
+            try:
                 await self._handling.handle(lane, messages)
-                offset = self._workload.finish(messages)
-                self._is_changed.set()
-                if offset is not None:
-                    self._consumer.note_done({lane.partition_id: offset})
-                    self._is_noted.set()
-            if lane.is_dropped:
+            except Dropped:
                 return
+            offset = self._workload.finish(messages)
+            self._is_changed.set()
+            if offset is not None:
+                self._consumer.note_done({lane.partition_id: offset})
+                self._is_noted.set()
         self._workload.close(lane)
 
     def _ended(self, lane: Lane, task: "asyncio.Task[None]") -> None:
@@ -218,16 +219,16 @@ class Processor:
         self._is_changed.set()
 
     async def _wind_down(self, lanes: list[Lane]) -> None:
-        """Begin nothing more in these lanes. Running handlers get some time to finish."""
-        running: list[asyncio.Task[None]] = []
-        idle: list[asyncio.Task[None]] = []
+        """End these lanes. Handlers get some time to finish; a message that waits for a retry gets none."""
+        tasks: list[asyncio.Task[None]] = []
         for lane in lanes:
-            lane.drop()
+            lane.wind_down()
             if (task := self._tasks.get(lane)) is not None:
-                (running if lane.is_running else idle).append(task)
-        if running:
-            _, late = await asyncio.wait(running, timeout=self._settings.grace)
-            idle.extend(late)
-        for task in idle:
-            task.cancel()
-        await asyncio.gather(*running, *idle, return_exceptions=True)
+                tasks.append(task)
+                if lane.is_pausing:
+                    task.cancel()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._settings.grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -52,7 +52,7 @@ class SyncProcessor:
         running.result()
 
     def stop(self) -> None:
-        """Begin no more handlers, and end when the running ones are done. May be called more than once."""
+        """End when the running handlers are done; see ``Processor.stop``. May be called more than once."""
         if not self._thread.loop.is_closed():
             self._thread.loop.call_soon_threadsafe(self._original.stop)
 

@@ -14,59 +14,75 @@ from courser.client.messages import Message
 Ordering: TypeAlias = Literal["key", "partition"]
 
 
-class Lane:
-    """Messages that are handled one after another."""
-
-    __slots__ = ("is_dropped", "is_running", "name", "partition_id", "waiting")
-
-    def __init__(self, partition_id: int, name: object) -> None:
-        self.partition_id = partition_id
-        self.name = name
-        """What its messages have in common."""
-        self.waiting: deque[Message] = deque()
-        """Messages that nobody handles yet."""
-        self.is_running = False
-        """Whether a handler is working on its messages, and must not be interrupted lightly."""
-        self.is_dropped = False
-        """Whether its partition was lost, or the processor stops: nothing more is begun."""
-
-    def take(self, count: int) -> list[Message]:
-        """The next messages, at most ``count``."""
-        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
-
-    def drop(self) -> None:
-        """Begin nothing more."""
-        self.is_dropped = True
-        self.waiting.clear()
-
-
 class Progress:
     """How far one partition is done."""
 
-    __slots__ = ("_begun", "_finished")
+    __slots__ = ("_finished", "_taken", "begun_end")
 
     def __init__(self) -> None:
-        self._begun: deque[int] = deque()
-        """The offsets that were handed out and may not be committed yet, in order."""
+        self._taken: deque[int] = deque()
+        """The offsets that were taken and may not be committed yet, in order."""
         self._finished: set[int] = set()
+        self.begun_end = 0
+        """No message from this offset on was handed to a handler."""
+
+    def take(self, offset: int) -> None:
+        """A message was taken. Offsets come in order."""
+        self._taken.append(offset)
 
     def begin(self, offset: int) -> None:
-        """A message was handed out. Offsets come in order."""
-        self._begun.append(offset)
+        """A message is handed to a handler."""
+        self.begun_end = max(self.begun_end, offset + 1)
 
     def finish(self, offset: int) -> int | None:
         """A message is done. Returns the offset up to which everything is done, if that has changed."""
         self._finished.add(offset)
         done = None
-        while self._begun and self._begun[0] in self._finished:
-            done = self._begun.popleft()
+        while self._taken and self._taken[0] in self._finished:
+            done = self._taken.popleft()
             self._finished.remove(done)
         return done
 
     @property
     def unfinished_count(self) -> int:
-        """Messages that are handed out and not done."""
-        return len(self._begun) - len(self._finished)
+        """Messages that are taken and not done."""
+        return len(self._taken) - len(self._finished)
+
+
+class Lane:
+    """Messages that are handled one after another."""
+
+    __slots__ = ("_end", "is_pausing", "name", "partition_id", "progress", "waiting")
+
+    def __init__(self, partition_id: int, name: object, progress: Progress) -> None:
+        self.partition_id = partition_id
+        self.name = name
+        """What its messages have in common."""
+        self.progress = progress
+        """That of its partition."""
+        self.waiting: deque[Message] = deque()
+        """Messages that nobody handles yet."""
+        self.is_pausing = False
+        """Whether it waits before a retry."""
+        self._end: int | None = None
+
+    def take(self, count: int) -> list[Message]:
+        """The next messages, at most ``count``."""
+        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its partition was lost, or the processor stops."""
+        return self._end is not None
+
+    def may_begin(self, offset: int) -> bool:
+        """Whether a handler may still be called with this message."""
+        return self._end is None or offset < self._end
+
+    def wind_down(self) -> None:
+        """Begin only messages that lie before others which were begun: without them, the others would be repeated."""
+        self._end = self.progress.begun_end
+        self.waiting = deque(message for message in self.waiting if message.offset < self._end)
 
 
 class Workload:
@@ -90,10 +106,11 @@ class Workload:
             name = (message.partition_id, self._name_of(message))
             lane = self._lanes.get(name)
             if lane is None:
-                lane = self._lanes[name] = Lane(*name)
+                progress = self._progress.setdefault(message.partition_id, Progress())
+                lane = self._lanes[name] = Lane(*name, progress)
                 fresh.append(lane)
             lane.waiting.append(message)
-            self._progress.setdefault(message.partition_id, Progress()).begin(message.offset)
+            lane.progress.take(message.offset)
             self._count += 1
         return fresh
 
