@@ -491,9 +491,9 @@ def test_a_workload_forgets_dropped_partitions() -> None:
         return Message(b"", offset, partition_id, 0, 0, offset)
 
     workload = Workload("key")
-    lanes = workload.add([message(0, 0), message(1, 0), message(0, 1)])
-    assert (len(lanes), workload.count) == (3, 3)
-    assert workload.finish(lanes[1].take(1)) is None
+    strands = workload.add([message(0, 0), message(1, 0), message(0, 1)])
+    assert (len(strands), workload.count) == (3, 3)
+    assert workload.finish(strands[1].take(1)) is None
     workload.drop([0])
     assert workload.count == 1
-    assert [lane.partition_id for lane in workload.lanes()] == [1]
+    assert [strand.partition_id for strand in workload.strands()] == [1]

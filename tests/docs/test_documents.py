@@ -29,6 +29,7 @@ GUIDES = (
     "docs/README.md",
     "docs/getting-started.md",
     "docs/client.md",
+    "docs/processing.md",
     "docs/concepts.md",
     "docs/durability.md",
     "docs/operations.md",

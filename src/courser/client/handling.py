@@ -14,7 +14,7 @@ import msgspec
 
 from courser.client.dead_letters import DeadLetters
 from courser.client.messages import Decoded, Message
-from courser.client.workload import Lane, Ordering
+from courser.client.workload import Ordering, Strand
 from courser.errors import HandlerFailed
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class ProcessSettings:
 
 
 class Dropped(Exception):
-    """The lane ends, and the message was not handled: whoever gets the partition will do it."""
+    """The strand ends, and the message was not handled: whoever gets the partition will do it."""
 
 
 def decoder_of(payload_type: Any) -> Decoder:
@@ -132,12 +132,12 @@ class Handling:
         if self._dead_letters is not None:
             await self._dead_letters.close()
 
-    async def handle(self, lane: Lane, messages: Sequence[Message]) -> None:
+    async def handle(self, strand: Strand, messages: Sequence[Message]) -> None:
         """Return when each message is handled, or is a dead letter.
 
         Raises:
             HandlerFailed: a message cannot be handled, and there is no dead-letter topic.
-            Dropped: the lane ends, and the messages were not handled.
+            Dropped: the strand ends, and the messages were not handled.
         """
         received = []
         for message in messages:
@@ -149,28 +149,28 @@ class Handling:
                 received.append(_received(message, value))
         if not received:
             return
-        attempt, error = await self._try(lane, received)
+        attempt, error = await self._try(strand, received)
         if error is None:
             self.handled_count += len(received)
         elif len(received) == 1:
             await self._put_aside(received[0], error, attempt)
         else:
-            await self._separate(lane, received, attempt + 1)
+            await self._separate(strand, received, attempt + 1)
 
-    async def _separate(self, lane: Lane, received: Sequence[ReceivedMessage[Any]], attempt: int) -> None:
+    async def _separate(self, strand: Strand, received: Sequence[ReceivedMessage[Any]], attempt: int) -> None:
         """Find out which messages of a list fail: one more attempt for each by itself."""
         for message in received:
-            if (error := await self._attempt(lane, [message], attempt)) is None:
+            if (error := await self._attempt(strand, [message], attempt)) is None:
                 self.handled_count += 1
             else:
                 await self._put_aside(message, error, attempt)
 
-    async def _try(self, lane: Lane, received: Sequence[ReceivedMessage[Any]]) -> tuple[int, Exception | None]:
+    async def _try(self, strand: Strand, received: Sequence[ReceivedMessage[Any]]) -> tuple[int, Exception | None]:
         """Call the handler until it succeeds or has failed too often. Returns the last attempt and its error."""
         attempt = 0
         while True:
             attempt += 1
-            error = await self._attempt(lane, received, attempt)
+            error = await self._attempt(strand, received, attempt)
             if error is None:
                 return attempt, None
             if attempt > self._settings.retries or not isinstance(error, self._settings.retry_on):
@@ -179,24 +179,26 @@ class Handling:
             place = (self._topic, first.partition_id, first.offset)
             _log.info("handler failed topic=%s partition=%d offset=%d attempt=%d: %r", *place, attempt, error)
             self.retry_count += 1
-            await self._pause(lane, attempt)
+            await self._pause(strand, attempt)
 
-    async def _pause(self, lane: Lane, attempt: int) -> None:
-        lane.is_pausing = True
+    async def _pause(self, strand: Strand, attempt: int) -> None:
+        strand.is_pausing = True
         try:
             await asyncio.sleep(self._settings.pause_after(attempt) * random.uniform(0.5, 1.0))
         finally:
-            lane.is_pausing = False
+            strand.is_pausing = False
 
-    async def _attempt(self, lane: Lane, received: Sequence[ReceivedMessage[Any]], attempt: int) -> Exception | None:
+    async def _attempt(
+        self, strand: Strand, received: Sequence[ReceivedMessage[Any]], attempt: int
+    ) -> Exception | None:
         async with self._slots:
-            if not lane.may_begin(received[-1].offset):
+            if not strand.may_begin(received[-1].offset):
                 raise Dropped
-            lane.progress.begin(received[-1].offset)
+            strand.progress.begin(received[-1].offset)
             try:
                 await self._call([msgspec.structs.replace(message, attempt=attempt) for message in received])
             except Exception as error:
-                if lane.is_ending:
+                if strand.is_ending:
                     raise Dropped from error
                 return error
         return None

@@ -1,6 +1,6 @@
 """The processor: reads a topic as a member of a group, and runs a handler over its messages.
 
-One task reads and puts messages into lanes; each lane with messages has a task that runs the handler. A partition that
+One task reads and puts messages into strands; each strand with messages has a task that runs the handler. A partition that
 is lost is given up in order: handlers finish what was begun, and what is done is committed before the next owner gets
 the partition. After a reconnect all partitions are read again from the last commit.
 """
@@ -14,7 +14,7 @@ from typing import Self, TypeAlias
 from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer
 from courser.client.handling import Dropped, Handling, ProcessSettings
-from courser.client.workload import Lane, Workload
+from courser.client.workload import Strand, Workload
 
 MakeConsumer: TypeAlias = Callable[[PartitionsCallback], Consumer]
 """Makes a consumer that tells the callback which partitions it has lost."""
@@ -33,7 +33,7 @@ class Processor:
         self._handling = handling
         self._settings = settings
         self._workload = Workload("partition" if settings.batch is not None else settings.ordering)
-        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._tasks: dict[Strand, asyncio.Task[None]] = {}
         self._is_changed = asyncio.Event()
         """Set when messages are done."""
         self._is_noted = asyncio.Event()
@@ -96,8 +96,8 @@ class Processor:
         For example as a signal handler: ``loop.add_signal_handler(signal.SIGTERM, processor.stop)``.
         """
         self._is_stopping = True
-        for lane in self._workload.lanes():
-            lane.wind_down()
+        for strand in self._workload.strands():
+            strand.wind_down()
         if self._reader is not None:
             self._reader.cancel()
 
@@ -146,7 +146,7 @@ class Processor:
             if isinstance(result, Exception):
                 self._failure = self._failure or result
         try:
-            await self._wind_down(self._workload.lanes())
+            await self._wind_down(self._workload.strands())
         finally:
             await self._consumer.close()
             await self._handling.close()
@@ -164,8 +164,8 @@ class Processor:
                 continue
             messages = await self._consumer.take()
             if messages:
-                for lane in self._workload.add(messages):
-                    self._start(lane)
+                for strand in self._workload.add(messages):
+                    self._start(strand)
             elif self._workload.count:
                 await self._wait_for_change()
             else:
@@ -187,45 +187,45 @@ class Processor:
             await asyncio.sleep(self._settings.commit_interval)
             await self._consumer.commit_done()
 
-    # --- lanes ----------------------------------------------------------------------------------------
+    # --- strands ----------------------------------------------------------------------------------------
 
-    def _start(self, lane: Lane) -> None:
-        task = self._tasks[lane] = asyncio.create_task(self._run_lane(lane), name="courser-process-lane")
-        task.add_done_callback(lambda task: self._ended(lane, task))
+    def _start(self, strand: Strand) -> None:
+        task = self._tasks[strand] = asyncio.create_task(self._run_strand(strand), name="courser-process-strand")
+        task.add_done_callback(lambda task: self._ended(strand, task))
 
-    async def _run_lane(self, lane: Lane) -> None:
-        while messages := lane.take(self._settings.batch or 1):
+    async def _run_strand(self, strand: Strand) -> None:
+        while messages := strand.take(self._settings.batch or 1):
             try:
-                await self._handling.handle(lane, messages)
+                await self._handling.handle(strand, messages)
             except Dropped:
                 return
             offset = self._workload.finish(messages)
             self._is_changed.set()
             if offset is not None:
-                self._consumer.note_done({lane.partition_id: offset})
+                self._consumer.note_done({strand.partition_id: offset})
                 self._is_noted.set()
-        self._workload.close(lane)
+        self._workload.close(strand)
 
-    def _ended(self, lane: Lane, task: "asyncio.Task[None]") -> None:
-        del self._tasks[lane]
+    def _ended(self, strand: Strand, task: "asyncio.Task[None]") -> None:
+        del self._tasks[strand]
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failure = self._failure or failure
             self.stop()
 
     async def _give_up(self, partition_ids: tuple[int, ...]) -> None:
         """Partitions were lost: finish what runs, and forget the rest."""
-        await self._wind_down(self._workload.lanes(partition_ids))
+        await self._wind_down(self._workload.strands(partition_ids))
         self._workload.drop(partition_ids)
         self._is_changed.set()
 
-    async def _wind_down(self, lanes: list[Lane]) -> None:
-        """End these lanes. Handlers get some time to finish; a message that waits for a retry gets none."""
+    async def _wind_down(self, strands: list[Strand]) -> None:
+        """End these strands. Handlers get some time to finish; a message that waits for a retry gets none."""
         tasks: list[asyncio.Task[None]] = []
-        for lane in lanes:
-            lane.wind_down()
-            if (task := self._tasks.get(lane)) is not None:
+        for strand in strands:
+            strand.wind_down()
+            if (task := self._tasks.get(strand)) is not None:
                 tasks.append(task)
-                if lane.is_pausing:
+                if strand.is_pausing:
                     task.cancel()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._settings.grace)

@@ -1,6 +1,6 @@
-"""What a processor has to do: messages in lanes, and how far each partition is done.
+"""What a processor has to do: messages in strands, and how far each partition is done.
 
-A lane is a sequence of messages that must be handled one after another: those of one key, or of one partition. Lanes
+A strand is a sequence of messages that must be handled one after another: those of one key, or of one partition. Strands
 are handled at the same time, so messages are finished in any order. Only what is finished without a hole is committed.
 No event loop here.
 """
@@ -49,7 +49,7 @@ class Progress:
         return len(self._taken) - len(self._finished)
 
 
-class Lane:
+class Strand:
     """Messages that are handled one after another."""
 
     __slots__ = ("_end", "is_pausing", "name", "partition_id", "progress", "waiting")
@@ -90,7 +90,7 @@ class Workload:
 
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
-        self._lanes: dict[tuple[int, object], Lane] = {}
+        self._strands: dict[tuple[int, object], Strand] = {}
         self._progress: dict[int, Progress] = {}
         self._count = 0
 
@@ -99,18 +99,18 @@ class Workload:
         """Messages that are taken and not finished."""
         return self._count
 
-    def add(self, messages: Iterable[Message]) -> list[Lane]:
-        """Put messages into their lanes. Returns the lanes that had none."""
-        fresh: list[Lane] = []
+    def add(self, messages: Iterable[Message]) -> list[Strand]:
+        """Put messages into their strands. Returns the strands that had none."""
+        fresh: list[Strand] = []
         for message in messages:
             name = (message.partition_id, self._name_of(message))
-            lane = self._lanes.get(name)
-            if lane is None:
+            strand = self._strands.get(name)
+            if strand is None:
                 progress = self._progress.setdefault(message.partition_id, Progress())
-                lane = self._lanes[name] = Lane(*name, progress)
-                fresh.append(lane)
-            lane.waiting.append(message)
-            lane.progress.take(message.offset)
+                strand = self._strands[name] = Strand(*name, progress)
+                fresh.append(strand)
+            strand.waiting.append(message)
+            strand.progress.take(message.offset)
             self._count += 1
         return fresh
 
@@ -122,26 +122,26 @@ class Workload:
         return message.offset if key is None else key
 
     def finish(self, messages: Sequence[Message]) -> int | None:
-        """Messages of one lane are done. Returns the offset to commit in their partition, if there is a new one."""
+        """Messages of one strand are done. Returns the offset to commit in their partition, if there is a new one."""
         progress = self._progress[messages[0].partition_id]
         self._count -= len(messages)
         offsets = [progress.finish(message.offset) for message in messages]
         return max((offset for offset in offsets if offset is not None), default=None)
 
-    def close(self, lane: Lane) -> None:
-        """Remove an empty lane."""
-        if self._lanes.get((lane.partition_id, lane.name)) is lane:
-            del self._lanes[lane.partition_id, lane.name]
+    def close(self, strand: Strand) -> None:
+        """Remove an empty strand."""
+        if self._strands.get((strand.partition_id, strand.name)) is strand:
+            del self._strands[strand.partition_id, strand.name]
 
-    def lanes(self, partition_ids: Collection[int] | None = None) -> list[Lane]:
-        """The lanes of some partitions, or all."""
-        lanes = self._lanes.values()
-        return [lane for lane in lanes if partition_ids is None or lane.partition_id in partition_ids]
+    def strands(self, partition_ids: Collection[int] | None = None) -> list[Strand]:
+        """The strands of some partitions, or all."""
+        strands = self._strands.values()
+        return [strand for strand in strands if partition_ids is None or strand.partition_id in partition_ids]
 
     def drop(self, partition_ids: Collection[int]) -> None:
         """Forget partitions. Their messages are not finished, and are read again by whoever gets the partition."""
-        for lane in self.lanes(partition_ids):
-            self.close(lane)
+        for strand in self.strands(partition_ids):
+            self.close(strand)
         for partition_id in partition_ids:
             progress = self._progress.pop(partition_id, None)
             self._count -= 0 if progress is None else progress.unfinished_count
