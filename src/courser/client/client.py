@@ -218,30 +218,19 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             ValueError: an option has an invalid value.
         """
         settings, place = ProcessSettings(**options), place_of(stream, topic)
-        name = "/".join(map(str, place))
-        dead_letters = None
-        if dead_letter is not None:
-            producer, dead_place = self.producer(dead_letter), place_of(dead_letter, None)
-            dead_letters = DeadLetters(self, dead_place, producer, origin=name, group=str(group))
+        origin = "/".join(map(str, place))
+        dead_letters = None if dead_letter is None else self._dead_letters(dead_letter, origin, str(group))
+        handling = Handling(handler, settings, origin, decoder_of(payload_type), dead_letters)
 
         def make_consumer(on_revoked: PartitionsCallback) -> Consumer:
-            return self.consumer(
-                *place,
-                group=group,
-                start=start,
-                on_revoked=on_revoked,
-                batch_count=min(settings.buffer_count, 1000),
-                commit_interval=settings.commit_interval,
-                sync_interval=settings.sync_interval,
-                on_gap=settings.on_gap,
-                stop_at_end=settings.stop_at_end,
-                create_group=settings.create_group,
-            )
+            return self.consumer(*place, group=group, start=start, on_revoked=on_revoked, **settings.of_consumer())
 
-        handling = Handling(handler, settings, name, decoder_of(payload_type), dead_letters)
         processor = Processor(make_consumer, handling, settings)
         self._processors = {other for other in self._processors if not other.is_ended} | {processor}
         return processor
+
+    def _dead_letters(self, topic: str, origin: str, group: str) -> DeadLetters:
+        return DeadLetters(self, place_of(topic, None), self.producer(topic), origin=origin, group=group)
 
     async def close(self, *, failed: bool = False) -> None:
         """Close the connection and all producers and consumers. May be called more than once.

@@ -79,6 +79,11 @@ class ProcessSettings:
         if self.ordering not in ("key", "partition"):
             raise ValueError(f'ordering must be "key" or "partition", not "{self.ordering}"')
 
+    def of_consumer(self) -> dict[str, Any]:
+        """The settings of the consumer: those that have the same name there."""
+        names = ("commit_interval", "sync_interval", "on_gap", "stop_at_end", "create_group")
+        return {name: getattr(self, name) for name in names} | {"batch_count": min(self.buffer_count, 1000)}
+
     def pause_after(self, attempt: int) -> float:
         """Seconds between a failed attempt and the next one, before the random part."""
         # The exponent is limited: 2.0**1100 would be too large for a float.

@@ -1,8 +1,8 @@
 """The processor: reads a topic as a member of a group, and runs a handler over its messages.
 
-One task reads and puts messages into strands; each strand with messages has a task that runs the handler. A partition that
-is lost is given up in order: handlers finish what was begun, and what is done is committed before the next owner gets
-the partition. After a reconnect all partitions are read again from the last commit.
+One task reads and puts messages into strands; each strand with messages has a task that runs the handler. A partition
+that is lost is given up in order: handlers finish what was begun, and what is done is committed before the next owner
+gets the partition. After a reconnect all partitions are read again from the last commit.
 """
 
 import asyncio

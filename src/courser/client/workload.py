@@ -1,8 +1,8 @@
 """What a processor has to do: messages in strands, and how far each partition is done.
 
-A strand is a sequence of messages that must be handled one after another: those of one key, or of one partition. Strands
-are handled at the same time, so messages are finished in any order. Only what is finished without a hole is committed.
-No event loop here.
+A strand is a sequence of messages that must be handled one after another: those of one key, or of one partition.
+Strands are handled at the same time, so messages are finished in any order. Only what is finished without a hole is
+committed. No event loop here.
 """
 
 from collections import deque
