@@ -42,7 +42,7 @@ class Commits:
 
     def note(self, partition_id: int, offset: int) -> None:
         """Record that this offset and all before it are processed. They are stored later, together with others."""
-        if offset > self._floors.get(partition_id, -1):
+        if not self._floors or not self.is_behind(partition_id, offset):
             self._done[partition_id] = offset
 
     def forget(self, partition_id: int) -> None:
