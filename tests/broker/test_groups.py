@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from courser.api.replies import Assignment, GroupMember
+from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker import groups as groups_module
 from courser.broker.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
 from courser.broker.sessions import Session
@@ -286,14 +286,14 @@ def test_an_orderly_member_holds_a_lost_partition_until_it_confirms() -> None:
     (first,) = orderly(groups, 1)
     second = connect(2)
     groups.join(second, KEY)
-    assert groups.confirm(first, KEY, 1) == Assignment(2, (0,)), "generation 1 took nothing away"
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(2, (0,)), "generation 1 took nothing away"
     assert groups.assignment(second, KEY) == Assignment(2, ())
     assert owned(groups) == [(0, 1), ()]
     for session in (first, second):
         assert refused(groups.partition_for_poll, session, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
     assert groups.partition_for_commit(first, KEY, 1) == 1
     assert refused(groups.partition_for_commit, second, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
-    assert groups.confirm(first, KEY, 2) == Assignment(3, (0,))
+    assert groups.confirm(first, KEY, 2) == ConfirmedAssignment(3, (0,))
     assert groups.assignment(second, KEY) == Assignment(3, (1,))
     assert refused(groups.partition_for_commit, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
 
@@ -313,7 +313,7 @@ def test_a_held_partition_can_come_back() -> None:
     second = connect(2)
     groups.join(second, KEY)
     groups.leave(second, KEY)
-    assert groups.confirm(first, KEY, 1) == Assignment(3, (0, 1))
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(3, (0, 1))
     assert groups.partition_for_poll(first, KEY, 1) == 1
 
 
@@ -340,7 +340,7 @@ def test_a_hold_ends_after_some_time() -> None:
     # Both partitions are its own again, but others may have read them meanwhile.
     assert refused(groups.partition_for_commit, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
     assert refused(groups.confirm, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
-    assert groups.confirm(first, KEY, 1) == Assignment(4, (0, 1))
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(4, (0, 1))
     assert groups.partition_for_commit(first, KEY, 1) == 1
 
 

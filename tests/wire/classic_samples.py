@@ -160,7 +160,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.GetConsumerGroups(0, 3), r.GroupList([_GROUP_INFO, r.GroupInfo(9, 3, 0, "other")])),
     (c.SyncConsumerGroup(0, 3, 2), r.Assignment(2**33, (0, 2))),
-    (c.ConfirmAssignment(0, 3, 2, 7), r.Assignment(8, (1,))),
+    (c.ConfirmAssignment(0, 3, 2, 7), r.ConfirmedAssignment(8, (1,))),
     (
         c.GetStats(),
         r.Stats(

@@ -517,7 +517,7 @@ class GetSegments(Command, frozen=True):
     partition_id: Id
 
 
-@command(60013, r.Assignment, Action.READ_TOPIC)
+@command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
 class ConfirmAssignment(Command, frozen=True):
     """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count as count_from
 from typing import TypeAlias
 
-from courser.api.replies import Assignment, GroupMember
+from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 
@@ -190,7 +190,7 @@ class ConsumerGroups:
         group.expire(self._now())
         return Assignment(group.generation, tuple(member.partitions))
 
-    def confirm(self, session: Session, key: GroupKey, generation: int) -> Assignment:
+    def confirm(self, session: Session, key: GroupKey, generation: int) -> ConfirmedAssignment:
         """The same for an orderly member, which has given up all that this and older generations took away.
 
         Raises:
@@ -205,7 +205,8 @@ class ConsumerGroups:
         member.is_orderly = True
         if member.give_up(lambda hold: hold.generation <= generation):
             group.share()
-        return self.assignment(session, key)
+        group.expire(self._now())
+        return ConfirmedAssignment(group.generation, tuple(member.partitions))
 
     def expire(self) -> None:
         """Take partitions from members that have held them for too long."""

@@ -64,7 +64,7 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
     return broker.groups.assignment(session, key)
 
 
-async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.Assignment:
+async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.ConfirmedAssignment:
     """The same, from a member that has given up what it lost."""
     _, _, key = broker.finder.group(session, command)
     return broker.groups.confirm(session, key, command.generation)
