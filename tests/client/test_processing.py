@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from courser.client.client import Client
-from courser.client.handling import ProcessSettings
+from courser.client.handling import ProcessSettings, pause_after
 from courser.client.messages import Message, SendMessage
 from courser.client.workload import Progress, Workload
 from courser.errors import HandlerFailed, NotFound
@@ -257,7 +257,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_pauses_double_up_to_a_limit() -> None:
     settings = ProcessSettings(backoff=0.1, backoff_max=5)
-    assert [settings.pause_after(attempt) for attempt in (1, 2, 3, 7, 10_000)] == [0.1, 0.2, 0.4, 5.0, 5.0]
+    assert [pause_after(settings, attempt) for attempt in (1, 2, 3, 7, 10_000)] == [0.1, 0.2, 0.4, 5.0, 5.0]
 
 
 # --- payload types ------------------------------------------------------------------------------------

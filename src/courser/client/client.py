@@ -15,7 +15,7 @@ from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
 from courser.client.dead_letters import DeadLetters
 from courser.client.encryption import Encryptor
-from courser.client.handling import Handler, Handling, ProcessSettings, decoder_of
+from courser.client.handling import Handler, Handling, ProcessSettings, consumer_options, decoder_of
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
 from courser.client.messaging import Messaging
@@ -75,6 +75,9 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.
+
+    Example:
+        print(client.target.address, client.user_id, client.is_connected)
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
@@ -100,7 +103,16 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         return self._link.user_id
 
     async def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged.
+
+        Raises:
+            CourserError: whatever the command can raise.
+
+        Example:
+            from courser.api.commands import GetStreams
+
+            print(await client.request(GetStreams()))
+        """
         return await self._link.request(command)
 
     def producer(
@@ -118,6 +130,13 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             topic: Its name or number.
             partitioning: For messages without their own key or partition; None uses all partitions in turn.
             options: Limits of batches and of memory.
+
+        Raises:
+            ValueError: an option is out of range.
+
+        Example:
+            async with client.producer("shop/orders", linger=0.05) as producer:
+                await producer.send({"n": 1}, key="customer-7")
         """
         settings = ProducerSettings(**options)
         producer = Producer(
@@ -159,6 +178,13 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             options: How to read and commit.
 
         Both callbacks may be async or plain functions. An error that they raise is raised to the reader.
+
+        Raises:
+            ValueError: an option is out of range, the start is invalid, or a group has a name or partitions.
+
+        Example:
+            async for message in client.consumer("shop/orders", group="billing", stop_at_end=True):
+                print(message.partition_id, message.offset, message.text())
         """
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
@@ -189,13 +215,6 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
     ) -> Processor:
         """Run a handler over the messages of a topic, as a member of a group. Await the result, or use ``async with``.
 
-        ::
-
-            async def bill(message: ReceivedMessage[Order]) -> None:
-                await charge(message.value)
-
-            await client.process("shop/orders", bill, group="billing", payload_type=Order, dead_letter="shop/failed")
-
         Several handlers run at the same time. Messages with the same key are handled in the order in which they were
         sent, one after another. A handler that raises an error is called again after a pause; after the last retry the
         message goes to the dead-letter topic. An offset is committed when all messages up to it are handled or are dead
@@ -216,6 +235,14 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
 
         Raises:
             ValueError: an option has an invalid value.
+
+        Example:
+            async def bill(message: courser.ReceivedMessage[str]) -> None:
+                print(message.value, message.attempt)
+
+            await client.process(
+                "shop/orders", bill, group="billing", payload_type=str, dead_letter="shop/failed", stop_at_end=True
+            )
         """
         settings, place = ProcessSettings(**options), place_of(stream, topic)
         origin = "/".join(map(str, place))
@@ -223,7 +250,7 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         handling = Handling(handler, settings, origin, decoder_of(payload_type), dead_letters)
 
         def make_consumer(on_revoked: PartitionsCallback) -> Consumer:
-            return self.consumer(*place, group=group, start=start, on_revoked=on_revoked, **settings.of_consumer())
+            return self.consumer(*place, group=group, start=start, on_revoked=on_revoked, **consumer_options(settings))
 
         processor = Processor(make_consumer, handling, settings)
         self._processors = {other for other in self._processors if not other.is_ended} | {processor}
@@ -236,12 +263,16 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         """Close the connection and all producers and consumers. May be called more than once.
 
         Processors stop in order, and consumers leave their groups. The messages that consumers read last count as
-        processed, unless ``failed``.
-        Producers that were not closed before lose unsent messages.
+        processed, unless ``failed``. Producers that were not closed before lose unsent messages.
+
+        Example:
+            client = await courser.connect()
+            await client.ping()
+            await client.close()
         """
         try:
             for processor in self._processors:
-                await processor.stopped()
+                await processor.close()
             for consumer in self._consumers:
                 await consumer.close(failed=failed)
             for producer in self._producers:
@@ -261,7 +292,12 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
 
 
 class Connecting:
-    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``."""
+    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``.
+
+    Example:
+        client = await courser.connect()
+        await client.close()
+    """
 
     def __init__(self, target: Target, dial: Dial) -> None:
         self._client = Client(target, dial)
@@ -294,5 +330,11 @@ def connect(
 
     Raises:
         TargetRefused: the target is invalid, or the context does not exist.
+        ConnectionFailed: no server listens at the address. Raised by ``async with`` and ``await``.
+        AuthenticationFailed: the login failed. Raised by ``async with`` and ``await``.
+
+    Example:
+        async with courser.connect("iggy://iggy:iggy@127.0.0.1:8090", request_timeout=5) as client:
+            await client.ping()
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)

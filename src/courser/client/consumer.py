@@ -49,6 +49,11 @@ class Consumer:
 
     To be used by one task; only ``seek``, ``pause``, ``resume`` and ``close`` may be called by others. Close it, or the
     client, to leave the group at once.
+
+    Example:
+        async with client.consumer("shop/orders", group="billing", stop_at_end=True) as consumer:
+            async for message in consumer:
+                print(consumer.partitions, message.offset, message.text())
     """
 
     def __init__(
@@ -114,7 +119,17 @@ class Consumer:
         return self._is_closed
 
     async def open(self) -> None:
-        """Connect, join the group, and find the starting positions. The first ``async for`` does this if necessary."""
+        """Connect, join the group, and find the starting positions. The first ``async for`` does this if necessary.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist, or the group if ``create_group`` is off.
+
+        Example:
+            consumer = client.consumer("shop/orders", name="audit")
+            await consumer.open()
+            print(consumer.partitions)
+            await consumer.close()
+        """
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
         if self._is_open:
@@ -139,6 +154,11 @@ class Consumer:
         """Commit processed messages, leave the group, close the connection. May be called more than once.
 
         The message that was read last counts as processed, unless ``failed``.
+
+        Example:
+            consumer = client.consumer("shop/orders", name="audit")
+            message = await anext(consumer)
+            await consumer.close()
         """
         if self._is_closed:
             return
@@ -185,7 +205,13 @@ class Consumer:
         return message
 
     def pop(self) -> ConsumedMessage | None:
-        """The next message if it is here already. None: ask with ``anext``, which also does periodic work."""
+        """The next message if it is here already. None: ask with ``anext``, which also does periodic work.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit") as consumer:
+                message = consumer.pop() or await anext(consumer)
+                print(message.offset)
+        """
         fetched = self._positions.fetched
         if not fetched or monotonic() >= self._due or self._link.connection_count != self._connection_count:
             return None
@@ -198,6 +224,14 @@ class Consumer:
         """All available messages, at least one; empty if there will be no more.
 
         Callers report processed messages with ``note_done`` or ``commit``.
+
+        Raises:
+            OffsetsUnavailable: messages were deleted or are damaged, and ``on_gap`` is ``raise``.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", commit="manual") as consumer:
+                messages = await consumer.take()
+                await consumer.commit(messages[-1])
         """
         try:
             first = await anext(self)
@@ -309,7 +343,15 @@ class Consumer:
         return self._positions.paused
 
     def position(self, partition_id: int) -> int:
-        """The offset of the next message."""
+        """The offset of the next message.
+
+        Raises:
+            KeyError: the partition is not assigned to this consumer.
+
+        Example:
+            async with client.consumer("shop/orders", start="end") as consumer:
+                print({partition: consumer.position(partition) for partition in consumer.partitions})
+        """
         return self._positions.position(partition_id)
 
     async def seek(self, partition_id: int, start: Start) -> None:
@@ -320,6 +362,11 @@ class Consumer:
         Raises:
             NotAssigned: the partition is not assigned to this consumer.
             ValueError: an unknown word.
+
+        Example:
+            async with client.consumer("shop/orders") as consumer:
+                await consumer.seek(0, 2)
+                print((await anext(consumer)).offset)
         """
         self._positions.check(partition_id)
         offset = start if isinstance(start, int) else await self._offset_of(partition_id, start)
@@ -342,11 +389,23 @@ class Consumer:
 
         Raises:
             NotAssigned: a partition is not assigned to this consumer.
+
+        Example:
+            async with client.consumer("shop/orders", stop_at_end=True) as consumer:
+                await consumer.pause(1)
+                print([message.partition_id async for message in consumer], consumer.paused)
         """
         self._positions.pause(partition_ids or self.partitions)
 
     async def resume(self, *partition_ids: int) -> None:
-        """Continue to read paused partitions: these, or all."""
+        """Continue to read paused partitions: these, or all.
+
+        Example:
+            async with client.consumer("shop/orders", stop_at_end=True) as consumer:
+                await consumer.pause()
+                await consumer.resume(0)
+                print([message.partition_id async for message in consumer])
+        """
         self._positions.resume(partition_ids or self.paused)
         await self._interrupt_wait()
 
@@ -358,7 +417,17 @@ class Consumer:
     # --- partitions -----------------------------------------------------------------------------------
 
     async def keep_up(self) -> None:
-        """Do the periodic work that is due: ask for the assigned partitions, and commit."""
+        """Do the periodic work that is due: ask for the assigned partitions, and commit. Reading does it too.
+
+        Raises:
+            NotFound: the topic no longer exists.
+
+        Example:
+            async with client.consumer("shop/orders", group="billing") as consumer:
+                messages = await consumer.take()
+                await consumer.keep_up()
+                print(len(messages), consumer.partitions)
+        """
         settings, member, commits = self.settings, self._membership, self._commits
         is_sync_due = member is not None and monotonic() - member.synced_at >= settings.sync_interval
         if is_sync_due or self._is_refused or self._link.connection_count != self._connection_count:
@@ -448,17 +517,42 @@ class Consumer:
             self._commits.note(message.partition_id, message.offset)
 
     def note_done(self, offsets: Mapping[int, int]) -> None:
-        """Record processed offsets, by partition, for the next commit."""
+        """Record processed offsets, by partition, for the next commit.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit") as consumer:
+                messages = await consumer.take()
+                consumer.note_done({message.partition_id: message.offset for message in messages})
+                await consumer.commit_done()
+        """
         for partition_id, offset in offsets.items():
             if partition_id in self._positions:
                 self._commits.note(partition_id, offset)
 
     async def commit_done(self) -> None:
-        """Commit all processed messages."""
+        """Commit all processed messages.
+
+        Raises:
+            NotFound: the topic or the group no longer exists.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", stop_at_end=True) as consumer:
+                async for message in consumer:
+                    await consumer.commit_done()
+        """
         self._refuse(await self._commits.store_all())
 
     async def commit(self, message: Message) -> bool:
-        """See ``ConsumedMessage.commit``."""
+        """Commit a message and all before it in its partition. See ``ConsumedMessage.commit``.
+
+        Raises:
+            NotFound: the topic or the group no longer exists.
+            ClientClosed: the consumer has neither a name nor a group.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", commit="manual") as consumer:
+                print(await consumer.commit(await anext(consumer)))
+        """
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group cannot store offsets")
         current, partition_id = self._current, message.partition_id

@@ -25,7 +25,14 @@ Decoder: TypeAlias = Callable[[Message], Any]
 
 
 class ReceivedMessage(Message, Generic[Decoded], frozen=True, kw_only=True):
-    """A message as a handler gets it."""
+    """A message as a handler gets it.
+
+    Example:
+        async def note(message: courser.ReceivedMessage[str]) -> None:
+            print(message.partition_id, message.offset, message.value, message.attempt)
+
+        await client.process("shop/orders", note, group="notes", payload_type=str, stop_at_end=True)
+    """
 
     value: Decoded
     """The payload, decoded to the type that was given to ``process``; without one, the bytes."""
@@ -35,7 +42,14 @@ class ReceivedMessage(Message, Generic[Decoded], frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """The settings of ``Client.process``."""
+    """The settings of ``Client.process``.
+
+    Example:
+        async def insert(messages: list[courser.ReceivedMessage[bytes]]) -> None:
+            print([message.offset for message in messages])
+
+        await client.process("shop/orders", insert, group="warehouse", batch=500, retries=5, stop_at_end=True)
+    """
 
     retries: int = 3
     """How often a handler that failed is called again with the same message."""
@@ -79,15 +93,17 @@ class ProcessSettings:
         if self.ordering not in ("key", "partition"):
             raise ValueError(f'ordering must be "key" or "partition", not "{self.ordering}"')
 
-    def of_consumer(self) -> dict[str, Any]:
-        """The settings of the consumer: those that have the same name there."""
-        names = ("commit_interval", "sync_interval", "on_gap", "stop_at_end", "create_group")
-        return {name: getattr(self, name) for name in names} | {"batch_count": min(self.buffer_count, 1000)}
 
-    def pause_after(self, attempt: int) -> float:
-        """Seconds between a failed attempt and the next one, before the random part."""
-        # The exponent is limited: 2.0**1100 would be too large for a float.
-        return float(min(self.backoff * 2.0 ** min(attempt - 1, 64), self.backoff_max))
+def consumer_options(settings: ProcessSettings) -> dict[str, Any]:
+    """The options of the consumer: those that have the same name there."""
+    names = ("commit_interval", "sync_interval", "on_gap", "stop_at_end", "create_group")
+    return {name: getattr(settings, name) for name in names} | {"batch_count": min(settings.buffer_count, 1000)}
+
+
+def pause_after(settings: ProcessSettings, attempt: int) -> float:
+    """Seconds between a failed attempt and the next one, before the random part."""
+    # The exponent is limited: 2.0**1100 would be too large for a float.
+    return float(min(settings.backoff * 2.0 ** min(attempt - 1, 64), settings.backoff_max))
 
 
 class Dropped(Exception):
@@ -189,7 +205,7 @@ class Handling:
     async def _pause(self, strand: Strand, attempt: int) -> None:
         strand.is_pausing = True
         try:
-            await asyncio.sleep(self._settings.pause_after(attempt) * random.uniform(0.5, 1.0))
+            await asyncio.sleep(pause_after(self._settings, attempt) * random.uniform(0.5, 1.0))
         finally:
             strand.is_pausing = False
 

@@ -25,6 +25,14 @@ class Processor:
 
     ``await`` it, or call ``run``: it returns after ``stop``, or at the end of the topic with ``stop_at_end``. In
     ``async with`` it runs in the background until the end of the block. It runs once.
+
+    Example:
+        import asyncio
+
+        async with client.process("shop/orders", print, group="printing") as processor:
+            while not processor.handled_count:
+                await asyncio.sleep(0.01)
+            processor.stop()
     """
 
     def __init__(self, make_consumer: MakeConsumer, handling: Handling, settings: ProcessSettings) -> None:
@@ -72,22 +80,20 @@ class Processor:
 
     async def __aenter__(self) -> Self:
         self._background = asyncio.create_task(self.run(), name="courser-process")
-        await self.opened()
-        if self.is_ended:
-            await self._background
-        return self
-
-    async def opened(self) -> None:
-        """Wait until it reads messages, or has failed."""
         waits = [asyncio.create_task(event.wait()) for event in (self._is_open, self._is_ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
             task.cancel()
+        if self._is_ended.is_set():
+            await self._background
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+        assert self._background is not None
+        await self._background
 
     def stop(self) -> None:
         """End when the running handlers are done. May be called more than once.
@@ -102,21 +108,24 @@ class Processor:
             self._reader.cancel()
 
     async def close(self) -> None:
-        """Stop, and wait for the end if it runs in the background. Raises what made it fail."""
+        """Stop, and wait for the end. What made it fail is raised by ``run``, or at the end of ``async with``.
+
+        Example:
+            import asyncio
+
+            processor = client.process("shop/orders", print, group="printing")
+            running = asyncio.create_task(processor.run())
+            await processor.close()
+            await running
+        """
         self.stop()
-        if self._background is not None:
-            await self._background
+        if self._reader is not None:
+            await self._is_ended.wait()
 
     @property
     def is_ended(self) -> bool:
         """Whether it has run to its end."""
         return self._is_ended.is_set()
-
-    async def stopped(self) -> None:
-        """Stop, and wait for the end, whatever it was."""
-        self.stop()
-        if self._reader is not None:
-            await self._is_ended.wait()
 
     async def run(self) -> None:
         """Process messages until the end. Commits what is done, and leaves the group.
@@ -125,6 +134,11 @@ class Processor:
             HandlerFailed: the handler failed for a message, and there is no dead-letter topic.
             OffsetsUnavailable: messages are deleted or damaged, and ``on_gap`` is ``raise``.
             CourserError: the server rejected a request, or cannot be reached any more.
+
+        Example:
+            processor = client.process("shop/orders", print, group="printing", stop_at_end=True)
+            await processor.run()
+            print(processor.handled_count, processor.retry_count, processor.dead_letter_count)
         """
         if self._reader is not None:
             raise RuntimeError("a processor runs only once: make another one")

@@ -1,10 +1,10 @@
 """The sync twin of the processor."""
 
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from types import TracebackType
 from typing import Self
 
-from courser.client.blocking import LoopThread
+from courser.client.blocking import LoopThread, blocking
 from courser.client.processing import Processor
 
 
@@ -13,12 +13,17 @@ class SyncProcessor:
 
     ``run`` returns after ``stop``, which another thread, a handler or a signal handler calls, or at the end of the
     topic with ``stop_at_end``. In ``with`` it runs in the background until the end of the block.
+
+    Example:
+        processor = client.process("shop/orders", print, group="printing", stop_at_end=True)
+        processor.run()
+        processor.stop()
+        print(processor.handled_count)
     """
 
     def __init__(self, original: Processor, thread: LoopThread) -> None:
         self._original = original
         self._thread = thread
-        self._background: Future[None] | None = None
 
     @property
     def handled_count(self) -> int:
@@ -40,6 +45,13 @@ class SyncProcessor:
         """The partitions that are assigned to this processor."""
         return self._original.partitions
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether it has run to its end."""
+        return self._original.is_ended
+
+    close = blocking(Processor.close)
+
     def run(self) -> None:
         """Process messages until the end; see ``Processor.run``. An interrupt stops it in order."""
         running = self._thread.begin(self._original.run())
@@ -57,13 +69,11 @@ class SyncProcessor:
             self._thread.loop.call_soon_threadsafe(self._original.stop)
 
     def __enter__(self) -> Self:
-        self._background = self._thread.begin(self._original.run())
-        self._thread.call(self._original.opened())
+        opened = self._thread.call(self._original.__aenter__())
+        assert opened is self._original
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        if self._background is not None:
-            self._background.result()
+        self._thread.call(self._original.__aexit__(kind, error, trace))

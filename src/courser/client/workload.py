@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from courser.client.messages import Message
 
 Ordering: TypeAlias = Literal["key", "partition"]
+"""Which messages are handled one after another: those of a key, or those of a partition."""
 
 
 class Progress:
