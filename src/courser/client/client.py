@@ -240,6 +240,7 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             async def bill(message: courser.ReceivedMessage[str]) -> None:
                 print(message.value, message.attempt)
 
+
             await client.process(
                 "shop/orders", bill, group="billing", payload_type=str, dead_letter="shop/failed", stop_at_end=True
             )

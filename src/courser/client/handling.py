@@ -31,6 +31,7 @@ class ReceivedMessage(Message, Generic[Decoded], frozen=True, kw_only=True):
         async def note(message: courser.ReceivedMessage[str]) -> None:
             print(message.partition_id, message.offset, message.value, message.attempt)
 
+
         await client.process("shop/orders", note, group="notes", payload_type=str, stop_at_end=True)
     """
 
@@ -47,6 +48,7 @@ class ProcessSettings:
     Example:
         async def insert(messages: list[courser.ReceivedMessage[bytes]]) -> None:
             print([message.offset for message in messages])
+
 
         await client.process("shop/orders", insert, group="warehouse", batch=500, retries=5, stop_at_end=True)
     """
