@@ -5,7 +5,8 @@ lasts as long as its connection. Partition i is assigned to member i modulo n, i
 So each partition has at most one owner.
 
 Most members lose a partition at once. An orderly member, one that confirms its assignments, holds it until it has
-committed what it processed: nobody else reads the partition until the member confirms, leaves, or runs out of time.
+committed what it processed: nobody else reads the partition until the member confirms, leaves, or runs out of time
+(docs/adr/0016).
 """
 
 from collections.abc import Callable, Iterable, Sequence
