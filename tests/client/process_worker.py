@@ -1,8 +1,8 @@
 """A processor that writes down what it handles and what it has committed, until it is stopped or killed.
 
 ``python -m tests.client.process_worker URL JOURNAL NAME``. All workers append to one journal, line by line, so its
-order is the order of events: ``H name partition offset key number`` before a message is handled, and ``C name partition
-offset`` after the server has acknowledged a commit.
+order is the order of events: ``B name partition offset`` when a handler begins, ``H name partition offset key number``
+when it has handled the message, and ``C name partition offset`` after the server has acknowledged a commit.
 """
 
 import asyncio
@@ -40,8 +40,10 @@ def recorded(client: Client, journal: Journal, name: str) -> Processor:
     """A processor whose deeds are written down."""
 
     async def handle(message: Any) -> None:
-        journal.write("H", name, message.partition_id, message.offset, message.key.decode(), message.text())
+        place = (name, message.partition_id, message.offset)
+        journal.write("B", *place)
         await asyncio.sleep(random.uniform(0, 0.004))
+        journal.write("H", *place, message.key.decode(), message.text())
 
     processor = client.process(PLACE, handle, group=GROUP, **OPTIONS)
     commits: Any = processor._consumer._commits

@@ -54,12 +54,13 @@ class Record:
                 if int(offset) < self.committed.get(int(partition), -1):
                     self.problems.append(f"went back: {line}")
                 self.committed[int(partition)] = int(offset)
+            elif kind == "B":
+                if int(offset) <= self.committed.get(int(partition), -1):
+                    self.problems.append(f"committed before: {line}")
             else:
-                self._handled(line, int(partition), int(offset), rest[0], int(rest[1]))
+                self._handled(line, rest[0], int(rest[1]))
 
-    def _handled(self, line: str, partition: int, offset: int, key: str, number: int) -> None:
-        if offset <= self.committed.get(partition, -1):
-            self.problems.append(f"committed before: {line}")
+    def _handled(self, line: str, key: str, number: int) -> None:
         if number in self.handled:
             self.repeated_count += 1
             return
