@@ -255,6 +255,15 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
         ProcessSettings(**wrong)
 
 
+async def test_an_unknown_option_is_named(client: Client) -> None:
+    options: dict[str, Any] = {"retrys": 3}
+    with pytest.raises(TypeError, match='a processor has no option "retrys"'):
+        _ = client.process(PLACE, print, group="app", **options)
+    wrong: Any = "print"
+    with pytest.raises(TypeError, match="a handler must be a function, not 'print'"):
+        _ = client.process(PLACE, wrong, group="app")
+
+
 def test_pauses_double_up_to_a_limit() -> None:
     settings = ProcessSettings(backoff=0.1, backoff_max=5)
     assert [pause_after(settings, attempt) for attempt in (1, 2, 3, 7, 10_000)] == [0.1, 0.2, 0.4, 5.0, 5.0]

@@ -243,6 +243,8 @@ async def test_seek(client: Any, start: Any, expected: str) -> None:
         assert texts(await take(consumer, 1)) == [expected]
         with pytest.raises(NotAssigned):
             await consumer.seek(7, start)
+        with pytest.raises(ValueError, match="negative"):
+            await consumer.seek(0, -1)
 
 
 async def test_a_seek_back_is_not_undone_by_an_older_commit(client: Any) -> None:

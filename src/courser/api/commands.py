@@ -450,6 +450,14 @@ class ConfirmAssignment(Command, frozen=True):
     """The member has given up all partitions that this and older generations took away; 0 before the first."""
 
 
+@command(60015, r.TopicDurability, Action.READ_TOPIC)
+class GetTopicDurability(Command, frozen=True):
+    """The durability level of a topic: what an acknowledgement guarantees on this server."""
+
+    stream: Identifier
+    topic: Identifier
+
+
 # --- staged writes ------------------------------------------------------------------------------------
 
 
@@ -525,6 +533,22 @@ class GetStagedParts(Command, frozen=True):
     """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
 
     sink: Name
+
+
+# --- consumer groups, from outside --------------------------------------------------------------------
+
+
+@command(60012, None, Action.READ_TOPIC, is_audited=True)
+class ResetGroupOffsets(Command, frozen=True):
+    """Set where a consumer group continues to read, without being a member; all partitions or none."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    is_forced: Flag
+    """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
+    offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
 
 
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))

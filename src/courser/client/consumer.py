@@ -361,7 +361,8 @@ class Consumer:
 
         Raises:
             NotAssigned: the partition is not assigned to this consumer.
-            ValueError: an unknown word.
+            ValueError: an unknown word, or a negative offset.
+            TypeError: the start is of another type.
 
         Example:
             async with client.consumer("shop/orders") as consumer:
@@ -369,7 +370,8 @@ class Consumer:
                 print((await anext(consumer)).offset)
         """
         self._positions.check(partition_id)
-        offset = start if isinstance(start, int) else await self._offset_of(partition_id, start)
+        starting = StartingPoint(self._link, self._stream, self._topic, None, start)
+        offset = start if isinstance(start, int) else (await starting.offsets([partition_id])).get(partition_id, 0)
         self._positions.check(partition_id)
         await self._drop_ahead()
         if self._current is not None and self._current.partition_id == partition_id:
@@ -377,10 +379,6 @@ class Consumer:
         self._commits.forget(partition_id)
         self._positions.move(partition_id, offset)
         await self._interrupt_wait()
-
-    async def _offset_of(self, partition_id: int, start: Start) -> int:
-        found = await StartingPoint(self._link, self._stream, self._topic, None, start).offsets([partition_id])
-        return found.get(partition_id, 0)
 
     async def pause(self, *partition_ids: int) -> None:
         """Read nothing more from these partitions, or from all, until ``resume``. They stay assigned.

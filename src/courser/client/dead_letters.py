@@ -12,6 +12,8 @@ from courser.records.user_headers import FIELD_SIZE_MAX, UserHeader
 
 PREFIX = "courser.dead."
 """The names of the headers that are added begin with this."""
+DELIVERY_TIMEOUT = 24 * 3600.0
+"""Seconds. While the server is away, dead letters wait for it, as reading does."""
 
 
 class DeadLetters:

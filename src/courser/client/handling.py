@@ -131,7 +131,9 @@ class Handling:
     def __init__(
         self, handler: Handler, settings: ProcessSettings, topic: str, decode: Decoder, dead_letters: DeadLetters | None
     ) -> None:
-        """``topic`` is its name for people."""
+        """``topic`` is its name for people. Raises ``TypeError`` if the handler cannot be called."""
+        if not callable(handler):
+            raise TypeError(f"a handler must be a function, not {handler!r}")
         self._handler = handler
         self._settings = settings
         self._topic = topic
