@@ -3,7 +3,7 @@
 import socket
 import struct
 
-from courser.bench.samples import Sample
+from courser.bench.samples import SampleBatch
 
 _SIZE = struct.Struct("<I")
 _VSR_HEADER_SIZE = 256
@@ -40,7 +40,7 @@ class BareClient:
     def __init__(self, port: int) -> None:
         self._socket = Socket(port)
 
-    def make_send(self, batch: Sample) -> bytes:
+    def make_send(self, batch: SampleBatch) -> bytes:
         header = bytearray(_VSR_HEADER_SIZE)
         _SIZE.pack_into(header, 48, _VSR_HEADER_SIZE + batch.stored_size)
         header[176] = 160

@@ -10,14 +10,14 @@ from courser.server.background import keep_background_tasks
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
-from courser.server.supervision import Supervisor, Work
+from courser.server.supervision import BackgroundTasks, Work
 from courser.transports.connections import Connections
 from tests.handlers.scenes import opened
 from tests.servers import RunningServer
 from tests.torture.process import until
 
 
-class NamesOnly(Supervisor):
+class NamesOnly(BackgroundTasks):
     """Keeps the names of what it is told to keep."""
 
     def __init__(self) -> None:

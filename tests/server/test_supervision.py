@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from courser.server.supervision import Supervisor
+from courser.server.supervision import BackgroundTasks
 from courser.testing.clocks import ManualClock
 
 
@@ -32,7 +32,7 @@ async def test_what_crashes_is_logged_and_begun_again_after_longer_and_longer_pa
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pauses = Pauses(8)
-    supervisor = Supervisor(ManualClock(), pause=pauses)
+    supervisor = BackgroundTasks(ManualClock(), pause=pauses)
     supervisor.keep("cleaner", crash)
     await pauses.are_over.wait()
     await supervisor.stop()
@@ -44,7 +44,7 @@ async def test_what_crashes_is_logged_and_begun_again_after_longer_and_longer_pa
 
 async def test_a_crash_long_ago_is_forgotten() -> None:
     clock, pauses = ManualClock(), Pauses(3)
-    supervisor = Supervisor(clock, pause=pauses)
+    supervisor = BackgroundTasks(clock, pause=pauses)
 
     async def work() -> None:
         if len(pauses.lengths) == 2:
@@ -63,7 +63,7 @@ async def test_what_ends_by_itself_is_an_error_too(caplog: pytest.LogCaptureFixt
     async def work() -> None:
         return
 
-    supervisor = Supervisor(ManualClock(), pause=pauses)
+    supervisor = BackgroundTasks(ManualClock(), pause=pauses)
     supervisor.keep("cleaner", work)
     await pauses.are_over.wait()
     await supervisor.stop()
@@ -79,7 +79,7 @@ async def test_at_intervals_and_a_crash_does_not_end_it(caplog: pytest.LogCaptur
         if len(runs) == 2:
             raise RuntimeError("a defect")
 
-    supervisor = Supervisor(ManualClock(), pause=pauses)
+    supervisor = BackgroundTasks(ManualClock(), pause=pauses)
     supervisor.every(5_000_000, "cleaner", action)
     await pauses.are_over.wait()
     await supervisor.stop()
@@ -89,7 +89,7 @@ async def test_at_intervals_and_a_crash_does_not_end_it(caplog: pytest.LogCaptur
 
 
 async def test_a_stop_ends_everything_and_waits_for_it() -> None:
-    supervisor = Supervisor(ManualClock())
+    supervisor = BackgroundTasks(ManualClock())
     ended: list[str] = []
     begun = asyncio.Event()
 

@@ -17,7 +17,7 @@ from courser.storage.identity_search import ForeignPartition
 from courser.storage.ledger import RECORD_SIZE, OffsetGap
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkippedRange, SkipReason
-from courser.storage.recovery_cases import CASES, Finding, Oddity, StopKind, Tail, case_for
+from courser.storage.recovery_cases import CASES, Oddity, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.segment import SegmentState
 from courser.storage.settings import LogSettings
 from tests.storage.engine import IDENTITY, Engine, durability, flipped
@@ -54,7 +54,7 @@ def skipped(engine: Engine) -> list[SkippedRange]:
     return [skip for result in engine.read_all()[1] for skip in result.skipped]
 
 
-def the_finding(engine: Engine) -> Finding:
+def the_finding(engine: Engine) -> RecoveryFinding:
     (finding,) = engine.log.findings
     return finding
 

@@ -16,7 +16,7 @@ from courser.storage.staged_file import (
     StagedFile,
     StagedFileReader,
     StagedFileWriter,
-    Target,
+    StagingTarget,
     read_staged_file,
 )
 from courser.testing.faults import CrashMoment
@@ -25,7 +25,7 @@ from courser.testing.files import FakeFileSystem, FaultPlan, SimulatedCrash
 DIRECTORY = Path("/data/staging")
 PATH = DIRECTORY / "a.part"
 IDENTITY = PartIdentity(1, "a sink", 0, 0, 7)
-TARGET = Target(1, 1, bytes(16), 0, 1)
+TARGET = StagingTarget(1, 1, bytes(16), 0, 1)
 COUNT = 6
 
 

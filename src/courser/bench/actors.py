@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from itertools import count
 
-from courser.bench.channel import Part, Phase, Report
+from courser.bench.channel import ActorReport, Part, Phase
 from courser.bench.latencies import Recorder
-from courser.bench.pacing import Pace
-from courser.bench.plan import Plan, Role, Task
+from courser.bench.pacing import Pacer
+from courser.bench.plan import ActorTask, Plan, Role
 from courser.bench.samples import cut_sample, make_pool
-from courser.bench.wires import FIRST, NEXT, OFFSET, Polled, SendRequest, TopicName, Wire
+from courser.bench.wires import FIRST, NEXT, OFFSET, PollResult, SendRequest, TopicName, Wire
 from courser.errors import ErrorCode, ServerFailure
 
 _SECOND = 1_000_000_000
@@ -63,7 +63,7 @@ class Count:
 class Sending:
     """The half of an actor that sends."""
 
-    def __init__(self, wire: Wire, place: TopicName, task: Task, plan: Plan, *, stamps: bool) -> None:
+    def __init__(self, wire: Wire, place: TopicName, task: ActorTask, plan: Plan, *, stamps: bool) -> None:
         self._wire = wire
         self._stamps = stamps
         source = random.Random(f"{plan.seed} {task.role.value} {task.number}")
@@ -136,7 +136,7 @@ class Reading:
     """The half of an actor that polls: partitions in turn, by offset or as a member of a group."""
 
     def __init__(
-        self, wire: Wire, place: TopicName, task: Task, plan: Plan, group: str | None, *, is_foreign: bool
+        self, wire: Wire, place: TopicName, task: ActorTask, plan: Plan, group: str | None, *, is_foreign: bool
     ) -> None:
         self._wire = wire
         self._place = place
@@ -182,7 +182,7 @@ class Reading:
         """Whether the quota is met."""
         return self._left is not None and self._left <= 0
 
-    def poll(self, due: int) -> Polled:
+    def poll(self, due: int) -> PollResult:
         """Poll the next partition, which was due at a time."""
         source = self._source
         turn = source.turn % len(source.polls)
@@ -210,7 +210,7 @@ class Reading:
             self._left -= messages
         return polled
 
-    def note_age(self, polled: Polled) -> None:
+    def note_age(self, polled: PollResult) -> None:
         """Count how old the oldest of the messages was when it came."""
         if polled.message_count:
             self.end_to_end.add(time.time_ns() - polled.origin_timestamp * 1000)
@@ -220,13 +220,13 @@ class Actor:
     """One task, at one connection, on one thread."""
 
     def __init__(
-        self, wire: Wire, task: Task, plan: Plan, place: TopicName, group: str | None, *, is_foreign: bool = False
+        self, wire: Wire, task: ActorTask, plan: Plan, place: TopicName, group: str | None, *, is_foreign: bool = False
     ) -> None:
         self.task = task
         self._wire = wire
         self._is_alone = not (plan.mode.produces and plan.mode.consumes)
         is_paced = task.role is not Role.CONSUMER or self._is_alone
-        self._pace = Pace(
+        self._pace = Pacer(
             size_rate=plan.rate * task.share if plan.rate is not None and is_paced else None,
             message_rate=plan.message_rate * task.share if plan.message_rate is not None and is_paced else None,
         )
@@ -326,11 +326,11 @@ class Actor:
             missing -= reading.poll(now).message_count
         reading.end_to_end.add(time.monotonic_ns() - begin)
 
-    def report(self) -> Report:
+    def report(self) -> ActorReport:
         """What became of the phase."""
         reading = self.reading
         has_ages = reading is not None and (self._notes_ages or self.sending is not None)
-        return Report(
+        return ActorReport(
             task=self.task,
             sent=None if self.sending is None else self.sending.count.part(),
             received=None if reading is None else reading.count.part(),

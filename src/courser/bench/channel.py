@@ -6,7 +6,7 @@ from typing import IO, TypeAlias
 import msgspec
 
 from courser.bench.latencies import Tally
-from courser.bench.plan import Plan, Task
+from courser.bench.plan import ActorTask, Plan
 from courser.errors import ConnectionFailed, CourserError, RequestFailed, TimedOut
 from courser.wire.vsr_facts import Facts, read_failure
 
@@ -19,12 +19,12 @@ class Login(msgspec.Struct, frozen=True):
     fields: dict[str, str | int | float | bool | None]
 
 
-class Job(msgspec.Struct, frozen=True, tag=True):
+class WorkerSetup(msgspec.Struct, frozen=True, tag=True):
     """The first thing a worker hears."""
 
     login: Login
     plan: Plan
-    tasks: list[Task]
+    tasks: list[ActorTask]
     streams: list[str]
     """Names, by number."""
     topics: list[str]
@@ -94,10 +94,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     latencies: Tally
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one task."""
 
-    task: Task
+    task: ActorTask
     sent: Part | None = None
     received: Part | None = None
     end_to_end: Tally | None = None
@@ -106,7 +106,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Done(msgspec.Struct, frozen=True, tag=True):
     """A phase is over."""
 
-    reports: list[Report]
+    reports: list[ActorReport]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -120,7 +120,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     is_late: bool = False
 
 
-ToWorker: TypeAlias = Job | Join | Settle | Phase | Stop | Finish
+ToWorker: TypeAlias = WorkerSetup | Join | Settle | Phase | Stop | Finish
 ToConductor: TypeAlias = Ready | WorkerProgress | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()

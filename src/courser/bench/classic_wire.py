@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from courser.bench.line import Line
-from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
-from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.samples import CLASSIC_ORIGIN_POSITION, SampleBatch
+from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
@@ -107,7 +107,7 @@ class ClassicWire:
 
     # --- messages ---
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -137,7 +137,7 @@ class ClassicWire:
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
         return PollRequest(bytearray(_frame(_POLL, body)))
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
         frame = request.frame
         _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
@@ -146,11 +146,11 @@ class ClassicWire:
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEAD.size)
         if not message_count:
-            return Polled(0, size)
+            return PollResult(0, size)
         _, _, offset, _, origin = _MESSAGE.unpack_from(buffer, _MESSAGES_POSITION)
-        return Polled(message_count, size, offset, origin)
+        return PollResult(message_count, size, offset, origin)
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         """As in ``Wire``."""
         return polled.size - _MESSAGES_POSITION - _MESSAGE_SIZE * polled.message_count
 

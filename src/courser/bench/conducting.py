@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
-from courser.bench.channel import Job, Join, Login, Phase, Settle
+from courser.bench.channel import Join, Login, Phase, Settle, WorkerSetup
 from courser.bench.crew import Crew
 from courser.bench.opening import open_wire
 from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
 from courser.bench.samples import cut_sample, make_pool
-from courser.bench.watching import Goal, Outcome, State, Watch
+from courser.bench.watching import Goal, PhaseResult, RunState, Watch
 from courser.bench.wires import TopicName, Wire
 from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, NotFound, ServerFailure
@@ -42,7 +42,7 @@ def own_streams(*, keeps: bool = False) -> Arrangement:
     return Arrangement(f"bench-{secrets.token_hex(4)}", keeps=keeps, is_unique=True)
 
 
-def _show_nothing(state: State) -> None:
+def _show_nothing(state: RunState) -> None:
     """For runs that nobody watches."""
 
 
@@ -50,7 +50,7 @@ class Conductor:
     """One run."""
 
     def __init__(
-        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[State], None] = _show_nothing
+        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[RunState], None] = _show_nothing
     ) -> None:
         """``show`` is told now and then how far it is.
 
@@ -72,9 +72,9 @@ class Conductor:
         self._stored = 0
         """Messages that lie in all topics when the actors begin."""
 
-    def run(self) -> Outcome:
+    def run(self) -> PhaseResult:
         """From begin to end. Raises ``CourserError``."""
-        self._show(State("preparing"))
+        self._show(RunState("preparing"))
         with closing(open_wire(self._plan.wire, self._target)) as control:
             try:
                 outcome = self._measure(control)
@@ -86,7 +86,7 @@ class Conductor:
             self._remove(control)
             return outcome
 
-    def _measure(self, control: Wire) -> Outcome:
+    def _measure(self, control: Wire) -> PhaseResult:
         self._prepare(control)
         with Crew(self._jobs()) as crew:
             crew.wait_until_ready()
@@ -149,12 +149,12 @@ class Conductor:
                     self._stored += request.message_count
                     if (now := time.monotonic()) - shown > _TICK:
                         shown = now
-                        self._show(State("filling", now - begin, self._stored / total, self._stored))
+                        self._show(RunState("filling", now - begin, self._stored / total, self._stored))
 
     def _remove(self, control: Wire) -> None:
         if self._arrangement.keeps or self._arrangement.reuses:
             return
-        self._show(State("removing"))
+        self._show(RunState("removing"))
         for stream in sorted(self._made):
             # A run that failed may have failed because somebody else removed them.
             with suppress(NotFound):
@@ -162,15 +162,17 @@ class Conductor:
 
     # --- actors ---
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[WorkerSetup]:
         login = Login(asdict(self._target))
         names = self._streams, self._topics, self._groups
         return [
-            Job(login, self._plan, [self._tasks[number] for number in numbers], *names, self._arrangement.reuses)
+            WorkerSetup(
+                login, self._plan, [self._tasks[number] for number in numbers], *names, self._arrangement.reuses
+            )
             for numbers in self._task_numbers()
         ]
 
-    def _phase(self, crew: Crew, step: str, seconds: float | None, *, is_counted: bool) -> Outcome:
+    def _phase(self, crew: Crew, step: str, seconds: float | None, *, is_counted: bool) -> PhaseResult:
         mode = self._plan.mode
         # Whether there is an end to what consumers can read. Alone they begin anew, and groups warm up alone too.
         is_finite = mode.consumes and (mode.produces or (mode.is_grouped and is_counted))

@@ -14,12 +14,12 @@ from courser.bench.channel import (
     Done,
     Failed,
     Finish,
-    Job,
     Ready,
     ToConductor,
     ToWorker,
     WorkerFailed,
     WorkerProgress,
+    WorkerSetup,
     error_of,
     put,
     take,
@@ -33,7 +33,7 @@ _ERROR_SIZE_MAX = 4096
 _STEP = 1.0
 
 
-class _Member:
+class _WorkerProcess:
     """One process."""
 
     def __init__(self, number: int, events: "queue.Queue[tuple[int, ToConductor | None]]") -> None:
@@ -92,15 +92,15 @@ class _Member:
 class Crew:
     """All of them, as a context manager: nobody is left behind."""
 
-    def __init__(self, jobs: list[Job]) -> None:
+    def __init__(self, jobs: list[WorkerSetup]) -> None:
         self._jobs = jobs
         self._events: queue.Queue[tuple[int, ToConductor | None]] = queue.Queue()
-        self._members: list[_Member] = []
+        self._members: list[_WorkerProcess] = []
 
     def __enter__(self) -> Self:
         try:
             for number, job in enumerate(self._jobs):
-                member = _Member(number, self._events)
+                member = _WorkerProcess(number, self._events)
                 self._members.append(member)
                 member.tell(job)
         except BaseException:

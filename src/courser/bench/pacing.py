@@ -3,7 +3,7 @@
 _SECOND = 1_000_000_000
 
 
-class Pace:
+class Pacer:
     """Spreads messages or bytes evenly over time, from a beginning on. Nanoseconds throughout."""
 
     def __init__(self, *, size_rate: float | None = None, message_rate: float | None = None) -> None:

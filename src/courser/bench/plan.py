@@ -5,7 +5,7 @@ from enum import Enum
 
 import msgspec
 
-from courser.bench.ranges import Range
+from courser.bench.ranges import Bounds
 from courser.errors import ClientFailure, ErrorCode
 
 FRAME_SIZE_MAX = 64 * 1024 * 1024
@@ -83,9 +83,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of each topic."""
     groups: int = 1
     """Of each topic."""
-    message_size: Range = Range(1000, 1000)
+    message_size: Bounds = Bounds(1000, 1000)
     """Bytes of payload."""
-    batch: Range = Range(1000, 1000)
+    batch: Bounds = Bounds(1000, 1000)
     """Messages of one request."""
     messages: int | None = None
     """How many in all; else ``seconds``."""
@@ -111,7 +111,7 @@ class Role(Enum):
     PRODUCING_CONSUMER = "producing consumer"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class ActorTask(msgspec.Struct, frozen=True, kw_only=True):
     """One actor: what it does, and where."""
 
     number: int
@@ -185,17 +185,17 @@ Feed = tuple[tuple[int, int], int | None]
 """A partition of a place, or, with None, all of them."""
 
 
-def _feed(task: Task) -> Feed:
+def _feed(task: ActorTask) -> Feed:
     """Where a producer's messages go."""
     return task.place, task.partition_id
 
 
-def _feeds(task: Task) -> set[Feed]:
+def _feeds(task: ActorTask) -> set[Feed]:
     """Where a consumer's messages may come from."""
     return {(task.place, None)} | {(task.place, partition_id) for partition_id in task.partition_ids}
 
 
-def reader_counts(tasks: list[Task]) -> list[int]:
+def reader_counts(tasks: list[ActorTask]) -> list[int]:
     """For each task how often its messages are read, 0 if it sends none."""
     pinned = Counter(
         (task.place, partition_id)
@@ -218,7 +218,7 @@ def reader_counts(tasks: list[Task]) -> list[int]:
     return found
 
 
-def tasks_of(plan: Plan) -> list[Task]:
+def tasks_of(plan: Plan) -> list[ActorTask]:
     """Every actor of a run."""
     if plan.mode.is_end_to_end:
         return [_producing_consumer(plan, number) for number in range(plan.producers)]
@@ -244,9 +244,9 @@ def _quota(total: int | None, number: int, count: int) -> int | None:
     return None if total is None else total // count + (number < total % count)
 
 
-def _producer(plan: Plan, number: int) -> Task:
+def _producer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.PRODUCER,
         stream=stream,
@@ -257,7 +257,7 @@ def _producer(plan: Plan, number: int) -> Task:
     )
 
 
-def _consumer(plan: Plan, number: int) -> Task:
+def _consumer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
     place_count = plan.streams * plan.topics
     group: int | None = None
@@ -268,7 +268,7 @@ def _consumer(plan: Plan, number: int) -> Task:
         sharers = len(range(number % place_count, plan.consumers, place_count))
         partition_ids = tuple(range(number // place_count, plan.partitions, sharers))
     reads_quota = not plan.mode.produces and not plan.mode.is_grouped
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.CONSUMER,
         stream=stream,
@@ -280,10 +280,10 @@ def _consumer(plan: Plan, number: int) -> Task:
     )
 
 
-def _producing_consumer(plan: Plan, number: int) -> Task:
+def _producing_consumer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
     partition_id = None if plan.mode.is_grouped else _pinned_partition(plan, number)
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.PRODUCING_CONSUMER,
         stream=stream,

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from courser import __version__
-from courser.bench.channel import Part, Report
+from courser.bench.channel import ActorReport, Part
 from courser.bench.latencies import Distribution, Tally, merge
 from courser.bench.plan import Plan
-from courser.bench.watching import Moment, Outcome
+from courser.bench.watching import Moment, PhaseResult
 
 FORMAT = "courser-bench/1"
 _SECOND = 1_000_000_000
@@ -34,7 +34,7 @@ class Latency(msgspec.Struct, frozen=True):
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """Of one actor, of one kind of actors, or of all."""
 
     name: str
@@ -54,7 +54,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """None if there were no requests."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ServerMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured."""
 
     address: str
@@ -70,13 +70,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     courser: str = __version__
     started_at: str
-    server: Server
+    server: ServerMeasurements
     plan: Plan
     machine: dict[str, str]
     """Of the load generator."""
-    groups: list[Figures]
+    groups: list[Measurements]
     """By kind of actor, and in all."""
-    actors: list[Figures]
+    actors: list[Measurements]
     timeline: list[Moment]
     """What had been sent and received, about once a second."""
 
@@ -90,7 +90,9 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def make_result(plan: Plan, outcome: Outcome, *, started_at: str, server: Server, machine: dict[str, str]) -> Result:
+def make_result(
+    plan: Plan, outcome: PhaseResult, *, started_at: str, server: ServerMeasurements, machine: dict[str, str]
+) -> Result:
     """Put the figures together."""
     sent = [(report, report.sent) for report in outcome.reports if report.sent is not None]
     received = [(report, report.received) for report in outcome.reports if report.received is not None]
@@ -115,16 +117,16 @@ def make_result(plan: Plan, outcome: Outcome, *, started_at: str, server: Server
     )
 
 
-def _actor_name(kind: str, report: Report) -> str:
+def _actor_name(kind: str, report: ActorReport) -> str:
     return f"{kind.removesuffix('s')} {report.task.number}"
 
 
-def _figures(name: str, actors: int, parts: list[Part]) -> Figures:
+def _figures(name: str, actors: int, parts: list[Part]) -> Measurements:
     busy = [part for part in parts if part.requests]
     messages, size = sum(part.messages for part in busy), sum(part.size for part in busy)
     nanoseconds = max((part.end for part in busy), default=0) - min((part.begin for part in busy), default=0)
     seconds = nanoseconds / _SECOND
-    return Figures(
+    return Measurements(
         name=name,
         actors=actors,
         messages=messages,
@@ -138,9 +140,9 @@ def _figures(name: str, actors: int, parts: list[Part]) -> Figures:
     )
 
 
-def _ages(actors: int, tallies: list[Tally]) -> Figures:
+def _ages(actors: int, tallies: list[Tally]) -> Measurements:
     found = merge(tallies)
-    return Figures(name=END_TO_END, actors=actors, requests=found.count, latency_us=_latency(found))
+    return Measurements(name=END_TO_END, actors=actors, requests=found.count, latency_us=_latency(found))
 
 
 def _latency(found: Distribution) -> Latency | None:

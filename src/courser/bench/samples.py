@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from courser.bench.ranges import Range
+from courser.bench.ranges import Bounds
 from courser.records.batch import Batch, NewMessage, build_batch, encode_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
@@ -21,7 +21,7 @@ CLASSIC_ORIGIN_POSITION = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleBatch:
     """Some messages, to be sent in one request."""
 
     payloads: tuple[bytes, ...]
@@ -71,17 +71,19 @@ class Sample:
         return b"".join(index), b"".join(messages), starts
 
 
-def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_timestamp: int = 0) -> Sample:
+def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_timestamp: int = 0) -> SampleBatch:
     """Messages with random payloads of these sizes."""
     payloads = tuple(source.randbytes(size) for size in payload_sizes)
-    return Sample(payloads, tuple(source.getrandbits(128) for _ in payloads), origin_timestamp)
+    return SampleBatch(payloads, tuple(source.getrandbits(128) for _ in payloads), origin_timestamp)
 
 
-def make_pool(message_size: Range, batch: Range, source: random.Random, count_max: int | None = None) -> list[Sample]:
+def make_pool(
+    message_size: Bounds, batch: Bounds, source: random.Random, count_max: int | None = None
+) -> list[SampleBatch]:
     """Samples to be sent in turns. ``count_max`` is the most messages that will ever be sent."""
     largest = max(batch.maximum * message_size.maximum, 1)
     wanted = _EQUAL_COUNT if batch.is_fixed and message_size.is_fixed else _VARIED_COUNT
-    pool: list[Sample] = []
+    pool: list[SampleBatch] = []
     while len(pool) < max(1, min(wanted, _POOL_SIZE_MAX // largest)):
         count = batch.pick(source)
         if count_max is not None:
@@ -92,6 +94,6 @@ def make_pool(message_size: Range, batch: Range, source: random.Random, count_ma
     return pool
 
 
-def cut_sample(sample: Sample, count: int) -> Sample:
+def cut_sample(sample: SampleBatch, count: int) -> SampleBatch:
     """The first messages of it."""
-    return Sample(sample.payloads[:count], sample.ids[:count], sample.origin_timestamp)
+    return SampleBatch(sample.payloads[:count], sample.ids[:count], sample.origin_timestamp)

@@ -5,8 +5,8 @@ import struct
 from dataclasses import dataclass
 
 from courser.bench.line import Line
-from courser.bench.samples import Sample
-from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.samples import SampleBatch
+from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, RequestFailed
 from courser.records.batch import encode_batch
@@ -116,7 +116,7 @@ class VsrWire:
 
     # --- messages ---
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -150,7 +150,7 @@ class VsrWire:
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
         return PollRequest(self._header(_READ, len(body), _POLL) + body)
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
         frame = request.frame
         _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
@@ -159,12 +159,12 @@ class VsrWire:
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEADER_SIZE)
         if not message_count:
-            return Polled(0, size)
+            return PollResult(0, size)
         _, offset, _, origin, _, _, _ = _BATCH.unpack_from(buffer, _BATCH_POSITION)
         offset_delta, time_delta = _DELTAS.unpack_from(buffer, _BATCH_POSITION + _BATCH_SIZE + 24)
-        return Polled(message_count, size, offset + offset_delta, origin + time_delta)
+        return PollResult(message_count, size, offset + offset_delta, origin + time_delta)
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         """As in ``Wire``."""
         buffer, position, size = self._line.buffer, _BATCH_POSITION, 0
         while position < polled.size:

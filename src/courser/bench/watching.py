@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from courser.bench.channel import Done, Report, Stop, WorkerFailed, WorkerProgress
+from courser.bench.channel import ActorReport, Done, Stop, WorkerFailed, WorkerProgress
 from courser.bench.crew import Crew
 
 _SECOND = 1_000_000_000
@@ -15,7 +15,7 @@ _STEP_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RunState:
     """How far a run is, for whoever shows it."""
 
     step: str
@@ -42,10 +42,10 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PhaseResult:
     """What a phase gives."""
 
-    reports: list[Report]
+    reports: list[ActorReport]
     moments: list[Moment] = field(default_factory=list)
     """About one for each second."""
 
@@ -104,7 +104,7 @@ class Watch:
         self._progress: dict[int, WorkerProgress] = {}
         self._done: dict[int, Done] = {}
 
-    def follow(self, step: str, begin: int, goal: Goal, show: Callable[[State], None]) -> Outcome:
+    def follow(self, step: str, begin: int, goal: Goal, show: Callable[[RunState], None]) -> PhaseResult:
         """Until all are done. Raises ``CourserError``."""
         moments: list[Moment] = []
         is_stopped = False
@@ -113,7 +113,7 @@ class Watch:
             if isinstance(message, Done):
                 self._done[number] = message
                 if len(self._done) == len(self._tasks):
-                    return Outcome(self._reports(), moments)
+                    return PhaseResult(self._reports(), moments)
             elif isinstance(message, WorkerProgress):
                 self._progress[number] = message
                 if not is_stopped and self._has_read_everything():
@@ -142,11 +142,11 @@ class Watch:
                 expected += sent * self._reader_counts[task]
         return sum(progress.received for progress in self._progress.values()) >= expected
 
-    def _state(self, step: str, begin: int, goal: Goal) -> State:
+    def _state(self, step: str, begin: int, goal: Goal) -> RunState:
         seconds = max((time.monotonic_ns() - begin) / _SECOND, 0.0)
         sent = sum(sum(progress.sent) for progress in self._progress.values())
         received = sum(progress.received for progress in self._progress.values())
-        return State(
+        return RunState(
             step,
             seconds,
             goal.share(seconds, sent, received),
@@ -156,9 +156,9 @@ class Watch:
             sum(progress.received_size for progress in self._progress.values()),
         )
 
-    def _reports(self) -> list[Report]:
+    def _reports(self) -> list[ActorReport]:
         """In the order of the tasks."""
-        found: dict[int, Report] = {}
+        found: dict[int, ActorReport] = {}
         for number, done in self._done.items():
             found.update(zip(self._tasks[number], done.reports, strict=True))
         return [found[task] for task in sorted(found)]

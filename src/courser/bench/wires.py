@@ -6,7 +6,7 @@ The wires share no code with the server's codecs: a mistake there cannot hide he
 from dataclasses import dataclass
 from typing import Protocol
 
-from courser.bench.samples import Sample
+from courser.bench.samples import SampleBatch
 
 OFFSET, FIRST, NEXT = 1, 3, 5
 """Where a poll begins."""
@@ -37,7 +37,7 @@ class PollRequest:
 
 
 @dataclass(slots=True)
-class Polled:
+class PollResult:
     """What came back; the messages themselves are still in the buffer of the connection."""
 
     message_count: int
@@ -73,7 +73,7 @@ class Wire(Protocol):
     def assigned(self, place: TopicName, name: str) -> list[int] | None:
         """The partitions of this member; None if the server chooses one of them for each poll."""
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """A request for ``send``. Without a partition the server takes them in turn."""
 
     def stamp(self, request: SendRequest, microseconds: int) -> None:
@@ -87,10 +87,10 @@ class Wire(Protocol):
     ) -> PollRequest:
         """A request for ``poll``."""
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """Read messages into the buffer of the connection."""
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         """Bytes of the payloads that the last poll returned (and of their headers)."""
 
     def close(self) -> None:

@@ -12,13 +12,13 @@ from courser.bench.channel import (
     Done,
     Failed,
     Finish,
-    Job,
     Join,
     Phase,
     Ready,
     Settle,
     Stop,
     WorkerProgress,
+    WorkerSetup,
     failed,
     put,
     take,
@@ -50,7 +50,7 @@ class Worker:
             command = to_worker_decoder.decode(frame)
             try:
                 match command:
-                    case Job():
+                    case WorkerSetup():
                         self._actors = _hire(command)
                         self._say(Ready())
                     case Join():
@@ -117,7 +117,7 @@ class Worker:
                 os._exit(1)
 
 
-def _hire(job: Job) -> list[Actor]:
+def _hire(job: WorkerSetup) -> list[Actor]:
     """Connect every actor."""
     target = Target(**job.login.fields)  # type: ignore[arg-type]  # made from the fields of one
     actors = []

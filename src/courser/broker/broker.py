@@ -23,7 +23,7 @@ from courser.broker.disk_pool import DiskPool
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
-from courser.broker.metrics import SyncTimes, register_broker_metrics
+from courser.broker.metrics import SyncMetrics, register_broker_metrics
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
@@ -82,7 +82,7 @@ class Broker:
             clock=data.clock,
             settings=settings,
             purge_end=opened.store.state.purge_end,
-            on_sync_time=SyncTimes(self.metrics, data.clock).note,
+            on_sync_time=SyncMetrics(self.metrics, data.clock).note,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)

@@ -13,7 +13,7 @@ from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, OFFSETS
 from courser.storage.recovery import RecoveredPartition
-from courser.storage.recovery_cases import Finding, Oddity
+from courser.storage.recovery_cases import Oddity, RecoveryFinding
 from courser.storage.settings import LogSettings
 
 
@@ -82,7 +82,7 @@ def offline_partition_log(
         "directory back (if two were swapped, swap them back), or delete the partition"
     )
     recovered = _nothing(file_system, directory, found.expected, failure)
-    recovered.findings.append(Finding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
+    recovered.findings.append(RecoveryFinding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
     return OfflineLog(
         file_system=file_system,
         directory=directory,

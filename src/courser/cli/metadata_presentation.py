@@ -13,7 +13,7 @@ from courser.inspect.catalog_rows import (
     UsedIdsRow,
     UserRow,
 )
-from courser.inspect.journal_file import CommandRow
+from courser.inspect.journal_file import EntryRow
 from courser.inspect.journal_scan import Fault, FaultRow
 from courser.inspect.small_files import BadRecordRow
 from courser.model.topic_options import NEVER
@@ -32,7 +32,7 @@ JOURNAL_COLUMNS = (
 def journal_cells(row: object) -> tuple[str, ...]:
     """An entry, or a fault between entries."""
     match row:
-        case CommandRow():
+        case EntryRow():
             contents = _fields_text(row.fields)
             place = str(row.position), str(row.size), str(row.op)
             return (*place, time_text(row.timestamp), row.command, row.chain, contents)
@@ -101,7 +101,7 @@ def is_alarming(row: object) -> bool:
             return True
         case FaultRow():
             return row.fault != Fault.REPETITION.value
-        case CommandRow():
+        case EntryRow():
             return row.chain == "broken"
         case _:
             return False

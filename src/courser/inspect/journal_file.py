@@ -29,7 +29,7 @@ class JournalHead:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRow:
+class EntryRow:
     """A complete entry."""
 
     position: int
@@ -60,7 +60,7 @@ class JournalSummary:
     last_op: int | None = None
 
 
-JournalRow = CommandRow | FaultRow
+JournalRow = EntryRow | FaultRow
 
 
 class JournalInspection:
@@ -98,7 +98,7 @@ class JournalInspection:
                 yield fault
             yield row
 
-    def _count(self, row: CommandRow) -> None:
+    def _count(self, row: EntryRow) -> None:
         summary = self.summary
         summary.entry_count += 1
         summary.first_op = row.op if summary.first_op is None else summary.first_op
@@ -107,14 +107,14 @@ class JournalInspection:
     def _torn_size(self, fault: FaultRow) -> int:
         return fault.end_position - fault.position if fault.fault == Fault.TORN_TAIL.value else 0
 
-    def _command(self, found: ScannedEntry) -> tuple[CommandRow, FaultRow | None]:
+    def _command(self, found: ScannedEntry) -> tuple[EntryRow, FaultRow | None]:
         entry = found.entry
         name, fields, problem = describe_command(entry)
         fault = None
         if problem is not None:
             end = found.position + entry.size
             fault = FaultRow(Fault.BAD_COMMAND.value, found.position, end, entry.op, entry.op + 1, problem)
-        row = CommandRow(
+        row = EntryRow(
             found.position,
             entry.size,
             entry.op,

@@ -198,7 +198,7 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
         message_count=header.message_count,
         timestamp=header.base_timestamp,
         origin_timestamp=header.origin_timestamp,
-        codec=layout.Codec(header.codec).name.lower(),
+        codec=layout.Compression(header.codec).name.lower(),
         encryption_key_id=header.encryption_key_id,
         frame_size=header.frame_size,
         producer=header.producer.hex() if has_producer else None,

@@ -69,7 +69,7 @@ class StoredHeader(NamedTuple):
         return self.base_offset + self.message_count
 
 
-_NO_CODEC = int(layout.Codec.NONE)
+_NO_CODEC = int(layout.Compression.NONE)
 _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
 """``StoredHeader._make`` without its overhead: one is created per batch that is read."""

@@ -8,12 +8,12 @@ from functools import partial
 from courser.broker.broker import Broker
 from courser.broker.disk_watch import DiskWatch
 from courser.broker.heartbeats import Heartbeats
-from courser.broker.retention import Reason
+from courser.broker.retention import DeletionReason
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
 from courser.server.logs import Logs
-from courser.server.supervision import Supervisor
+from courser.server.supervision import BackgroundTasks
 from courser.transports.connections import Connections
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _MIB = 1024 * 1024
 
 
 def keep_background_tasks(
-    supervisor: Supervisor, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
+    supervisor: BackgroundTasks, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
 ) -> None:
     """Start every background task that is enabled."""
     supervisor.keep("deadlines", connections.patrol)
@@ -77,8 +77,8 @@ async def _report_figures(broker: Broker, connections: Connections) -> None:
         connections.turned_away_count,
         connections.cut_off_count,
         format_byte_size(figures.free_disk_space // _MIB * _MIB).replace(" ", ""),
-        deleted[Reason.EXPIRED],
-        deleted[Reason.SIZE],
+        deleted[DeletionReason.EXPIRED],
+        deleted[DeletionReason.SIZE],
         missed.gone_count,
         missed.damaged_count,
     )

@@ -35,7 +35,7 @@ from courser.server.limits import (
 from courser.server.logs import Logs
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
-from courser.server.supervision import Supervisor
+from courser.server.supervision import BackgroundTasks
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
@@ -222,7 +222,7 @@ class Server:
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
         listener = self._make_listener(broker, services, connections)
-        supervisor = Supervisor(broker.clock)
+        supervisor = BackgroundTasks(broker.clock)
         try:
             address = await self._listen(listener)
             broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)

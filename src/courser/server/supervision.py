@@ -18,7 +18,7 @@ _HEALTHY_AFTER = 300_000_000
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Supervisor:
+class BackgroundTasks:
     """Keeps background tasks alive until it is stopped. Used on one event loop."""
 
     def __init__(self, clock: Clock, *, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

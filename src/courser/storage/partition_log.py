@@ -28,7 +28,7 @@ from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.reading import ReadCounters, SegmentReader
 from courser.storage.recovery import RecoveredPartition, recover_partition
-from courser.storage.recovery_cases import Finding, Oddity, StopKind
+from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
@@ -135,7 +135,9 @@ class PartitionLog(PartitionState):
         known = self.ledger.state.corrections
         count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in self.segments)
         text = f"{count} segments have times in the future: their messages count as stored now"
-        self.findings += (Finding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),)
+        self.findings += (
+            RecoveryFinding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),
+        )
 
     # --- facts ---
 

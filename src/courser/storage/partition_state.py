@@ -16,7 +16,7 @@ from courser.storage.jobs import PlannedRemoval, PlannedSync, SealedSegment, Uns
 from courser.storage.ledger import LedgerDraft, OffsetsMark
 from courser.storage.offset_table import OffsetTable
 from courser.storage.recovery import RecoveredPartition
-from courser.storage.recovery_cases import Finding
+from courser.storage.recovery_cases import RecoveryFinding
 from courser.storage.sealed_files import SealedFiles
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
@@ -54,7 +54,7 @@ class PartitionState:
         self.settings = settings
         self.ledger = recovered.ledger
         self.offsets = recovered.offsets
-        self.findings: tuple[Finding, ...] = tuple(recovered.findings)
+        self.findings: tuple[RecoveryFinding, ...] = tuple(recovered.findings)
         self.failure: str | None = recovered.failure
         """Why the partition is read-only, or None."""
         self.is_incomplete = recovered.is_incomplete

@@ -36,7 +36,7 @@ from courser.storage.paths import (
     log_path,
 )
 from courser.storage.quarantine import Quarantine
-from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
+from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
 from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
@@ -54,7 +54,7 @@ class RecoveredPartition:
     segments: list[Segment]
     next_offset: int
     last_timestamp: int
-    findings: list[Finding]
+    findings: list[RecoveryFinding]
     failure: str | None = None
     """Why nothing may be written here, if so: what should have been cut could not be, or the newest segment is
     another partition's."""
@@ -97,7 +97,7 @@ class _Recovery:
         self._settings = settings
         self._stop = stop
         self._quarantine = Quarantine(file_system, directory, settings.limits.copy_size)
-        self._findings: list[Finding] = []
+        self._findings: list[RecoveryFinding] = []
         self._events: list[Event] = []
         self._segments: list[Segment] = []
         self._is_directory_changed = False
@@ -395,7 +395,7 @@ class _Recovery:
         case = case_for(stop, Tail.BAD_IN_BETWEEN)
         for damage in scanned.segment.damages:
             self._findings.append(
-                Finding(
+                RecoveryFinding(
                     case.letter,
                     path,
                     "damaged; kept, and passed over by reads",
@@ -422,11 +422,13 @@ class _Recovery:
             text = f"copied aside and cut: {scanned.bad_end.reason}"
             if cut.next_base_offset is None:
                 self._cut_finding = len(self._findings)
-            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, scanned.file_size - size))
-        if case.action is Action.KEEP:
+            self._findings.append(
+                RecoveryFinding(case.letter, path, text, case.is_damage, size, scanned.file_size - size)
+            )
+        if case.action is RecoveryAction.KEEP:
             return False
         try:
-            if case.action is not Action.CUT_ZEROS:
+            if case.action is not RecoveryAction.CUT_ZEROS:
                 self._quarantine.copy(scanned.file, size, scanned.file_size)
                 if not cut.is_known_end and cut.next_base_offset is None:
                     # Whatever it was, it may have been confirmed: a batch that rotted, or whose end became zeros.
@@ -439,7 +441,7 @@ class _Recovery:
             self._failure = f"{path} could not be cut at byte {size}: {error}"
             # The next start has to cut it too, even after a mere kill: what lies behind would come back to life.
             self._events.append(SyncFailure())
-        return case.action is Action.CUT_ALL_BEHIND
+        return case.action is RecoveryAction.CUT_ALL_BEHIND
 
     # --- numbers ---
 
@@ -588,4 +590,4 @@ class _Recovery:
         *,
         is_damage: bool,
     ) -> None:
-        self._findings.append(Finding(letter, path, text, is_damage, position, size, first_offset, end_offset))
+        self._findings.append(RecoveryFinding(letter, path, text, is_damage, position, size, first_offset, end_offset))

@@ -31,7 +31,7 @@ class Tail(Enum):
     BAD_IN_BETWEEN = "bad bytes, and good batches behind them"
 
 
-class Action(Enum):
+class RecoveryAction(Enum):
     """What is done with a segment file."""
 
     KEEP = "keep"
@@ -48,7 +48,7 @@ class Case:
     letter: str
     stops: frozenset[StopKind]
     tails: frozenset[Tail]
-    action: Action
+    action: RecoveryAction
     is_damage: bool
     """Whether bytes that were written whole are wrong: no crash explains that."""
 
@@ -60,20 +60,20 @@ _NOTHING, _ZEROS, _TORN, _BAD_END, _BAD_IN_BETWEEN = (frozenset({tail}) for tail
 _ANY_END = _TORN | _BAD_END
 
 CASES = (
-    Case("A", _ANY, _NOTHING, Action.KEEP, is_damage=False),
-    Case("B", _ANY, _ZEROS, Action.CUT_ZEROS, is_damage=False),
+    Case("A", _ANY, _NOTHING, RecoveryAction.KEEP, is_damage=False),
+    Case("B", _ANY, _ZEROS, RecoveryAction.CUT_ZEROS, is_damage=False),
     # A kill tears at most the batch that was being written, and leaves a beginning of it.
-    Case("C", _KILLED, _TORN, Action.CUT, is_damage=False),
+    Case("C", _KILLED, _TORN, RecoveryAction.CUT, is_damage=False),
     # Good batches behind bad bytes were written later: a kill does not explain the bad ones.
-    Case("D", _KILLED, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
+    Case("D", _KILLED, _BAD_IN_BETWEEN, RecoveryAction.MARK, is_damage=True),
     # A power cut may keep a later write and lose an earlier one: what lies behind the hole was never a prefix.
-    Case("E", _CRASHED, _ANY_END, Action.CUT_ALL_BEHIND, is_damage=False),
-    Case("F", _CRASHED, _BAD_IN_BETWEEN, Action.CUT_ALL_BEHIND, is_damage=False),
+    Case("E", _CRASHED, _ANY_END, RecoveryAction.CUT_ALL_BEHIND, is_damage=False),
+    Case("F", _CRASHED, _BAD_IN_BETWEEN, RecoveryAction.CUT_ALL_BEHIND, is_damage=False),
     # After a clean stop there is nothing behind the recovery point, unless somebody put it there.
-    Case("G", _CLEAN, _ANY_END, Action.CUT, is_damage=True),
-    Case("H", _CLEAN, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
+    Case("G", _CLEAN, _ANY_END, RecoveryAction.CUT, is_damage=True),
+    Case("H", _CLEAN, _BAD_IN_BETWEEN, RecoveryAction.MARK, is_damage=True),
     # All bytes of the batch are there and some are wrong: it was written to its end, and perhaps confirmed.
-    Case("W", _KILLED, _BAD_END, Action.CUT, is_damage=True),
+    Case("W", _KILLED, _BAD_END, RecoveryAction.CUT, is_damage=True),
 )
 
 
@@ -120,7 +120,7 @@ class Oddity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecoveryFinding:
     """One thing that a start did or found, for the log and for the operator."""
 
     letter: str

@@ -41,7 +41,7 @@ _SIZE_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionRecord:
     """What the file says."""
 
     directory_format: int
@@ -63,7 +63,7 @@ class Session:
         return xxh3(rest).to_bytes(8, "little") + rest
 
 
-def decode_session(data: bytes) -> Session | None:
+def decode_session(data: bytes) -> SessionRecord | None:
     """Take the file apart; None if it is damaged."""
     # It may be longer: a newer version has more to say, and must be recognised as one.
     if len(data) < _SESSION.size:
@@ -76,10 +76,10 @@ def decode_session(data: bytes) -> Session | None:
         # A newer version has more to say than this one understands.
         rest = b""
     unopened = frozenset(PartitionIdentity(*fields) for fields in _UNOPENED.iter_unpack(rest))
-    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
+    return SessionRecord(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
 
 
-def read_session(file_system: FileSystem, directory: Path) -> Session | None:
+def read_session(file_system: FileSystem, directory: Path) -> SessionRecord | None:
     """The last session; None if there was none, or nobody can tell.
 
     Raises:
@@ -144,5 +144,5 @@ def end_session(
 def _write(
     file_system: FileSystem, directory: Path, now: int, unopened: frozenset[PartitionIdentity], *, is_clean: bool
 ) -> None:
-    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
+    session = SessionRecord(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
     replace_file(file_system, directory / SESSION, session.encode())

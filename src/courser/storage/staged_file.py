@@ -46,7 +46,7 @@ _STEP_SIZE = 1024 * 1024
 """Bytes looked at a time when the zeros at the end of a file are passed over."""
 
 
-class Target(NamedTuple):
+class StagingTarget(NamedTuple):
     """The partition that messages are for, as it was when they were staged."""
 
     stream_id: int
@@ -70,7 +70,7 @@ class PartIdentity:
 class StagedBatch(NamedTuple):
     """One record: where its batch lies, and where it is to go."""
 
-    target: Target
+    target: StagingTarget
     chunk: int
     message_count: int
     position: int
@@ -101,9 +101,9 @@ class PartContents:
         """Bytes of batches."""
         self.digest = 0
         """Over the checksums of all records, in order."""
-        self.target_sizes: dict[Target, int] = {}
+        self.target_sizes: dict[StagingTarget, int] = {}
         """Bytes for each partition, in the order in which they came up first."""
-        self.batch_counts: dict[Target, int] = {}
+        self.batch_counts: dict[StagingTarget, int] = {}
         """Batches for each partition."""
         self.is_finished = False
 
@@ -173,7 +173,7 @@ class StagedFileWriter:
             raise storage_failure("opening", path, error) from error
         return cls(file, contents, limits)
 
-    def append(self, target: Target, batch: Batch) -> None:
+    def append(self, target: StagingTarget, batch: Batch) -> None:
         """Put a batch aside. On return a kill cannot take it.
 
         Raises:
@@ -478,7 +478,7 @@ def _read_record(file: File, contents: PartContents, file_size: int) -> tuple[St
     start = position + RECORD_SIZE
     if chunk != contents.chunk_count or size > BATCH_SIZE_MAX or start + size > file_size:
         return None
-    target = Target(stream_id, topic_id, topic_uuid, partition_id, incarnation)
+    target = StagingTarget(stream_id, topic_id, topic_uuid, partition_id, incarnation)
     return StagedBatch(target, chunk, count, start, size, body_hash), checksum
 
 

@@ -32,7 +32,7 @@ _RELIEF_PART = 4
 """At most a quarter of the budget is taken from slow senders at a time."""
 
 
-class Holder(Protocol):
+class MemoryBorrower(Protocol):
     """Somebody who borrows memory."""
 
     def give_up_memory(self) -> int:
@@ -49,7 +49,7 @@ class _Waiter:
     missing_size: int
     number: int
     """Grows with every wait."""
-    holder: Holder = field(compare=False)
+    holder: MemoryBorrower = field(compare=False)
     held_size: int = field(compare=False)
     arrived_size: int = field(compare=False)
     wanted_size: int = field(compare=False)
@@ -63,13 +63,13 @@ class RequestMemory:
         self._large_size_max = size_max - size_max // _RESERVED_PART
         self.size = 0
         """Bytes lent."""
-        self._idle: OrderedDict[Holder, int] = OrderedDict()
+        self._idle: OrderedDict[MemoryBorrower, int] = OrderedDict()
         """Those who keep a buffer that is not in use, and its size."""
         self._idle_size = 0
-        self._waiting: dict[Holder, _Waiter] = {}
+        self._waiting: dict[MemoryBorrower, _Waiter] = {}
         self._small: list[_Waiter] = []
         self._large: list[_Waiter] = []
-        self._overdrawn_by: Holder | None = None
+        self._overdrawn_by: MemoryBorrower | None = None
         self._overdraft_size = 0
         """Bytes lent to it beyond the budget: they leave the reserved share alone."""
         self._wait_count = 0
@@ -82,7 +82,7 @@ class RequestMemory:
         """Requests that wait."""
         return len(self._waiting)
 
-    def borrow(self, holder: Holder, *, held_size: int, arrived_size: int, wanted_size: int) -> int:
+    def borrow(self, holder: MemoryBorrower, *, held_size: int, arrived_size: int, wanted_size: int) -> int:
         """Lend more to a request of which ``arrived_size`` bytes are here, up to ``wanted_size``.
 
         Returns how many bytes are lent to it in all, those that it held included. 0: it has to wait, and
@@ -98,19 +98,19 @@ class RequestMemory:
             heapq.heappush(queue, waiter)
         return granted
 
-    def withdraw(self, holder: Holder) -> None:
+    def withdraw(self, holder: MemoryBorrower) -> None:
         """Stop waiting."""
         if self._waiting.pop(holder, None) is not None:
             self._serve()
 
-    def give_back(self, holder: Holder, size: int) -> None:
+    def give_back(self, holder: MemoryBorrower, size: int) -> None:
         """Return borrowed bytes."""
         self.size -= size
         self._end_overdraft(holder)
         if self._waiting:
             self._serve()
 
-    def keep(self, holder: Holder, size: int) -> None:
+    def keep(self, holder: MemoryBorrower, size: int) -> None:
         """Note that its buffer of ``size`` bytes is not in use and may be asked for."""
         if holder not in self._idle:
             self._idle[holder] = size
@@ -119,7 +119,7 @@ class RequestMemory:
         if self._waiting:
             self._serve()
 
-    def use(self, holder: Holder) -> None:
+    def use(self, holder: MemoryBorrower) -> None:
         """Note that its buffer is in use (again), or gone."""
         self._idle_size -= self._idle.pop(holder, 0)
 
@@ -159,7 +159,7 @@ class RequestMemory:
             self.size -= freed
             size -= freed
 
-    def _end_overdraft(self, holder: Holder) -> None:
+    def _end_overdraft(self, holder: MemoryBorrower) -> None:
         if self._overdrawn_by is holder:
             self._overdrawn_by = None
             self._overdraft_size = 0

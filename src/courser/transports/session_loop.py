@@ -88,7 +88,7 @@ class InternalFailure(CourserError):
         return "the server failed to carry out the command; its log says why"
 
 
-class Link(Protocol):
+class SessionTransport(Protocol):
     """What the loop needs of a transport."""
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
@@ -135,7 +135,7 @@ def _last_request() -> Incoming:
 class SessionLoop:
     """The requests of one connection."""
 
-    def __init__(self, services: Services, session: Session, link: Link) -> None:
+    def __init__(self, services: Services, session: Session, link: SessionTransport) -> None:
         self.session = session
         # By name: these are called for every request.
         self._begin = services.begin
