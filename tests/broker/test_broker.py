@@ -161,7 +161,7 @@ async def test_offsets_of_a_group_whose_deletion_was_interrupted_go_at_the_next_
             await texts(scene, poll_command(consumer=group, commit=True))
         await texts(scene, poll_command(commit=True))
         # The server dies between the two deletions.
-        await scene.broker.catalog.submit(changes.DeleteGroup(0, 0, 0))
+        await scene.broker.catalog.submit(changes.GroupDeletion(0, 0, 0))
         assert len(log_of(scene).offsets) == 3
     async with opened(tmp_path) as scene:
         assert len(log_of(scene).offsets) == 2

@@ -74,7 +74,7 @@ async def test_no_command_is_taken_while_the_server_stops() -> None:
     server = await started()
     assert await server.broker.close()
     with pytest.raises(CommandRejected, match="stopping"):
-        await server.broker.catalog.submit(changes.CreateStream("late", bytes(16)))
+        await server.broker.catalog.submit(changes.StreamCreation("late", bytes(16)))
 
 
 # --- a disk that fails ---

@@ -68,7 +68,7 @@ async def test_parts_that_are_removed_before_the_logs_are_synced_are_missed() ->
         for part in publishing._staging._of_sink(sink.user_id, sink.name):
             await publishing._staging._drop(part)
         await publishing._redo.sync(sink)
-        await publishing._catalog.submit(c.EndPublish(sink.name, publish.op))
+        await publishing._catalog.submit(c.PublishEnd(sink.name, publish.op))
 
     with mock.patch.object(Publishing, "_carry_out", remove_first), pytest.raises(NOTICED):
         await crash_everywhere("replicated", True, 1)

@@ -5,7 +5,7 @@ from enum import Enum
 
 import msgspec
 
-from courser.bench.ranges import Bounds
+from courser.bench.ranges import NumberRange
 from courser.errors import ClientFailure, ErrorCode
 
 FRAME_SIZE_MAX = 64 * 1024 * 1024
@@ -83,9 +83,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of each topic."""
     groups: int = 1
     """Of each topic."""
-    message_size: Bounds = Bounds(1000, 1000)
+    message_size: NumberRange = NumberRange(1000, 1000)
     """Bytes of payload."""
-    batch: Bounds = Bounds(1000, 1000)
+    batch: NumberRange = NumberRange(1000, 1000)
     """Messages of one request."""
     messages: int | None = None
     """How many in all; else ``seconds``."""

@@ -7,7 +7,7 @@ from courser.model.quantities import parse_byte_size
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class NumberRange:
     """``minimum`` to ``maximum``, both included."""
 
     minimum: int
@@ -31,7 +31,7 @@ class Bounds:
         return f"{self.minimum}" if self.is_fixed else f"{self.minimum}..{self.maximum}"
 
 
-def parse_range(text: str) -> Bounds:
+def parse_range(text: str) -> NumberRange:
     """``1000``, ``1 KB``, ``200..1800`` or ``1 KB..64 KiB``.
 
     Raises:
@@ -42,4 +42,4 @@ def parse_range(text: str) -> Bounds:
     maximum = parse_byte_size(second) if dots else minimum
     if not 1 <= minimum <= maximum:
         raise ValueError(f'a range of at least 1 with the smaller bound first, such as "200..1800", not "{text[:60]}"')
-    return Bounds(minimum, maximum)
+    return NumberRange(minimum, maximum)

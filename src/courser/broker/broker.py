@@ -38,7 +38,7 @@ from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.tokens import Tokens
-from courser.catalog.changes import CreateUser
+from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
@@ -191,7 +191,7 @@ class Broker:
             await self.publishing.finish_open()
             if not state.users:
                 root = await loop.run_in_executor(self.pool, make_root)
-                await self.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+                await self.catalog.submit(UserCreation(root.name, root.password_hash, True, ALL_PERMISSIONS))
         except BaseException:
             self.partitions.abandon()
             opened.store.close()

@@ -131,7 +131,7 @@ class Publishing:
         parts: list[PartIdentity],
         targets: list[StagingTarget],
         nonce: bytes,
-    ) -> changes.BeginPublish:
+    ) -> changes.PublishStart:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
         check_new_sink(self._catalog.state, user_id, command.sink)
         published = []
@@ -146,7 +146,7 @@ class Publishing:
             PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
             for target, count in batch_counts.items()
         ]
-        return changes.BeginPublish(
+        return changes.PublishStart(
             command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep
         )
 
@@ -169,7 +169,7 @@ class Publishing:
         await self._redo.append(sink, publish)
         await self._redo.sync(sink)
         # Until this entry is durable, the parts are what a power cut leaves.
-        await self._catalog.submit(changes.EndPublish(sink.name, publish.op))
+        await self._catalog.submit(changes.PublishEnd(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
 
@@ -238,7 +238,7 @@ class Publishing:
             if sink is not None and sink.open is not None:
                 await self._sync_before_giving_up(sink, sink.open)
                 self._redo.forget(sink.open)
-            await self._catalog.submit(changes.ForgetSink(name))
+            await self._catalog.submit(changes.SinkRemoval(name))
 
         await self._shielded(self._in_turn(name, give_up))
 

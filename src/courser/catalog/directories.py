@@ -94,29 +94,29 @@ class Directories:
     def steps(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> list[Step]:
         """The work of ``carry_out`` for a caller with several threads: run one step after the other."""
         match change:
-            case changes.CreateStream():
+            case changes.StreamCreation():
                 return [[partial(self.make_stream, state.streams[state.stream_by_name[change.name]])]]
-            case changes.CreateTopic():
+            case changes.TopicCreation():
                 stream = state.streams[change.stream_id]
                 topic = stream.topics[state.topic_by_name[change.stream_id, change.name]]
                 missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
                 return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
-            case changes.CreatePartitions():
+            case changes.PartitionCreation():
                 stream = state.streams[change.stream_id]
                 topic = stream.topics[change.topic_id]
                 missing = self._missing(stream, topic, topic.partitions[-change.count :], is_repeated=is_repeated)
                 return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
-            case changes.UpdateStream():
+            case changes.StreamUpdate():
                 return [[partial(self._describe_stream, state.streams[change.stream_id])]]
-            case changes.PurgeStream():
+            case changes.StreamPurge():
                 stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
             case (
-                changes.UpdateTopic()
-                | changes.PurgeTopic()
-                | changes.DeletePartitions()
-                | changes.CreateGroup()
-                | changes.DeleteGroup()
+                changes.TopicUpdate()
+                | changes.TopicPurge()
+                | changes.PartitionDeletion()
+                | changes.GroupCreation()
+                | changes.GroupDeletion()
             ):
                 stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, stream.topics[change.topic_id])]]

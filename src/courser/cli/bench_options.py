@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from courser.bench.plan import Mode, Plan, WireName
-from courser.bench.ranges import Bounds, parse_range
+from courser.bench.ranges import NumberRange, parse_range
 from courser.cli.quantity_words import BYTE_SIZE
 from courser.model.quantities import SECOND, parse_duration
 
@@ -18,11 +18,11 @@ _SECONDS = 5.0
 """Default duration of a run."""
 
 
-class _RangeType(click.ParamType[Bounds]):
+class _RangeType(click.ParamType[NumberRange]):
     name = "range"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A ``Bounds``."""
+        """A ``NumberRange``."""
         if not isinstance(value, str):
             return value
         try:
