@@ -10,8 +10,7 @@ import pytest
 from courser.bench.channel import ActorReport, Part
 from courser.bench.latencies import Recorder, Tally
 from courser.bench.machine import machine_facts
-from courser.bench.plan import ActorTask, Mode, Plan, Role
-from courser.bench.ranges import NumberRange
+from courser.bench.plan import ActorTask, Mode, Plan, Role, Spread
 from courser.bench.results import (
     Measurements,
     Result,
@@ -228,7 +227,7 @@ def test_runs_of_other_modes_share_what_they_share() -> None:
 
 
 def test_settings_and_machines_that_differ_are_named() -> None:
-    other = msgspec.structs.replace(PLAN, message_size=NumberRange(1, 9), warm_up=1.0)
+    other = msgspec.structs.replace(PLAN, message_size=Spread(1, 9), warm_up=1.0)
     found = differences(result_of(), result_of(plan=other, machine={"cores": "64", "load": "0.1"}))
     assert found == [
         "message size differs: 1000..1000 and 1..9",

@@ -12,19 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from courser.bench.actors import open_wire
 from courser.bench.channel import Part, WorkerFailed
 from courser.bench.conducting import Arrangement, Conductor
-from courser.bench.opening import open_wire
-from courser.bench.plan import Mode, Plan, WireName
+from courser.bench.plan import Mode, Plan, Spread, WireName
 from courser.bench.private_server import ServerFailed, private_server
-from courser.bench.ranges import NumberRange
 from courser.bench.watching import PhaseResult, RunState, Stillness
 from courser.bench.wires import TopicName
 from courser.client.client import connect
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, AuthenticationFailed, ConnectionFailed, NotFound
 
-SMALL = Plan(mode=Mode.PINNED_PRODUCER, message_size=NumberRange(10, 50), batch=NumberRange(5, 20))
+SMALL = Plan(mode=Mode.PINNED_PRODUCER, message_size=Spread(10, 50), batch=Spread(5, 20))
 
 
 def small(mode: Mode, **settings: object) -> Plan:
@@ -126,7 +125,7 @@ def test_a_run_of_some_time_ends_in_time(target: Target) -> None:
 
 
 def test_a_rate_limits_all_producers_together(target: Target) -> None:
-    plan = small(Mode.PINNED_PRODUCER, producers=2, streams=2, messages=100, message_rate=200.0, batch=NumberRange(1, 1))
+    plan = small(Mode.PINNED_PRODUCER, producers=2, streams=2, messages=100, message_rate=200.0, batch=Spread(1, 1))
     outcome = run(plan, target)
     parts = [report.sent for report in outcome.reports if report.sent is not None]
     assert max(part.end for part in parts) - min(part.begin for part in parts) >= 0.48e9

@@ -11,8 +11,7 @@ from courser.api.replies import Reply
 from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch

@@ -13,8 +13,7 @@ from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind

@@ -11,7 +11,7 @@ from courser.catalog.entities import Stream, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.partitions import open_partition_log
 from courser.errors import StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey

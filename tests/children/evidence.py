@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.storage.data_directory import DataDirectory
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER

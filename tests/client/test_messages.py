@@ -24,8 +24,7 @@ from courser.client.messages import (
     read_value,
 )
 from courser.errors import DecryptionFailed, ErrorCode, InvalidBatch, OffsetsUnavailable, TargetRefused
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.quantities import CALENDAR_END
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.user_headers import HeaderKind, UserHeader

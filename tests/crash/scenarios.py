@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from courser.errors import StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep

@@ -1,8 +1,7 @@
 """One command of each kind. Streams, topics and groups in them are called s, t and g."""
 
 from courser.api import commands as c
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch

@@ -7,7 +7,7 @@ from courser.catalog.directories import Directories
 from courser.catalog.entities import Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import make_metadata_directory
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.model.topic_options import TopicOptions
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch

@@ -18,7 +18,7 @@ from courser.broker.partition import Partition
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import CourserError
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory

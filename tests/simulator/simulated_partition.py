@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import syncing, upkeep

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, encode_store

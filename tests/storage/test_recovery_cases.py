@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from courser.errors import PartitionReadOnly
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.ledger import RECORD_SIZE, OffsetGap

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from itertools import count
 
 from courser.bench.channel import ActorReport, Part, Phase
+from courser.bench.classic_wire import ClassicWire
 from courser.bench.latencies import Recorder
-from courser.bench.pacing import Pacer
-from courser.bench.plan import ActorTask, Plan, Role
+from courser.bench.plan import ActorTask, Plan, Role, WireName
 from courser.bench.samples import cut_sample, make_pool
+from courser.bench.vsr_wire import VsrWire
 from courser.bench.wires import FIRST, NEXT, OFFSET, PollResult, SendRequest, TopicName, Wire
+from courser.client.targets import Target
 from courser.errors import ErrorCode, ServerFailure
 
 _SECOND = 1_000_000_000
@@ -23,6 +25,48 @@ _REST = 0.0005
 """Seconds that a consumer rests if it found nothing anywhere, so that producers come to their turn."""
 _PATIENCE = 30 * _SECOND
 """How long a message may take from its producer to the same actor's poll."""
+
+
+def open_wire(name: WireName, target: Target) -> Wire:
+    """Connect and log in.
+
+    Raises:
+        ConnectionFailed: nobody listens there.
+        AuthenticationFailed: the login was refused.
+    """
+    return ClassicWire(target) if name is WireName.CLASSIC else VsrWire(target)
+
+
+class Pacer:
+    """Spreads messages or bytes evenly over time, from a beginning on. Nanoseconds throughout."""
+
+    def __init__(self, *, size_rate: float | None = None, message_rate: float | None = None) -> None:
+        """At most one of them; neither means "as fast as it goes"."""
+        assert size_rate is None or message_rate is None, "a rate is in bytes or in messages"
+        self._counts_messages = message_rate is not None
+        rate = message_rate if message_rate is not None else size_rate
+        self._interval = None if rate is None else _SECOND / rate
+        """Of one message, or of one byte."""
+        self._begin = 0
+        self._done = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a rate."""
+        return self._interval is not None
+
+    def start(self, begin: int) -> None:
+        """From here on."""
+        self._begin = begin
+        self._done = 0
+
+    def due(self, now: int) -> int:
+        """When the next request should go out; now, without a rate."""
+        return now if self._interval is None else self._begin + int(self._done * self._interval)
+
+    def count(self, messages: int, size: int) -> None:
+        """So much was sent or received."""
+        self._done += messages if self._counts_messages else size
 
 
 class Count:

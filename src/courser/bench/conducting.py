@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
+from courser.bench.actors import open_wire
 from courser.bench.channel import Join, Login, Phase, Settle, WorkerSetup
 from courser.bench.crew import Crew
-from courser.bench.opening import open_wire
 from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
 from courser.bench.samples import cut_sample, make_pool
 from courser.bench.watching import Goal, PhaseResult, RunState, Watch

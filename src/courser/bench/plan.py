@@ -1,12 +1,14 @@
 """What a run does: the modes, their settings, and which actor works where. Pure."""
 
+import random
 from collections import Counter
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
-from courser.bench.ranges import NumberRange
 from courser.errors import ClientFailure, ErrorCode
+from courser.model.quantities import parse_byte_size
 
 FRAME_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of a request that servers take."""
@@ -19,6 +21,45 @@ class PlanRefused(ClientFailure):
     """Settings that make no sense together."""
 
     code = ErrorCode.CONFIGURATION_REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """``minimum`` to ``maximum``, both included."""
+
+    minimum: int
+    maximum: int
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is only one."""
+        return self.minimum == self.maximum
+
+    @property
+    def mean(self) -> float:
+        """Of many picks."""
+        return (self.minimum + self.maximum) / 2
+
+    def pick(self, source: random.Random) -> int:
+        """One of them; each is as likely as the others."""
+        return self.minimum if self.is_fixed else source.randint(self.minimum, self.maximum)
+
+    def __str__(self) -> str:
+        return f"{self.minimum}" if self.is_fixed else f"{self.minimum}..{self.maximum}"
+
+
+def parse_spread(text: str) -> Spread:
+    """``1000``, ``1 KB``, ``200..1800`` or ``1 KB..64 KiB``.
+
+    Raises:
+        ValueError: with what was expected.
+    """
+    first, dots, second = text.partition("..")
+    minimum = parse_byte_size(first)
+    maximum = parse_byte_size(second) if dots else minimum
+    if not 1 <= minimum <= maximum:
+        raise ValueError(f'a range of at least 1 with the smaller bound first, such as "200..1800", not "{text[:60]}"')
+    return Spread(minimum, maximum)
 
 
 class Mode(Enum):
@@ -83,9 +124,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of each topic."""
     groups: int = 1
     """Of each topic."""
-    message_size: NumberRange = NumberRange(1000, 1000)
+    message_size: Spread = Spread(1000, 1000)
     """Bytes of payload."""
-    batch: NumberRange = NumberRange(1000, 1000)
+    batch: Spread = Spread(1000, 1000)
     """Messages of one request."""
     messages: int | None = None
     """How many in all; else ``seconds``."""

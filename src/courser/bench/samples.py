@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from courser.bench.ranges import NumberRange
+from courser.bench.plan import Spread
 from courser.records.batch import Batch, NewMessage, build_batch, encode_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
@@ -78,7 +78,7 @@ def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_time
 
 
 def make_pool(
-    message_size: NumberRange, batch: NumberRange, source: random.Random, count_max: int | None = None
+    message_size: Spread, batch: Spread, source: random.Random, count_max: int | None = None
 ) -> list[SampleBatch]:
     """Samples to be sent in turns. ``count_max`` is the most messages that will ever be sent."""
     largest = max(batch.maximum * message_size.maximum, 1)

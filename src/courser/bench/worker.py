@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO
 
-from courser.bench.actors import Actor, Reading
+from courser.bench.actors import Actor, Reading, open_wire
 from courser.bench.channel import (
     Done,
     Failed,
@@ -24,7 +24,6 @@ from courser.bench.channel import (
     take,
     to_worker_decoder,
 )
-from courser.bench.opening import open_wire
 from courser.bench.wires import TopicName
 from courser.client.targets import Target
 from courser.errors import CourserError
@@ -117,15 +116,15 @@ class Worker:
                 os._exit(1)
 
 
-def _hire(job: WorkerSetup) -> list[Actor]:
+def _hire(setup: WorkerSetup) -> list[Actor]:
     """Connect every actor."""
-    target = Target(**job.login.fields)  # type: ignore[arg-type]  # made from the fields of one
+    target = Target(**setup.login.fields)  # type: ignore[arg-type]  # made from the fields of one
     actors = []
-    for task in job.tasks:
-        place = TopicName(job.streams[task.stream], job.topics[task.topic])
-        group = None if task.group is None else job.groups[task.group]
-        wire = open_wire(job.plan.wire, target)
-        actors.append(Actor(wire, task, job.plan, place, group, is_foreign=job.is_foreign))
+    for task in setup.tasks:
+        place = TopicName(setup.streams[task.stream], setup.topics[task.topic])
+        group = None if task.group is None else setup.groups[task.group]
+        wire = open_wire(setup.plan.wire, target)
+        actors.append(Actor(wire, task, setup.plan, place, group, is_foreign=setup.is_foreign))
     return actors
 
 

@@ -22,8 +22,7 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import ReadResult, SkippedRange, SkipReason

@@ -12,8 +12,7 @@ from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import ConsumerOffsetNotFound, CourserError
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Identifier, TopicAddress
+from courser.model.identifiers import ConsumerKind, Identifier, TopicAddress
 from courser.storage.offset_table import ConsumerKey
 
 _log = logging.getLogger(__name__)

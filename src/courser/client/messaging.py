@@ -21,8 +21,7 @@ from courser.client.messages import (
 )
 from courser.client.outbox import Outbox
 from courser.errors import OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024

@@ -10,9 +10,8 @@ from courser.client.batch_view import batches_of
 from courser.client.link import Link
 from courser.client.messages import PollingStrategy, microseconds
 from courser.errors import NotFound, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
 Start: TypeAlias = str | int | datetime | PollingStrategy | Mapping[int, int]

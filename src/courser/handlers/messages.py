@@ -1,4 +1,4 @@
-"""Messages: sent, polled, flushed. The path of every message: look up, one call, nothing else."""
+"""Messages and stored offsets. Every message takes this path: look up, one call, nothing else."""
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -42,3 +42,18 @@ async def flush_messages(broker: Broker, session: Session, command: c.FlushMessa
     """Wait for earlier sends, and for a sync if one is asked for."""
     address = broker.finder.address(session, command)
     await broker.sends.flush(address, command.partition_id, fsync=command.fsync)
+
+
+async def get_consumer_offset(broker: Broker, session: Session, command: c.GetConsumerOffset) -> r.StoredOffset:
+    """How far a consumer got."""
+    return broker.offsets.get(broker.finder.address(session, command), command)
+
+
+async def store_consumer_offset(broker: Broker, session: Session, command: c.StoreConsumerOffset) -> None:
+    """Remember how far a consumer got."""
+    await broker.offsets.store(session, broker.finder.address(session, command), command)
+
+
+async def delete_consumer_offset(broker: Broker, session: Session, command: c.DeleteConsumerOffset) -> None:
+    """Forget how far a consumer got."""
+    await broker.offsets.delete(session, broker.finder.address(session, command), command)

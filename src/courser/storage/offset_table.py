@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
 from courser.model.buffers import Buffer
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there

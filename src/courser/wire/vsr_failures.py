@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, EvictionReason
 
 
