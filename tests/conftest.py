@@ -40,7 +40,7 @@ WITHOUT_SESSION = (
     "tests/pipelines/test_progress.py",
     "tests/pipelines/test_publishing.py",
     "tests/pipelines/test_server_side.py",
-    "tests/pipelines/test_sources.py",
+    "tests/pipelines/test_source_frames.py",
     "tests/pipelines/test_supervision.py",
     "tests/pipelines/test_table_kills.py",
     "tests/spark/test_admission.py",

@@ -17,7 +17,7 @@ from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
-from courser.storage.session import how_it_stopped
+from courser.storage.session_file import how_it_stopped
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire

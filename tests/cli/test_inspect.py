@@ -8,7 +8,7 @@ import pytest
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import DirectoryIdentity
-from courser.storage.session import SessionRecord
+from courser.storage.session_file import SessionRecord
 from tests.cli.inspecting import Run, document, runner
 from tests.inspect.partitions import (
     IDENTITY,

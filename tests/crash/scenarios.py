@@ -15,7 +15,7 @@ from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, end_session, how_it_stopped
+from courser.storage.session_file import begin_session, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.testing.clocks import ManualClock

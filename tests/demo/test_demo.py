@@ -13,9 +13,9 @@ import pytest
 import courser
 from courser.cli import demo_commands
 from courser.cli.main import run
+from courser.demo.demonstration import SEED, DemoResult, WindowSales
 from courser.demo.flows import ProductSales
 from courser.demo.orders import LATE_MAX, Order, make_orders
-from courser.demo.running import SEED, DemoResult, WindowSales
 from tests.cli.commands import courser as command
 from tests.cli.commands import start
 from tests.servers import RunningServer

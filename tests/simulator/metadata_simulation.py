@@ -24,7 +24,7 @@ from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.session import how_it_stopped
+from courser.storage.session_file import how_it_stopped
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.simulator.partition_model import BrokenPromise

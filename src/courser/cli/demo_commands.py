@@ -15,7 +15,7 @@ from courser.cli.records import Field, emit_list
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.cli.tables import write_table
 from courser.cli.terminal import flush, say, write
-from courser.demo.running import ORDER_COUNT, SEED, DemoResult, WindowSales, run_demo
+from courser.demo.demonstration import ORDER_COUNT, SEED, DemoResult, WindowSales, run_demo
 
 _ORDER_COUNT_MAX = 1_000_000
 """More would take longer than a demo should."""

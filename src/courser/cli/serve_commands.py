@@ -22,11 +22,11 @@ from courser.errors import (
     StartRefused,
     TargetRefused,
 )
+from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import choose_root
-from courser.server.starting import Wishes, serve
 
 _DEV_CONTEXT = "dev"
-_DEV_LOG_LEVELS = "warn,courser.server.starting=error"
+_DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
 

@@ -19,13 +19,13 @@ from courser.jobs.replay_batches import BatchJoiner
 from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.locks import only_writer
-from courser.spark.connections import BackgroundClient, connection_to, with_retries
-from courser.spark.delivery import StagedDelivery
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
 from courser.spark.sources import Range
+from courser.spark.task_delivery import StagedDelivery
 from courser.spark.write_options import WriteOptions
 from courser.spark.writer import JOB_KEPT, TopicLookup
 

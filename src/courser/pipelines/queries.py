@@ -14,7 +14,7 @@ from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
 from courser.pipelines.definition import Definition, FileSource, SinkDefinition, Start, TopicSource, completed
 from courser.pipelines.lake_publishing import staging_root
-from courser.pipelines.sinks import (
+from courser.pipelines.sink_writers import (
     DECODED_NAMES,
     RAW_NAMES,
     ConsoleSink,
@@ -24,7 +24,7 @@ from courser.pipelines.sinks import (
     topic_writer,
     with_folder_columns,
 )
-from courser.pipelines.sources import read_source, topic_options
+from courser.pipelines.source_frames import read_source, topic_options
 from courser.pipelines.transform import apply_transform
 
 if TYPE_CHECKING:

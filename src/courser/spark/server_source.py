@@ -8,7 +8,7 @@ from courser.client.batches import PolledBatches
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
-from courser.spark.connections import BackgroundClient, connection_to, with_retries
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import ReadFailed
 from courser.spark.sources import Fetched
 

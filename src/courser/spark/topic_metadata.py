@@ -11,7 +11,7 @@ from typing import Protocol
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
-from courser.spark.connections import BackgroundClient, connection_to, with_retries
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import SourceMissing
 
 _WAIT_COUNT_MAX = 1000

@@ -22,11 +22,11 @@ from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_
 from courser.storage.durable_files import make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_rest
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
+from courser.storage.log_reading import ReadCounters, SegmentReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_state import PartitionState
 from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
-from courser.storage.reading import ReadCounters, SegmentReader
 from courser.storage.recovery import RecoveredPartition, recover_partition
 from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
 from courser.storage.segment import Segment, SegmentState

@@ -8,7 +8,7 @@ from courser.api import commands as c
 from courser.errors import CourserError, ErrorCode, Uncertain
 from courser.model.messaging import ToPartition
 from courser.records.batch import Batch
-from courser.spark.connections import BackgroundClient, with_retries
+from courser.spark.background_clients import BackgroundClient, with_retries
 from courser.spark.routing import Destination
 from courser.spark.write_options import WriteOptions
 

@@ -9,7 +9,7 @@ import pytest
 from courser.client.targets import parse_target
 from courser.errors import TargetRefused
 from courser.pipelines.definition import ServerAccess, Start, TopicName, TopicSource
-from courser.pipelines.sources import connection_url, target_of, topic_options
+from courser.pipelines.source_frames import connection_url, target_of, topic_options
 
 SOURCE = TopicSource(TopicName("shop", "orders"), Start(), "lake")
 

@@ -16,7 +16,7 @@ from courser.storage.data_directory import DataDirectory
 from courser.storage.files import DirectoryIdentity
 from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import (
+from courser.storage.session_file import (
     DIRECTORY_FORMAT,
     SessionRecord,
     begin_session,

@@ -15,7 +15,7 @@ from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
 from courser.pipelines.definition import SinkDefinition, TopicName
 from courser.pipelines.lake_publishing import clear, publish, staging_root
-from courser.pipelines.sources import FORMAT, connection_options
+from courser.pipelines.source_frames import FORMAT, connection_options
 from courser.pipelines.staged_rows import REPORT_SCHEMA, StagedParquet, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
 from courser.spark.option_kinds import topic_text
