@@ -148,7 +148,7 @@ def test_a_partition_that_cannot_be_purged_for_good_takes_nothing_more(disk: Fak
     disk.power_cut()
     opened = start(disk)
     disk.plan = FaultPlan().fail("unlink", errno.EIO, name="*.log", onwards=True)
-    assert all("removal" in str(log.failure) for log in open_logs(disk, opened))
+    assert all("could not remove" in str(log.failure) for log in open_logs(disk, opened))
 
 
 @pytest.mark.parametrize(("operation", "error"), [("write_at", errno.ENOSPC), ("open", errno.EMFILE)])

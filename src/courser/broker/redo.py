@@ -25,7 +25,6 @@ from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, Stora
 from courser.records.batch import Batch, parse_batch
 from courser.storage.durable_files import list_if_there
 from courser.storage.files import FileSystem
-from courser.storage.producer_search import last_sequence
 from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, StagingTarget
 
 _log = logging.getLogger(__name__)
@@ -251,7 +250,7 @@ class Redo:
             partition = self.find(target)
             if partition is None:
                 continue
-            search = partial(last_sequence, partition.log, producer, first_offset=row.offset)
+            search = partial(partition.log.last_sequence, producer, first_offset=row.offset)
             sequence = await self._in_pool(search)
             if sequence is not None:
                 found[target] = sequence

@@ -319,7 +319,7 @@ class Staging:
         try:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
-            raise storage_failure("creation", self.directory, error) from error
+            raise storage_failure("create", self.directory, error) from error
         return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
 
     async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> r.StagedPart:

@@ -141,7 +141,7 @@ class Directories:
                 file.close()
                 self._file_system.unlink(path)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
 
     # --- creating ---
 
@@ -182,7 +182,7 @@ class Directories:
                 with contextlib.suppress(FileExistsError):
                     self._file_system.make_directory(directory)
             except OSError as error:
-                raise storage_failure("creation", directory, error) from error
+                raise storage_failure("create", directory, error) from error
         sync_directory(self._file_system, parent)
 
     def _begin_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
@@ -192,7 +192,7 @@ class Directories:
             try:
                 PartitionLog.begin(self._file_system, directory, identity, epoch=topic.purge_count)
             except OSError as error:
-                raise storage_failure("creation", directory, error) from error
+                raise storage_failure("create", directory, error) from error
 
     def _missing(
         self, stream: Stream, topic: Topic, partitions: Sequence[Partition], *, is_repeated: bool
@@ -232,7 +232,7 @@ class Directories:
         try:
             make_directories(self._file_system, directory, below=self._path)
         except OSError as error:
-            raise storage_failure("creation", directory, error) from error
+            raise storage_failure("create", directory, error) from error
 
     # --- finding ---
 
@@ -317,7 +317,7 @@ class Directories:
                 # Even if it did not exist: the process that removed it may have died before the sync.
                 self._file_system.sync_directory(directory.parent)
         except OSError as error:
-            raise storage_failure("removal", directory, error) from error
+            raise storage_failure("remove", directory, error) from error
         return True
 
     def _has_strangers(self, directory: Path, deleted: DeletedDirectory) -> bool:

@@ -47,7 +47,7 @@ def open_catalog(
         return _open(file_system, data_directory, clock, stop, settings, recreate_missing_state=recreate_missing_state)
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else data_directory
-        raise storage_failure("opening", path, error) from error
+        raise storage_failure("open", path, error) from error
 
 
 def _open(

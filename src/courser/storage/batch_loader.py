@@ -1,10 +1,10 @@
 """Stored bytes become messages here, and nowhere else: load batches, check them, and take what a read wants of them.
 
-A codec or a cipher of stored batches belongs in this module. ``reading`` only decides where to look.
+A codec or a cipher of stored batches belongs in this module. ``log_reading`` only decides where to look.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import cut_frames
@@ -24,6 +24,7 @@ from courser.records.stored_header import (
 )
 from courser.storage.files import File, read_into
 from courser.storage.read_result import Collector, ReadBuffer
+from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
 
 _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
@@ -263,6 +264,30 @@ class BatchLoader:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):
             raise BadBatch("the file ends before the log should")
         self.size_read += len(buffer)
+
+
+def iterate_headers(
+    file: File, identity: PartitionIdentity, segment: Segment, position: int, *, window_size: int, wait: bool
+) -> Iterator[StoredHeader]:
+    """The headers of a segment's batches from ``position`` on. Reads no bodies, and skips damage.
+
+    Raises:
+        BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+    """
+    block, end = memoryview(bytearray(BATCH_HEADER_SIZE)), segment.size
+    while position + BATCH_HEADER_SIZE <= end and read_into(file, position, block, wait=wait) == BATCH_HEADER_SIZE:
+        try:
+            header = read_header(block, 0, identity)
+        except BadBatch:
+            if not wait:
+                raise BlockingIOError from None
+            start, offset = position, segment.base_offset
+            found = find_batch(file, identity, start=start, end=end, offset=offset, window_size=window_size)
+            if found is None:
+                return
+            position, header = found
+        yield header
+        position += header.stored_length
 
 
 def _is_frame(block: memoryview, number: int) -> bool:

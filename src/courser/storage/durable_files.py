@@ -58,7 +58,7 @@ def sync_names_if_possible(file_system: FileSystem, path: Path) -> None:
     try:
         file_system.sync_directory(path)
     except OSError as error:
-        operation = "opening" if error.errno in _NO_DESCRIPTOR else "sync"
+        operation = "open" if error.errno in _NO_DESCRIPTOR else "sync"
         raise storage_failure(operation, path, error) from error
 
 
@@ -118,7 +118,7 @@ def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
         unlink_if_there(file_system, temporary)
         file = file_system.open(temporary, writable=True, create=True)
     except OSError as error:
-        raise storage_failure("creation", temporary, error) from error
+        raise storage_failure("create", temporary, error) from error
     try:
         write_all(file, 0, [data])
     except OSError as error:
@@ -153,7 +153,7 @@ def list_if_there(file_system: FileSystem, path: Path) -> list[DirectoryEntry]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise storage_failure("listing", path, error) from error
+        raise storage_failure("list", path, error) from error
 
 
 def unlink_if_there(file_system: FileSystem, path: Path) -> bool:

@@ -449,7 +449,7 @@ class Journal:
             except OSError as error:
                 raise storage_failure("read", self._path, error) from error
             if piece is None:
-                raise StorageFailure("read", self._path)
+                raise StorageFailure("read", self._path, OSError("the file is too short"))
             pieces.append(piece)
         file = self._write_new(temporary, pieces)
         try:

@@ -436,7 +436,7 @@ class LedgerFile:
         try:
             file.truncate(self.record_count * RECORD_SIZE)
         except OSError as error:
-            raise storage_failure("truncation", self.path, error) from error
+            raise storage_failure("truncate", self.path, error) from error
         sync_file(file)
         self._is_unsynced = False
 
@@ -444,7 +444,7 @@ class LedgerFile:
         try:
             return self._file_system.open(self.path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", self.path, error) from error
+            raise storage_failure("open", self.path, error) from error
 
 
 class Ledger:

@@ -6,14 +6,14 @@ Only the first and the last batch of a read may need trimming; a limit of bytes 
 others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
-from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
-from courser.storage.batch_loader import BatchLoader, Cursor
-from courser.storage.files import File, read_into
+from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader
+from courser.storage.batch_loader import BatchLoader, Cursor, iterate_headers
+from courser.storage.files import File
 from courser.storage.index_entries import IndexEntry
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange
@@ -114,9 +114,13 @@ class SegmentReader:
             or cursor.collector.size_left < batch.stored_length
         )
 
-    def position_of(self, segment: Segment, offset: int) -> int:
-        """Where a batch begins that holds ``offset`` or lies before it."""
-        return self._position_of(segment, offset, wait=True)[0]
+    def headers_from(self, segment: Segment, offset: int) -> Iterator[StoredHeader]:
+        """The headers of the batches from the one that holds ``offset`` on, or from one before it."""
+        return self._headers(segment, self._position_of(segment, offset, wait=True)[0], wait=True)
+
+    def _headers(self, segment: Segment, position: int, *, wait: bool) -> Iterator[StoredHeader]:
+        file, window_size = self._file_of(segment), self._limits.scan_window_size
+        return iterate_headers(file, self._identity, segment, position, window_size=window_size, wait=wait)
 
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
         """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold.
@@ -176,29 +180,10 @@ class SegmentReader:
         """The first offset in the segment whose batch is not older, or the segment's end."""
         self.counters.index_lookup_count += 1
         entry = self._look_up(segment, lambda: segment.index.before_time(timestamp), wait=wait)
-        file, end = self._file_of(segment), segment.size
         position = entry.batch_position if entry is not None else 0
-        head = memoryview(bytearray(BATCH_HEADER_SIZE))
-        while position < end:
-            try:
-                if read_into(file, position, head, wait=wait) < BATCH_HEADER_SIZE:
-                    break
-                header = read_header(head, 0, self._identity)
-            except BadBatch:
-                found = find_batch(
-                    file,
-                    self._identity,
-                    start=position,
-                    end=end,
-                    offset=segment.base_offset,
-                    window_size=self._limits.scan_window_size,
-                )
-                if found is None:
-                    break
-                position, header = found
+        for header in self._headers(segment, position, wait=wait):
             if header.base_timestamp >= timestamp:
                 return header.base_offset
-            position += header.stored_length
         return segment.end_offset
 
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:

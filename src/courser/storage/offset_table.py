@@ -533,7 +533,7 @@ class OffsetTable:
         try:
             self._file = self._file_system.open(self._path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", self._path, error) from error
+            raise storage_failure("open", self._path, error) from error
         self._size = len(data)
         self._size_kept = 0
         self.has_unsynced = False

@@ -101,7 +101,7 @@ class PartitionLog(PartitionState):
         """The same for a directory that exists and whose name is synced."""
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
             error = FileExistsError(errno.EEXIST, "the partition already exists", str(directory))
-            raise storage_failure("creation", directory, error)
+            raise storage_failure("create", directory, error)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
         ledger.file.rewrite(ledger.draft(epoch=epoch))
@@ -269,7 +269,7 @@ class PartitionLog(PartitionState):
         try:
             return self.file_system.open(path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", path, error) from error
+            raise storage_failure("open", path, error) from error
 
     def _is_due(self, segment: Segment, size: int, timestamp: int) -> bool:
         if not segment.size:
@@ -284,7 +284,7 @@ class PartitionLog(PartitionState):
         try:
             file = self.file_system.open(path, writable=True, create=True)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
         self.roll()
         block_size = self.settings.limits.index_block_size
         index = SegmentIndex(self.identity, base_offset, self.settings.index_interval, block_size)
@@ -369,9 +369,26 @@ class PartitionLog(PartitionState):
                 return self._reader.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
         return self.next_offset
 
-    def position_of(self, segment: Segment, offset: int) -> int:
-        """Where in a segment's file a batch begins that holds ``offset`` or lies before it. May wait for the disk."""
-        return self._reader.position_of(segment, offset)
+    def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
+        """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.
+
+        A start asks this to finish what the last session began. Damage is skipped: a producer's batches are in order,
+        so a later one proves that the earlier ones were written. May wait for the disk.
+
+        Raises:
+            StorageFailure: a file cannot be read.
+        """
+        found: int | None = None
+        for segment in self.segments:
+            if segment.end_offset <= first_offset:
+                continue
+            try:
+                for header in self._reader.headers_from(segment, max(first_offset, segment.base_offset)):
+                    if header.producer == producer:
+                        found = header.sequence
+            except OSError as error:
+                raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
+        return found
 
     def offset_of_last(self, count: int) -> int:
         """Where the newest ``count`` visible messages begin: gaps in the numbering do not count."""

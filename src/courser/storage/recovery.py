@@ -79,7 +79,7 @@ def recover_partition(
         return _Recovery(file_system, directory, identity, settings, stop).run()
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else directory
-        raise storage_failure("recovery", path, error) from error
+        raise storage_failure("recover", path, error) from error
 
 
 class _Recovery:

@@ -92,7 +92,7 @@ def read_session(file_system: FileSystem, directory: Path) -> SessionRecord | No
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise storage_failure("reading", directory / SESSION, error) from error
+        raise storage_failure("read", directory / SESSION, error) from error
     return decode_session(bytes(data or b""))
 
 

@@ -148,7 +148,7 @@ class StagedFileWriter:
         try:
             file = file_system.open(path, writable=True, create=True)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
         writer = cls(file, PartContents(0), limits)
         try:
             writer._write([header])
@@ -170,7 +170,7 @@ class StagedFileWriter:
             file = file_system.open(path, writable=True)
             file.truncate(contents.file_size)
         except OSError as error:
-            raise storage_failure("opening", path, error) from error
+            raise storage_failure("open", path, error) from error
         return cls(file, contents, limits)
 
     def append(self, target: StagingTarget, batch: Batch) -> None:
@@ -250,7 +250,7 @@ class StagedFileWriter:
             try:
                 self._file.truncate(self.contents.file_size)
             except OSError as error:
-                raise storage_failure("truncation", self._file.path, error) from error
+                raise storage_failure("truncate", self._file.path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -266,7 +266,7 @@ class StagedFileWriter:
                 self._allocated_size = self.contents.file_size
             except OSError as truncate_error:
                 # What is left of it is overwritten by the next write, or found torn by the next start.
-                raise storage_failure("truncation", self._file.path, truncate_error) from error
+                raise storage_failure("truncate", self._file.path, truncate_error) from error
             raise failure from error
 
 
@@ -500,7 +500,7 @@ class StagedFileReader:
             found = _read_header(self._file)
             is_whole = self._file.size() >= file_size
         except OSError as error:
-            raise storage_failure("reading", path, error) from error
+            raise storage_failure("read", path, error) from error
         if found is None or not is_whole:
             raise DamagedData(path, 0, f"it is not the part of {file_size} bytes that was published")
         self._start = found[2]
@@ -516,7 +516,7 @@ class StagedFileReader:
             try:
                 found = _read_record(self._file, contents, self._file_size)
             except OSError as error:
-                raise storage_failure("reading", self._path, error) from error
+                raise storage_failure("read", self._path, error) from error
             if found is None:
                 raise DamagedData(self._path, contents.file_size, "a record of a published part is damaged")
             record, checksum = found
@@ -532,7 +532,7 @@ class StagedFileReader:
         try:
             size = read_into(self._file, record.position, memory)
         except OSError as error:
-            raise storage_failure("reading", self._path, error) from error
+            raise storage_failure("read", self._path, error) from error
         if size < record.size or xxh3(memory) != record.body_hash:
             raise DamagedData(self._path, record.position, "the body hash of a staged batch does not match")
 

@@ -117,7 +117,7 @@ def plan_seal(log: PartitionLog) -> Job | None:
         try:
             file.truncate(size)
         except OSError as error:
-            raise storage_failure("truncation", file.path, error) from error
+            raise storage_failure("truncate", file.path, error) from error
         log.syncs.sync_file(file)
         position, blocks = segment.index.unflushed(covered_size=size)
         index_file = write_index_file(log.file_system, path, position, blocks)
@@ -195,7 +195,7 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
         try:
             file.allocate(position, size)
         except OSError as error:
-            raise storage_failure("allocation", file.path, error) from error
+            raise storage_failure("allocate", file.path, error) from error
 
     def complete() -> None:
         segment.note_allocated(position + size)
@@ -335,7 +335,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
                 is_replaced = True
             except StorageFailure as failure:
                 # These two come behind the rename.
-                is_replaced = failure.operation in ("opening", "sync")
+                is_replaced = failure.operation in ("open", "sync")
                 raise
         files.run()
         if not kept_offsets:
@@ -380,7 +380,7 @@ class _RemovalOfFiles:
             for segment in removal.segments:
                 _remove_segment(log, segment.base_offset)
         except OSError as error:
-            raise storage_failure("removal", log.directory, error) from error
+            raise storage_failure("remove", log.directory, error) from error
         try:
             log.syncs.sync_names()
         except StorageFailure as failure:
@@ -434,7 +434,7 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
     try:
         file.truncate(segment.size)
     except OSError as error:
-        raise storage_failure("truncation", file.path, error) from error
+        raise storage_failure("truncate", file.path, error) from error
     sync_file(file)
     position, blocks = segment.index.unflushed(covered_size=segment.size)
     write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
