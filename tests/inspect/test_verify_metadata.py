@@ -351,7 +351,7 @@ def test_a_ledger_of_another_partition_is_damage(tmp_path: Path) -> None:
     PartitionLog.create(LocalFileSystem(), path, identity, below=catalog.data_directory)
     finding = only_finding(catalog.data_directory)
     assert (finding.severity, finding.path) == (Severity.DAMAGE, path)
-    assert "the ledger in it is that of" in finding.reason
+    assert "it contains the ledger of partition" in finding.reason
     assert "the metadata expects" in finding.reason
 
 

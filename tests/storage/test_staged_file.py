@@ -130,7 +130,7 @@ def test_a_bit_flipped_in_the_middle_of_an_unfinished_part_is_damage_unless_the_
     disk.plant(PATH, data)
     found = read_staged_file(disk, PATH)
     assert isinstance(found, DamagedPart)
-    assert found.reason == "chunk 3 in it is damaged"
+    assert found.reason == "chunk 3 is damaged"
     torn = read_staged_file(disk, PATH, is_crashed=True)
     assert isinstance(torn, StagedFile)
     assert (torn.contents.chunk_count, torn.contents.is_finished) == (3, False)
