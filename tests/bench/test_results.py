@@ -12,9 +12,9 @@ from courser.bench.latencies import Recorder, Tally
 from courser.bench.machine import machine_facts
 from courser.bench.plan import ActorTask, Mode, Plan, Role, Spread
 from courser.bench.results import (
+    MeasuredServer,
     Measurements,
     Result,
-    ServerMeasurements,
     UnreadableResult,
     as_plain,
     compare,
@@ -68,7 +68,7 @@ def result_of(plan: Plan = PLAN, reports: list[ActorReport] = REPORTS, machine: 
         plan,
         PhaseResult(reports, [Moment(1.0, 2000, 1000)]),
         started_at="2026-01-31T12:00:00+00:00",
-        server=ServerMeasurements(address="127.0.0.1:8090"),
+        server=MeasuredServer(address="127.0.0.1:8090"),
         machine=machine or {"cores": "2", "load": "1.0"},
     )
 

@@ -1,4 +1,4 @@
-"""The wire of SDK 0.8, spoken by hand."""
+"""The protocol of SDK 0.8, encoded by hand."""
 
 import struct
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ _CREATE_STREAM, _DELETE_STREAM, _GET_TOPIC, _CREATE_TOPIC = 202, 203, 300, 302
 _CREATE_GROUP, _JOIN_GROUP = 602, 604
 
 _SDK_VERSION = "0.10.0"
-"""What the client of 0.8 calls itself: messages have 64-byte headers then."""
+"""The version that SDK 0.8 reports. Message headers then have 64 bytes."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
-"""Of a request: size and code. Of a reply: status and size."""
+"""In a request: size and code. In a reply: status and size."""
 _STRATEGY = struct.Struct("<BQIB")
 _POLL_PREFIX = struct.Struct("<IQI")
 _MESSAGE = struct.Struct("<Q16sQQQ")
@@ -32,20 +32,20 @@ _MESSAGES_POSITION = _HEAD.size + _POLL_PREFIX.size
 
 
 def _frame(code: int, payload: bytes) -> bytes:
-    """A whole request."""
+    """Encode a request."""
     return _HEAD.pack(4 + len(payload), code) + payload
 
 
 @dataclass(slots=True)
 class ClassicSend(SendRequest):
-    """A send with the places where its messages say when they were made."""
+    """A send, and the positions of the creation times of its messages."""
 
     times: npt.NDArray[np.int64]
-    """Positions of the bytes, a row for each message."""
+    """The positions of the bytes, one row per message."""
 
 
 class ClassicWire:
-    """One connection."""
+    """A connection with the protocol of SDK 0.8."""
 
     def __init__(self, target: Target) -> None:
         """Connect and log in."""
@@ -61,7 +61,7 @@ class ClassicWire:
             try:
                 self._call(_LOGIN_WITH_TOKEN, text8(target.token))
             except NotFound as error:
-                # This wire has no better word for it.
+                # This protocol has no specific error for a bad token.
                 raise AuthenticationFailed(ErrorCode.INVALID_TOKEN, "unknown or expired token") from error
         else:
             login = text8(target.username or "") + text8(target.password or "")
@@ -166,7 +166,7 @@ class ClassicWire:
         return bytes(self._line.buffer[_HEAD.size : size])
 
     def _receive(self) -> int:
-        """One reply, into the buffer; its size."""
+        """Receive one reply into the buffer, and return its size."""
         line = self._line
         line.receive(0, _HEAD.size)
         status, length = _HEAD.unpack_from(line.buffer)

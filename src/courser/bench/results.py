@@ -1,4 +1,4 @@
-"""Figures of a run, as they are shown and saved: by kind of actor, by actor, and in all."""
+"""The results of a run as shown and saved: by role, by actor, and in total."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ PRODUCERS, CONSUMERS, END_TO_END, ALL = "producers", "consumers", "end to end", 
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long requests took, in microseconds. Percentiles are at most a thousandth too long."""
+    """Latencies in microseconds. Percentiles are at most 0.1 % too high."""
 
     mean: float
     min: float
@@ -35,65 +35,65 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999,
 
 
 class Measurements(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one actor, of one kind of actors, or of all."""
+    """The measurements of one actor, one role, or all actors."""
 
     name: str
     actors: int
     messages: int | None = None
     bytes: int | None = None
-    """Of payload."""
+    """Bytes of payload."""
     requests: int
-    """That carried messages; of end to end: messages whose age was taken."""
+    """Requests with messages; end to end, messages whose age was measured."""
     empty_polls: int | None = None
     seconds: float | None = None
-    """From the begin of the first request to the end of the last."""
+    """From the start of the first request to the end of the last."""
     messages_per_second: float | None = None
     megabytes_per_second: float | None = None
-    """Million bytes of payload."""
+    """Millions of bytes of payload per second."""
     latency_us: Latency | None = None
     """None if there were no requests."""
 
 
-class ServerMeasurements(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured."""
+class MeasuredServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The server that was measured."""
 
     address: str
     is_private: bool = False
-    """Whether it ran for this run only."""
+    """Whether it was started for this run."""
     settings: list[str] = []
-    """What it was told besides its defaults, if it was private."""
+    """The settings of a private server that differ from the defaults."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a run. What ``--save`` writes."""
+    """Everything about a run, as ``--save`` writes it."""
 
     format: str = FORMAT
     courser: str = __version__
     started_at: str
-    server: ServerMeasurements
+    server: MeasuredServer
     plan: Plan
     machine: dict[str, str]
-    """Of the load generator."""
+    """The machine of the load generator."""
     groups: list[Measurements]
-    """By kind of actor, and in all."""
+    """By role, and in total."""
     actors: list[Measurements]
     timeline: list[Moment]
-    """What had been sent and received, about once a second."""
+    """Messages sent and received so far, about once a second."""
 
 
 class UnreadableResult(ValueError):
-    """A file that holds no result of a run."""
+    """The file does not contain the result of a run."""
 
 
 def now_text() -> str:
-    """The time, for ``started_at``."""
+    """The current time, for ``started_at``."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def make_result(
-    plan: Plan, outcome: PhaseResult, *, started_at: str, server: ServerMeasurements, machine: dict[str, str]
+    plan: Plan, outcome: PhaseResult, *, started_at: str, server: MeasuredServer, machine: dict[str, str]
 ) -> Result:
-    """Put the figures together."""
+    """Compute the results of a run."""
     sent = [(report, report.sent) for report in outcome.reports if report.sent is not None]
     received = [(report, report.received) for report in outcome.reports if report.received is not None]
     ages = [report.end_to_end for report in outcome.reports if report.end_to_end is not None]
@@ -158,15 +158,15 @@ def _latency(found: Distribution) -> Latency | None:
 
 
 def encode_result(result: Result) -> bytes:
-    """As JSON."""
+    """Encode it as JSON."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
 def decode_result(data: bytes) -> Result:
-    """What ``encode_result`` wrote.
+    """Decode what ``encode_result`` wrote.
 
     Raises:
-        UnreadableResult: with the reason.
+        UnreadableResult: the data is something else.
     """
     try:
         result = msgspec.json.decode(data, type=Result)
@@ -178,7 +178,7 @@ def decode_result(data: bytes) -> Result:
 
 
 def as_plain(result: Result) -> dict[str, object]:
-    """Dictionaries and lists, as JSON has them."""
+    """Convert it to dictionaries and lists, as in JSON."""
     plain: dict[str, object] = msgspec.to_builtins(result)
     return plain
 
@@ -195,7 +195,7 @@ class Comparison(msgspec.Struct, frozen=True):
     first: float
     second: float
     ratio: float | None
-    """Second by first; None if the first is nothing."""
+    """The second divided by the first; None if the first is 0."""
     is_more_better: bool
 
 
@@ -203,7 +203,7 @@ _SPEEDS = {"messages_per_second": ("messages", "1/s"), "megabytes_per_second": (
 
 
 def compare(first: Result, second: Result) -> list[Comparison]:
-    """The figures that both have."""
+    """Compare the figures that both runs have."""
     others = {figures.name: figures for figures in second.groups}
     rows = []
     for figures in first.groups:
@@ -228,7 +228,7 @@ def _row(
 
 
 def differences(first: Result, second: Result) -> list[str]:
-    """What makes two runs hard to compare: settings and machines that differ. One sentence each."""
+    """Differences in settings and machines that make the runs hard to compare. One sentence each."""
     ours, theirs = msgspec.to_builtins(first.plan), msgspec.to_builtins(second.plan)
     found = [
         f"{key.replace('_', ' ')} differs: {_shown(ours[key])} and {_shown(theirs[key])}"

@@ -1,4 +1,4 @@
-"""Messages that producers send again and again, made before anything is measured."""
+"""The messages that producers send repeatedly. They are created before the measurement."""
 
 import random
 import struct
@@ -10,9 +10,9 @@ from courser.records.batch import Batch, NewMessage, build_batch, encode_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
 _POOL_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of samples that one producer holds."""
+"""Maximum size in bytes of one producer's samples."""
 _VARIED_COUNT = 32
-"""Batches of a producer whose sizes vary: enough to show their spread."""
+"""Number of different batches if their sizes vary: enough to represent their distribution."""
 _EQUAL_COUNT = 4
 _CLASSIC_HEADER = struct.Struct("<Q16sQQQIIQ")
 """checksum, id, offset, timestamp, origin timestamp, size of the user headers, of the payload, reserved"""
@@ -22,39 +22,39 @@ CLASSIC_ORIGIN_POSITION = 40
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Some messages, to be sent in one request."""
+    """The messages of one request."""
 
     payloads: tuple[bytes, ...]
     ids: tuple[int, ...]
     origin_timestamp: int = 0
-    """Microseconds since 1970, of all of them."""
+    """The same for all messages, in microseconds since 1970."""
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.payloads)
 
     @property
     def payload_size(self) -> int:
-        """Bytes that a user would have sent."""
+        """Bytes of payload."""
         return sum(map(len, self.payloads))
 
     @property
     def stored_size(self) -> int:
-        """Bytes of the batch on the wire of 0.9, which is what a server stores."""
+        """Size of the batch in bytes as SDK 0.9 sends it, which is also what a server stores."""
         return BATCH_HEADER_SIZE + FRAME_HEADER_SIZE * self.count + self.payload_size
 
     def batch(self) -> Batch:
-        """As SDK 0.9 sends it."""
+        """The batch as SDK 0.9 sends it."""
         pairs = zip(self.payloads, self.ids, strict=True)
         return build_batch([NewMessage(payload, number, self.origin_timestamp) for payload, number in pairs])
 
     def encoded_batch(self) -> bytes:
-        """The bytes of it."""
+        """The bytes of that batch."""
         return encode_batch(self.batch())
 
     def classic(self) -> tuple[bytes, bytes, list[int]]:
-        """As SDK 0.8 sends it: the index, the messages, and where each message begins among them."""
+        """The messages as SDK 0.8 sends them: the index, the messages, and the position of each."""
         index: list[bytes] = []
         messages: list[bytes] = []
         starts: list[int] = []
@@ -80,7 +80,7 @@ def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_time
 def make_pool(
     message_size: Spread, batch: Spread, source: random.Random, count_max: int | None = None
 ) -> list[SampleBatch]:
-    """Samples to be sent in turns. ``count_max`` is the most messages that will ever be sent."""
+    """Batches to send in turn. No more than ``count_max`` messages will be sent."""
     largest = max(batch.maximum * message_size.maximum, 1)
     wanted = _EQUAL_COUNT if batch.is_fixed and message_size.is_fixed else _VARIED_COUNT
     pool: list[SampleBatch] = []
@@ -95,5 +95,5 @@ def make_pool(
 
 
 def cut_sample(sample: SampleBatch, count: int) -> SampleBatch:
-    """The first messages of it."""
+    """The first ``count`` messages of a sample."""
     return SampleBatch(sample.payloads[:count], sample.ids[:count], sample.origin_timestamp)

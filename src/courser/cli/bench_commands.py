@@ -16,9 +16,9 @@ from courser.bench.private_server import ServerFailed, private_server
 from courser.bench.results import (
     ALL,
     Comparison,
+    MeasuredServer,
     Measurements,
     Result,
-    ServerMeasurements,
     UnreadableResult,
     as_plain,
     compare,
@@ -112,11 +112,11 @@ def _arrangement(options: dict[str, Any]) -> Arrangement:
 
 
 @contextmanager
-def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, ServerMeasurements, Path | None]]:
+def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, MeasuredServer, Path | None]]:
     """The server to measure, and its data directory if it is known."""
     if not options["is_private"]:
         resolved = find_target()
-        yield resolved, ServerMeasurements(address=resolved.target.address), None
+        yield resolved, MeasuredServer(address=resolved.target.address), None
         return
     choice = server_choice()
     if choice.url is not None or choice.context is not None:
@@ -124,7 +124,7 @@ def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, ServerMeasureme
     settings = list(options["settings"])
     try:
         with private_server(options["server_directory"], settings) as running:
-            server = ServerMeasurements(address=running.target.address, is_private=True, settings=settings)
+            server = MeasuredServer(address=running.target.address, is_private=True, settings=settings)
             yield Resolved(running.target, "--server"), server, running.data
     except ServerFailed as error:
         raise Failure(error.reason, "for details, run courser serve with the same --set") from error
@@ -137,7 +137,7 @@ def _not_there(error: NotFound, resolved: Resolved, arrangement: Arrangement) ->
     return failure
 
 
-def _announcement(plan: Plan, server: ServerMeasurements) -> str:
+def _announcement(plan: Plan, server: MeasuredServer) -> str:
     actors = []
     if plan.mode.is_end_to_end:
         actors.append(_plural(plan.producers, "producing consumer"))
