@@ -1,6 +1,6 @@
-"""The catalog: commands beside bare appends that are synced, starts with few and many topics, memory per topic.
+"""The catalog: changes compared with bare synced appends, starts with few and many topics, memory per topic.
 
-Starts measure what the metadata costs: loading the snapshot and replaying the journal, without the directories.
+Starts include only the metadata: loading the snapshot and replaying the journal, without the directories.
 """
 
 import gc

@@ -1,6 +1,6 @@
-"""The server over TCP, beside a bare server that does the same I/O and nothing else.
+"""The server over TCP, compared with a bare server that does the same I/O and nothing else.
 
-Servers are processes of their own on loopback; the load generator waits for each answer before the next request.
+Servers run as separate processes on loopback. The load generator waits for each reply before the next request.
 """
 
 import os
@@ -30,7 +30,7 @@ PLACE = TopicName("bench", "topic")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CONNECTION_COUNT = 64
 _SINGLE_FACTOR = 3
-"""How many times as many single messages as elsewhere: the CPU of a run that is too short is that of its beginning."""
+"""Factor for the number of single messages: in a short run, the CPU time of the start would dominate."""
 SYNC_CONNECTION_COUNT = 16
 IDLE_MEMORY_MAX = 90
 """MiB."""
@@ -44,18 +44,18 @@ class Running:
     process_id: int
 
     def cpu_seconds(self) -> float:
-        """Of all threads that live now, to the nanosecond: the usual counters know only ticks."""
+        """CPU time of all current threads in nanoseconds. The usual counters only have the resolution of ticks."""
         tasks = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def memory(self) -> float:
-        """MiB that are resident."""
+        """Resident memory in MiB."""
         return int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1]) * _PAGE / MIB
 
 
 @contextmanager
 def courser(directory: Path) -> Iterator[tuple[Running, ServerTarget]]:
-    """A server on embedded defaults, and how to log in."""
+    """A server with default settings, and how to log in."""
     with private_server(directory) as server:
         yield Running(server.target.port, server.process_id), server.target
 
@@ -167,19 +167,19 @@ def _classic(bench: Bench, batch: SampleBatch) -> Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """What many small requests cost."""
+    """The cost of many small requests."""
 
     speed: float
     """Requests a second."""
     cpu: float
-    """Microseconds of the server's CPU for each."""
+    """CPU time of the server per request, in microseconds."""
     flush_count: int
-    """Times that the disk was made to keep what it had; 0 if the kernel does not count that. A sync is one."""
+    """Cache flushes of the disk; 0 if the kernel does not count them. A sync is one flush."""
     count: int
 
 
 def _run_singles(path: Path, server: Running, sends: Sequence[Callable[[], None]], count: int) -> Singles:
-    """``count`` requests, shared among the senders."""
+    """Send ``count`` requests, divided among the senders."""
     for send in sends:
         send()
     each = max(count // len(sends), 1)

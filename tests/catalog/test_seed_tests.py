@@ -1,4 +1,4 @@
-"""The fourteen tests that came with the design (seed 003), each with a counterpart of the same intent.
+"""The fourteen tests that came with the design of the journal, each with a counterpart of the same intent.
 
 | original                                    | here                                                        |
 | ------------------------------------------- | ----------------------------------------------------------- |
