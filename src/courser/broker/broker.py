@@ -237,7 +237,7 @@ def _leave(data: DataDirectory, is_clean: bool) -> bool:
         data.close(is_clean=is_clean)
     except StorageFailure as failure:
         # Everything is safe; only the next start does not know, and looks at more than it had to.
-        _log.error("the clean stop could not be written down reason=%s", failure)
+        _log.error("could not record the clean stop reason=%s", failure)
         data.close(is_clean=False)
         return False
     return is_clean

@@ -201,7 +201,7 @@ class CatalogService:
         assert undo is not None, "only creations are unmade"
         if undo == change:
             return
-        _log.warning("undid a creation because the disk is full command=%s", type(creation).__name__)
+        _log.warning("undid a creation because the disk is full change=%s", type(creation).__name__)
         try:
             await self._make_durable(undo)
         except StorageFailure as failure:
@@ -303,7 +303,7 @@ class CatalogService:
                 await self._follow(change, is_repeated=number > 0)
             except StorageFailure as failure:
                 _log.warning(
-                    "could not apply the metadata change to disk; retrying command=%s reason=%s",
+                    "could not apply the metadata change to disk; retrying change=%s reason=%s",
                     type(change).__name__,
                     failure,
                 )

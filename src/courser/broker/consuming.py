@@ -91,7 +91,7 @@ class PollCounters:
         if place not in self.known and len(self.known) < _KNOWN_COUNT_MAX:
             self.known.add(place)
             _log.error(
-                "poll passed over %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
+                "poll skipped %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
             )
 
 

@@ -133,7 +133,7 @@ class Sends:
             cleaning = self._on_limit(topic)
             return cleaning if topic.size - limit > limit // _EXCESS_SHARE else None
         else:
-            reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
+            reason = f"the topic is full: {size} more bytes would exceed its limit of {limit} bytes"
             raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
         return None
 

@@ -280,7 +280,7 @@ class Retention:
                 await self.settle(log.identity, before_offset)
             except CourserError as error:
                 # The disk may be full, and only this makes room. What could come back is what the publish holds.
-                _log.warning("deleting messages of a publish that is not settled reason=%s", error)
+                _log.warning("deleting messages of a publish that is not finalized reason=%s", error)
         await partition.trim(before_offset)
         topic.room = 0
         self._note(topic, partition, gone, reason)

@@ -110,4 +110,6 @@ async def _forget(partition: Partition, consumer: ConsumerKey) -> None:
         # A purge came first.
         return
     except CourserError as error:
-        _log.warning("offset of deleted group kept partition=%s reason=%s", partition.log.directory, error)
+        _log.warning(
+            "could not delete the offset of a deleted group partition=%s reason=%s", partition.log.directory, error
+        )

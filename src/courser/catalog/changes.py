@@ -267,4 +267,4 @@ def decode_change(body: bytes) -> AnyChange:
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"a body that is not a change: {error}") from error
+        raise ValueError(f"an invalid change: {error}") from error

@@ -126,4 +126,4 @@ def _owner(broker: Broker, session: Session, name: str, batch: int) -> int:
         return user.user_id
     if user.user_id == ROOT_USER_ID:
         return sink.user_id
-    raise CommandRejected(ErrorCode.UNAUTHORIZED, f"sink {name!r} belongs to another user than {user.name!r}")
+    raise CommandRejected(ErrorCode.UNAUTHORIZED, f"sink {name!r} does not belong to user {user.name!r}")

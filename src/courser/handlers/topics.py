@@ -87,7 +87,7 @@ async def delete_partitions(broker: Broker, session: Session, command: c.DeleteP
     _check_count(min(command.count, PARTITION_COUNT_MAX))
     stream, topic = broker.finder.topic(session, command)
     if command.count > len(topic.partitions):
-        reason = f"the topic has {len(topic.partitions)} partitions, {command.count} cannot be deleted"
+        reason = f"the topic has {len(topic.partitions)} partitions; cannot delete {command.count}"
         raise CommandRejected(ErrorCode.INVALID_PARTITIONS_COUNT, reason)
     await broker.catalog.submit(changes.PartitionDeletion(stream.stream_id, topic.topic_id, command.count))
 

@@ -34,7 +34,7 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
     check_password(command.password)
     broker.finder.check(session, command)
     if command.name in broker.catalog.state.user_by_name:
-        raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
+        raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"user {command.name!r} already exists")
     password_hash = await broker.authentication.hash_password(session, command.password)
     # Hashing takes a while, and the permission may have been revoked.
     broker.finder.check(session, command)

@@ -142,7 +142,7 @@ def _check_topic(options: Mapping[str, str]) -> str:
         return f"{stream}/{topic}"
     count = sum(row.message_count for row in bounds.partitions)
     if count:
-        raise TargetInUse(f"{stream}/{topic}", f"holds {count} messages")
+        raise TargetInUse(f"{stream}/{topic}", f"has {count} messages")
     return f"{stream}/{topic}"
 
 

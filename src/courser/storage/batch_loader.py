@@ -54,7 +54,7 @@ class Cursor:
     def check(self, header: StoredHeader) -> None:
         """Raise ``BadBatch`` unless this is the batch that belongs here."""
         if not header.base_offset <= self.anchor < header.end_offset:
-            raise BadBatch(f"the batch begins at offset {header.base_offset} where {self.anchor} is expected")
+            raise BadBatch(f"the batch at offset {header.base_offset} does not contain offset {self.anchor}")
 
 
 class BatchLoader:
@@ -232,14 +232,14 @@ class BatchLoader:
         """
         left = self._limit - position
         if left < BATCH_HEADER_SIZE:
-            raise BadBatch(f"{left} bytes are less than a batch header")
+            raise BadBatch(f"{left} bytes are too few for a batch header")
         size = guess if BATCH_HEADER_SIZE <= guess <= left else min(max(guess, BATCH_HEADER_SIZE), left)
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
             filled += read_into(self._file, position + filled, block[filled:], wait=self._wait) if filled else 0
             if filled < BATCH_HEADER_SIZE:
-                raise BadBatch("the file ends before the log should")
+                raise BadBatch("the file is shorter than the log")
             # The batches that are there are good all the same.
             block = block[:filled]
         self.size_read += filled
@@ -249,7 +249,7 @@ class BatchLoader:
     def _fetch_rest(self, position: int, at: int, size: int) -> memoryview:
         """Have the whole batch at ``position``, of which the block holds only the beginning, at ``at``."""
         if position + size > self._limit:
-            raise BadBatch(f"the batch of {size} bytes reaches beyond the end of the log")
+            raise BadBatch(f"the batch of {size} bytes extends beyond the end of the log")
         if at:
             block = self._fetch(position, size)
         else:
@@ -262,7 +262,7 @@ class BatchLoader:
 
     def _read(self, position: int, buffer: memoryview) -> None:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):
-            raise BadBatch("the file ends before the log should")
+            raise BadBatch("the file is shorter than the log")
         self.size_read += len(buffer)
 
 

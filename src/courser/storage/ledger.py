@@ -281,7 +281,7 @@ def decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, Ledg
     if xxh3(memoryview(record)[_CHECKSUM_SIZE:]) != checksum:
         return "the checksum does not match"
     if version != _VERSION or kind not in RecordKind.__members__.values():
-        return f"record format {version}, kind {kind} is not known"
+        return f"records of format {version} and kind {kind} are not supported"
     if (topic_uuid, partition_id, incarnation) != (identity.topic_uuid, identity.partition_id, identity.incarnation):
         return f"the record belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}"
     start, reserved, timestamp, epoch, *event = rest

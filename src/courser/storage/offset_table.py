@@ -74,7 +74,7 @@ class ConsumerKey:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.identifier) <= _KEY_SIZE_MAX:
-            raise ValueError(f"a consumer identifier has 1 to {_KEY_SIZE_MAX} bytes, not {len(self.identifier)}")
+            raise ValueError(f"a consumer identifier must have 1 to {_KEY_SIZE_MAX} bytes, not {len(self.identifier)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class OffsetsReading:
         if self.generation < mark.generation:
             return "the file is missing, empty, or an older one: offsets that were stored are lost"
         if self.generation == mark.generation and size < mark.size:
-            return f"{size} bytes are left of {mark.size} that were synced: offsets that were stored are lost"
+            return f"the file has {size} bytes, but {mark.size} were synced; stored offsets are lost"
         return None
 
 
@@ -179,7 +179,7 @@ def read_offsets(data: Buffer, epoch: int, identity: PartitionIdentity) -> Offse
     if isinstance(header, str):
         return OffsetsReading({}, 0, ((0, header),))
     if header.identity is not None and header.identity != identity:
-        reason = f"the file belongs to partition {header.identity}: set aside, and not used"
+        reason = f"the file belongs to partition {header.identity}; moved it to quarantine"
         return OffsetsReading({}, 0, ((0, reason),), is_foreign=True)
     if header.epoch < epoch:
         # A purge made these void; the power went before their file did. In a file of a later epoch are those that a

@@ -134,7 +134,7 @@ class PartitionLog(PartitionState):
     def _report_future_times(self) -> None:
         known = self.ledger.state.corrections
         count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in self.segments)
-        text = f"{count} segments have times in the future: their messages count as stored now"
+        text = f"{count} segments have timestamps in the future; their messages count as stored now"
         self.findings += (
             RecoveryFinding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),
         )
@@ -246,7 +246,7 @@ class PartitionLog(PartitionState):
             if may_lack_only_zeros:
                 self.syncs.sync_file(file)
         except OSError as truncate_error:
-            self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
+            self.fail(f"could not truncate {file.path} after a failed write: {truncate_error}")
         except StorageFailure as sync_failure:
             self.fail(str(sync_failure), is_sync=True)
         if not isinstance(failure, DiskFull):

@@ -108,7 +108,7 @@ def scan(
         try:
             batch = _batch_at(window, identity, position, end)
             if batch.header.base_offset != offset:
-                raise BadBatch(f"the batch begins at offset {batch.header.base_offset} where {offset} is expected")
+                raise BadBatch(f"the batch starts at offset {batch.header.base_offset} instead of {offset}")
         except BadBatch as error:
             if _is_zero_to_the_end(window, position, end):
                 yield ZeroTail(position, end)
@@ -141,10 +141,10 @@ def find_batch(
 def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: int) -> GoodBatch:
     view = window.view(position, layout.BATCH_HEADER_SIZE)
     if len(view) < layout.BATCH_HEADER_SIZE:
-        raise BadBatch(f"{len(view)} bytes are less than a batch header")
+        raise BadBatch(f"{len(view)} bytes are too few for a batch header")
     header = read_header(view, 0, identity)
     if position + header.stored_length > end:
-        raise BadBatch(f"the batch of {header.stored_length} bytes reaches beyond the end of the file")
+        raise BadBatch(f"the batch of {header.stored_length} bytes extends beyond the end of the file")
     whole = window.view(position, header.stored_length)
     if len(whole) < header.stored_length:
         raise BadBatch("the file ends inside the batch")
