@@ -150,7 +150,7 @@ def test_a_snapshot_that_fails_stops_nobody_until_the_journal_is_full(operation:
     scene.create(6)
     scene.disk.plan = FaultPlan().fail(operation, errno.EIO, onwards=True, name=name)
     scene.create(2)
-    assert "failed" in str(scene.store.snapshot_failure)
+    assert "could not" in str(scene.store.snapshot_failure)
     assert (scene.store.snapshot_op, scene.store.last_op) == (None, 7)
     before = scene.store.state.encode()
     with pytest.raises(JournalFull, match="8 entries"):
