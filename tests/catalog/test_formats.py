@@ -139,7 +139,7 @@ def test_a_publish_of_before_batches_were_counted_is_read() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xc0", b"\x91\x63", b"\x92\x01\xa1a", b"\xff\xff"])
 def test_a_body_that_is_no_command_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="not a change"):
+    with pytest.raises(ValueError, match="an invalid change"):
         decode_change(body)
 
 

@@ -293,7 +293,7 @@ def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None
     try:
         change = decode_change(entry.body)
     except ValueError as error:
-        raise MetadataDamaged(path, position, f"op {entry.op} holds {error}") from error
+        raise MetadataDamaged(path, position, f"op {entry.op} contains {error}") from error
     apply(state, change, entry.op, entry.timestamp)
 
 

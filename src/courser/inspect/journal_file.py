@@ -135,7 +135,7 @@ def describe_change(entry: Entry) -> tuple[str, dict[str, object], str | None]:
     try:
         change = decode_change(entry.body)
     except ValueError as error:
-        return UNKNOWN_CHANGE, {}, f"op {entry.op} holds {error}"
+        return UNKNOWN_CHANGE, {}, f"op {entry.op} contains {error}"
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(change).__name__).lower()
     number = change_number(change)
     if number != entry.kind:
