@@ -64,6 +64,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
     c.GetSegments("s", "t", 0),
+    c.GetTopicDurability("s", "t"),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
     c.StageMessages(PART, 0, "s", "t", ToPartition(0), build_batch([NewMessage(b"hello")])),
     c.FinishStage(PART, 1),
@@ -73,4 +74,5 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.ResetGroupOffsets("s", "t", "g", True, ((0, 0),)),
 )

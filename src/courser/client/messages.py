@@ -68,10 +68,14 @@ AnyPartitioning: TypeAlias = int | ModelPartitioning | None
 
 
 def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
-    """A number is a partition, None is balanced."""
+    """A number is a partition, None is balanced. Raises ``TypeError`` for anything else."""
     if value is None:
         return Balanced()
-    return ToPartition(value) if isinstance(value, int) else value
+    if isinstance(value, Balanced | ByKey | ToPartition):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"partitioning must be a partition id, a Partitioning or None, not {value!r}")
+    return ToPartition(value)
 
 
 class PollingStrategy(msgspec.Struct, frozen=True):
@@ -116,8 +120,10 @@ class PollingStrategy(msgspec.Struct, frozen=True):
 
 def microseconds(value: int | datetime) -> int:
     """A time as microseconds since 1970. A datetime without a zone is local time."""
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"a time must be a datetime, or microseconds since 1970 as an int, not {value!r}")
     difference = value.astimezone(UTC) - _EPOCH
     return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
 
@@ -142,8 +148,12 @@ def payload_bytes(payload: Payload) -> Buffer:
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """A key as bytes."""
-    return key.encode() if isinstance(key, str) else key
+    """A key as bytes. Raises ``TypeError`` for anything else."""
+    if isinstance(key, str):
+        return key.encode()
+    if not isinstance(key, bytes):
+        raise TypeError(f"a key must be a str or bytes, not {key!r}")
+    return key
 
 
 def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
@@ -151,18 +161,34 @@ def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
 
     Raises:
         InvalidBatch: a name or value is empty or too long.
+        TypeError: a name is not a str, or a value has none of the types of ``HeaderValue``.
     """
     if not headers and key is None:
         return b""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a mapping of names to values, not {headers!r}")
     entries = [_entry_of(name, value) for name, value in (headers or {}).items()]
     if key is not None:
         entries.append(key_header(key))
     return build_user_headers(entries)
 
 
+def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
+    """Headers and key from a block that ``write_headers`` wrote."""
+    if not block:
+        return None, None
+    entries = {_name(entry): entry for entry in iterate_user_headers(block)}
+    key = entries.pop(KEY_HEADER.decode(), None)
+    return entries or None, None if key is None else key.value
+
+
 def _entry_of(name: str, value: HeaderValue | UserHeader) -> UserHeader:
     if isinstance(value, UserHeader):
         return value
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a header must be a str, not {name!r}")
+    if not isinstance(value, str | bytes | bytearray | memoryview | bool | int | float):
+        raise TypeError(f'header "{name}" must be a str, bytes, a bool or a number, not {value!r}')
     kind, data = _typed(value)
     return UserHeader(name.encode(), data, HeaderKind.STRING, kind)
 
@@ -312,6 +338,18 @@ def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage"
     """The messages to send: from one or several payloads or ``SendMessage`` objects. A list means several."""
     if isinstance(messages, SendMessage):
         return [messages]
-    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+    if _is_one(messages):
         return [SendMessage(messages)]
     return [entry if isinstance(entry, SendMessage) else SendMessage(entry) for entry in messages]
+
+
+def several(messages: Iterable[Payload | SendMessage]) -> Iterable[Payload | SendMessage]:
+    """The messages of a call that takes several. Raises ``TypeError`` for a single one: text would become letters."""
+    if isinstance(messages, SendMessage) or _is_one(messages):
+        raise TypeError(f"several messages must be given, in a list for example, not {messages!r}")
+    return messages
+
+
+def _is_one(messages: object) -> bool:
+    """Whether this is a payload, and not several of them."""
+    return isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable)

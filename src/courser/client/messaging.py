@@ -6,7 +6,9 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
+from courser.client.checking import check_seconds
 from courser.client.encryption import Encryptor
+from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
     Message,
@@ -39,18 +41,25 @@ def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None
     return _DEFAULT_CONSUMER if consumer is None else Consumer(ConsumerKind.CONSUMER, consumer)
 
 
-def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None) -> Batch:
-    """Build one batch from messages, each with a time and an id.
+def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None, link: Link | None = None) -> Batch:
+    """Build one batch from messages, each with a time and an id, small enough for the link.
 
     Raises:
         InvalidBatch: there are no messages, or a header or time is invalid.
+        TooLarge: the server does not accept so large a batch.
     """
     outbox = Outbox()
     for message in messages:
         key = None if message.key is None else key_bytes(message.key)
         headers = write_headers(message.headers, key)
         outbox.add(payload_bytes(message.payload), headers, message.id, message.timestamp)
+    if link is not None:
+        link.check_size(len(outbox), outbox.size)
     return outbox.pack(encryptor)
+
+
+def _microseconds(wait: float) -> int:
+    return int(check_seconds("wait", wait) * 1_000_000)
 
 
 class Messaging(Asking):
@@ -74,12 +83,14 @@ class Messaging(Asking):
         Raises:
             NotFound: the stream, topic or partition does not exist.
             InvalidBatch: there are no messages, or a header or time is invalid.
+            TooLarge: the server does not accept so large a request. Nothing was sent.
+            Uncertain: the connection was lost before the reply.
 
         Example:
             sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
             print(sent.partition_id, sent.base_offset)
         """
-        batch = make_batch(outgoing(messages), self._encryptor)
+        batch = make_batch(outgoing(messages), self._encryptor, self._link)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
 
     async def poll_messages(
@@ -195,6 +206,8 @@ class Messaging(Asking):
         size_max: int,
         skip_missing: bool,
     ) -> r.Polled:
+        if not isinstance(strategy, PollingStrategy):
+            raise TypeError(f"polling_strategy must be a PollingStrategy, not {strategy!r}")
         consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
@@ -204,7 +217,7 @@ class Messaging(Asking):
         if skip_missing and not wait:
             return await self._ask(poll, r.Polled)
         try:
-            return await self._ask(c.WaitForMessages(poll, int(wait * 1_000_000), size_max), r.Polled)
+            return await self._ask(c.WaitForMessages(poll, _microseconds(wait), size_max), r.Polled)
         except OffsetsUnavailable:
             if not skip_missing:
                 raise
@@ -239,9 +252,11 @@ class Messaging(Asking):
             arrivals = await client.wait_for_arrivals("shop/orders", positions={0: 3, 1: 0}, wait=0.1)
             print(arrivals.partition_ids)
         """
+        if positions is not None and not isinstance(positions, Mapping):
+            raise TypeError(f"positions must be a mapping of partitions to offsets, not {positions!r}")
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
-        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, int(wait * 1_000_000))
+        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
 
     # --- stored offsets -------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class State(Enum):
     """A request is in progress."""
     SENDING = "sending"
     """The kernel has not accepted all of a reply."""
+    DISCARDING = "discarding"
+    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the reply."""
     FINISHING = "finishing"
     """A request is in progress, and the connection will be closed after its reply."""
     CLOSED = "closed"
@@ -60,8 +62,9 @@ class State(Enum):
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # A whole request has arrived; the connection has used its share of the turn; it is closed or lost.
-    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.CLOSED}),
+    # A whole request has arrived; the connection has used its share of the turn; the request is too large; the
+    # connection is closed or lost.
+    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
     # Its turn has come; it is closed or lost.
     State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
     # The kernel has accepted the reply, or only part of it; the connection is to be closed or is lost; the reply was
@@ -69,6 +72,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
     # The kernel has accepted the rest; the connection is closed or lost.
     State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # All of the frame has arrived; the connection is closed or lost.
+    State.DISCARDING: frozenset({State.CLOSED}),
     # The reply is sent, or the client is gone.
     State.FINISHING: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
@@ -77,7 +82,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 # Global names, because looking up the members of an enum is slow.
 _RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
-_SENDING, _FINISHING, _CLOSED = State.SENDING, State.FINISHING, State.CLOSED
+_SENDING, _DISCARDING, _FINISHING, _CLOSED = State.SENDING, State.DISCARDING, State.FINISHING, State.CLOSED
 
 
 class InternalFailure(CourserError):
@@ -100,6 +105,9 @@ class SessionTransport(Protocol):
 
     def resume(self) -> None:
         """Receive again."""
+
+    def finish(self) -> None:
+        """Tell the client that nothing more is sent, if the transport can; receive on."""
 
     def close(self) -> None:
         """Send what is left, then close."""
@@ -163,7 +171,9 @@ class SessionLoop:
         self._memory_since: int | None = None
         """Since when the frame that is being received waits for memory."""
         self._rate_size = 0
-        """Bytes of the frame that were there at ``frame_since``."""
+        """Bytes of the frame that were there at ``frame_since``; less than 0 by as many as were dropped since then."""
+        self._refused_size = 0
+        """Bytes that are still to come of a frame that was refused."""
         self.unsent_since: int | None = None
         """Since when the client has not read its reply."""
         self._state = _RECEIVING
@@ -178,6 +188,8 @@ class SessionLoop:
         self._buffer.received(count)
         if self._state is _RECEIVING:
             self._advance()
+        elif self._state is _DISCARDING:
+            self._discard()
         else:
             self._control_flow()
 
@@ -505,6 +517,9 @@ class SessionLoop:
             # The last reply is in flight.
             self._state = _CLOSED
             self._link.close()
+        elif state is _DISCARDING:
+            self._state = _CLOSED
+            self._link.close()
         elif state is _RECEIVING or state is _YIELDING:
             self._state = _CLOSED
             farewell = self._codec.farewell(error) if self._codec is not None else b""
@@ -514,10 +529,31 @@ class SessionLoop:
 
     def _refuse(self, refusal: FrameRefused) -> None:
         _log.info("disconnecting client %d at %s: %s", self.session.client_id, self.session.address, refusal.reason)
-        self._state = _CLOSED
         if refusal.answer:
             self._link.send((refusal.answer,))
-        self._link.close()
+        if self.session.user_id is not None and refusal.size > self._buffer.size:
+            # Closed now, with bytes unread, the connection would be reset, and the client might never see the answer.
+            self._state = _DISCARDING
+            self._refused_size = refusal.size
+            self.frame_since, self._rate_size = self._monotonic(), 0
+            self._link.finish()
+            self._discard()
+        else:
+            self._state = _CLOSED
+            self._link.close()
+
+    def _discard(self) -> None:
+        """Drop what has come of a refused frame, and close the connection behind it."""
+        buffer = self._buffer
+        self._refused_size -= buffer.size
+        self._rate_size -= buffer.size
+        buffer.take_all()
+        buffer.rest()
+        if self._refused_size > 0:
+            self._control_flow()
+        else:
+            self._state = _CLOSED
+            self._link.close()
 
     def lost(self) -> None:
         """Handle the loss of the connection."""
