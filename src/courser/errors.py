@@ -104,6 +104,7 @@ class ErrorCode(IntEnum):
     TOO_MANY_MEMBERS = 20031
     TOO_MANY_STREAMS = 20032
     TOO_MANY_TOPICS = 20033
+    GROUP_HAS_MEMBERS = 20034
 
 
 class CourserError(Exception):

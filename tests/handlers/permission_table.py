@@ -137,6 +137,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     # What is in the answer depends on who asks: tests of staging show it.
     c.GetSinks: ANYBODY,
     c.GetStagedParts: ANYBODY,
+    c.ResetGroupOffsets: GET_TOPIC,
 }
 
 

@@ -74,4 +74,5 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.ResetGroupOffsets("s", "t", "g", True, ((0, 0),)),
 )

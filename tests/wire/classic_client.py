@@ -194,6 +194,10 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return w.text8(command.sink) + struct.pack("<BQB", is_one, batch, command.forget)
         case c.GetSink() | c.GetStagedParts():
             return w.text8(command.sink)
+        case c.ResetGroupOffsets():
+            names = w.identifier(command.stream) + w.identifier(command.topic) + w.identifier(command.group)
+            rows = b"".join(struct.pack("<IQ", *row) for row in command.offsets)
+            return names + struct.pack("<BI", command.is_forced, len(command.offsets)) + rows
         case c.StoreConsumerOffset():
             return place(command) + struct.pack("<Q", command.offset)
         case c.GetConsumerOffset() | c.DeleteConsumerOffset():

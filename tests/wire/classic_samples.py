@@ -107,6 +107,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.ResetGroupOffsets("orders", 0, "group", True, ((0, 7), (3, 2**64 - 1))),
+    c.ResetGroupOffsets(0, "topic", 1, False, ()),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (

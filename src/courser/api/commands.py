@@ -594,6 +594,22 @@ class GetStagedParts(Command, frozen=True):
     sink: Name
 
 
+# --- consumer groups, from outside --------------------------------------------------------------------
+
+
+@command(60012, None, Action.READ_TOPIC, is_audited=True)
+class ResetGroupOffsets(Command, frozen=True):
+    """Set where a consumer group continues to read, without being a member; all partitions or none."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    is_forced: Flag
+    """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
+    offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
+
+
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
 """All rows, by code."""
 ROW_BY_CODE: dict[int, CommandRow] = {row.code: row for row in COMMANDS}

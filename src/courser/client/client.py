@@ -7,15 +7,14 @@ from typing import Literal, Self, TypedDict, Unpack
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
-from courser.client.administration import Administration
 from courser.client.asking import place_of
 from courser.client.connection import open_connection
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
 from courser.client.encryption import Encryptor
+from courser.client.group_reset import GroupResets
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
-from courser.client.messaging import Messaging
 from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
@@ -48,7 +47,7 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
-class Client(Administration, Accounts, Messaging, SinkCommands):
+class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.

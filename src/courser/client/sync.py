@@ -137,6 +137,7 @@ class SyncClient:
     join_consumer_group = blocking(Client.join_consumer_group)
     leave_consumer_group = blocking(Client.leave_consumer_group)
     sync_consumer_group = blocking(Client.sync_consumer_group)
+    reset_consumer_group = blocking(Client.reset_consumer_group)
 
     # --- users, tokens, the server -------------------------------------------------------------------
 

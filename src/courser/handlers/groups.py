@@ -42,7 +42,7 @@ async def delete_consumer_group(broker: Broker, session: Session, command: c.Del
     """Its members leave; its stored offsets are deleted with it."""
     _, _, key = broker.finder.group(session, command)
     await broker.catalog.submit(changes.DeleteGroup(*key))
-    broker.groups.group_deleted(key)
+    broker.groups.remove_members(key)
     await broker.offsets.forget_group(key)
 
 
@@ -62,6 +62,12 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
     """Which partitions this member owns now."""
     _, _, key = broker.finder.group(session, command)
     return broker.groups.assignment(session, key)
+
+
+async def reset_group_offsets(broker: Broker, session: Session, command: c.ResetGroupOffsets) -> None:
+    """Members keep positions of their own, so they must not be there."""
+    _, _, key = broker.finder.group(session, command)
+    await broker.offsets.reset_group(key, command)
 
 
 def _info(broker: Broker, topic: Topic, group: ConsumerGroup, key: GroupKey) -> r.GroupInfo:
