@@ -123,9 +123,11 @@ _GROUP = _noun(
         "list": "List the consumer groups of a topic.",
         "get": "Show one group: its members and its progress.",
         "create": "Create a consumer group.",
+        "reset": "Set where a group continues to read.",
         "delete": "Delete a consumer group and its stored offsets.",
     },
     "courser consumer-group create demo/orders billing",
+    "courser group reset demo/orders billing --to earliest --dry-run",
     "courser g l demo/orders",
 )
 _OFFSET = _noun(
@@ -400,6 +402,7 @@ root = LazyGroup(
         "p": "partition",
         "seg": "segment",
         "m": "message",
+        "group": "consumer-group",
         "g": "consumer-group",
         "o": "consumer-offset",
         "u": "user",
