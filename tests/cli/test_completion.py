@@ -35,6 +35,27 @@ def test_names_from_the_server(stream: str, server: RunningServer) -> None:
     assert complete(f"courser sink get {stream}") == [f"{stream}-sink"]
 
 
+def test_groups_of_a_topic(stream: str, cli: Cli) -> None:
+    assert cli("group", "create", f"{stream}/orders", "readers").code == 0
+    assert complete(f"courser group reset {stream}/orders r") == ["readers"]
+    assert complete(f"courser consumer-group get {stream} orders ") == ["readers"]
+    assert complete(f"courser tail {stream}/orders --group ") == ["readers"]
+    assert complete("courser tail --group ") == []
+    assert complete(f"courser segment list {stream}/orders ") == []
+
+
+def test_topics_for_jobs(stream: str) -> None:
+    assert complete(f"courser export {stream}/") == [f"{stream}/orders"]
+    assert complete(f"courser compact {stream}/orders --into {stream}/o") == [f"{stream}/orders"]
+
+
+def test_commands_to_get_help_for() -> None:
+    assert complete("courser help str") == ["stream"]
+    assert complete("courser help stream l") == ["list"]
+    assert complete("courser help send ") == []
+    assert complete("courser help nonsense ") == []
+
+
 def test_contexts(cli: Cli) -> None:
     cli("context", "create", "prod", "h:1")
     assert complete("courser context use p") == ["prod"]

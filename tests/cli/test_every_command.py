@@ -171,6 +171,7 @@ ELSEWHERE = {
     "logout",
     "doctor",
     "demo",
+    "help",
     "completion",
     "engine-demo",
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),

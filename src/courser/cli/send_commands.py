@@ -99,9 +99,9 @@ def _separator(ctx: click.Context, param: click.Parameter, value: str | None) ->
     "courser send demo/orders 'hello' 'world'",
     """echo '{"n":1}' | courser send demo/orders --create""",
     "courser send demo/orders --key customer-7 --header source=shop 'paid'",
-    "courser send demo/orders -K : < lines-of-key-and-payload.txt",
+    "courser send demo/orders -K : < keys-and-payloads.txt",
     "courser send demo/images --file photo.jpg",
-    "courser tail demo/orders --from earliest -o jsonl | courser send demo/copy -i jsonl",
+    "courser tail demo/orders -o jsonl | courser send demo/copy -i jsonl",
     "tail -f app.log | courser send logs/app",
 )
 @topic_argument(Word("messages", takes_all=True, is_required=False))

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.lazy import completed_by
 from courser.cli.message_printing import MessagePrinter, Style, check_template
 from courser.cli.naming import TopicPath, identifier, sought, topic_argument
 from courser.cli.payloads import payload_kind_option
@@ -52,6 +53,7 @@ _USUAL_COUNT = 10
     "-g",
     "--group",
     metavar="GROUP",
+    shell_complete=completed_by("complete_group"),
     help="Read as a member of this consumer group, and commit the printed messages.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
