@@ -167,6 +167,11 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + numbers
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
+        case c.FindMessages():
+            numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
+            texts = [text.encode() for text in command.conditions]
+            rows = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+            return identifiers(command, "stream", "topic") + numbers + rows
         case c.FlushMessages():
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
             return identifiers(command, "stream", "topic") + numbers
@@ -474,6 +479,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.Arrivals: _arrivals,
+    r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,

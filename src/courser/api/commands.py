@@ -35,6 +35,7 @@ from courser.model.messaging import Partitioning, PollingKind
 from courser.model.permissions import Action, Permissions
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
+from courser.records.message_filter import FILTER_COUNT_MAX
 
 Command: TypeAlias = table.Command
 """Base class of all commands."""
@@ -515,6 +516,19 @@ class GetSegments(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: Id
+
+
+@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
+class FindMessages(Command, frozen=True):
+    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    offset: U64
+    """Where to start."""
+    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
+    """All of them must be satisfied."""
 
 
 # --- staged writes ------------------------------------------------------------------------------------

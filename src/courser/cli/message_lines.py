@@ -12,9 +12,9 @@ import msgspec
 
 from courser.cli.payloads import header_bytes, header_values, key_text, shown_payload
 from courser.cli.records import Field, Record
-from courser.client.messages import HeaderValue, Message, SendMessage
+from courser.client.messages import Message, SendMessage
 from courser.records.message_keys import KEY_HEADER
-from courser.records.user_headers import HeaderKind, UserHeader
+from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader
 
 MESSAGE_FIELDS = (
     Field("partition_id"),

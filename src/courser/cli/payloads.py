@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from courser.cli.records import JsonText
-from courser.client.messages import Headers, HeaderValue, Message
-from courser.records.user_headers import HeaderKind, UserHeader
+from courser.client.messages import Headers, Message
+from courser.records.message_keys import text_of_key
+from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader
 
 INPUT_KINDS = ("text", "json", "hex")
 OUTPUT_KINDS = ("auto", "text", "json", "hex")
@@ -142,9 +143,4 @@ def _json_value(value: HeaderValue) -> HeaderValue:
 
 def key_text(message: Message) -> str | None:
     """The key, as text if it is text."""
-    if message.key is None:
-        return None
-    try:
-        return message.key.decode()
-    except UnicodeDecodeError:
-        return message.key.hex()
+    return None if message.key is None else text_of_key(message.key)
