@@ -14,9 +14,9 @@ from courser.records.message_filter import MessageFilter
 SEARCH_COUNT = 2000
 SEARCH_SIZE = 512 * 1024
 """Messages and bytes of batches that one request looks at, at most; a single message may be larger."""
-_TURN_COUNT = 100
+_TURN_COUNT = 50
 _TURN_SIZE = 64 * 1024
-"""Messages and bytes between two turns of other connections: less than a millisecond."""
+"""Messages and bytes between two turns of other connections: about half a millisecond."""
 _DECODED_SIZE_MAX = 64 * 1024
 """Bytes: larger messages are not decoded."""
 

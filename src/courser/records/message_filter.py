@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from courser.errors import InvalidBatch
 from courser.records.message_keys import KEY_HEADER, text_of_key
-from courser.records.user_headers import is_typed, iterate_user_headers, read_value
+from courser.records.user_headers import iterate_user_headers, read_value
 
 FILTER_COUNT_MAX = 16
 FILTER_SIZE_MAX = 4096
@@ -48,10 +49,12 @@ class _Subject:
     @cached_property
     def headers(self) -> dict[str, object]:
         """Headers by name, as text if they are bytes. The key is the header without a name."""
-        if not self._block or not is_typed(self._block):
-            return {}
         found: dict[str, object] = {}
-        for entry in iterate_user_headers(self._block):
+        try:
+            entries = iterate_user_headers(self._block)
+        except InvalidBatch:  # it is encrypted
+            return found
+        for entry in entries:
             if entry.key == KEY_HEADER:
                 found[""] = text_of_key(entry.value)
                 continue
