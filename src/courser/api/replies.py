@@ -234,6 +234,8 @@ class LoggedIn(Reply, frozen=True):
     user_id: int
     session: int
     """Increases with every login."""
+    frame_size_max: int | None = None
+    """Maximum bytes of a request, for Courser's own client. None: the server does not say."""
 
 
 class UserInfo(Reply, frozen=True):

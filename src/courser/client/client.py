@@ -31,6 +31,7 @@ class ProducerOptions(TypedDict, total=False):
     buffer_size: int
     max_in_flight: int
     resend: bool
+    delivery_timeout: float
 
 
 class ConsumerOptions(TypedDict, total=False):

@@ -8,7 +8,7 @@ connection may process a batch from its receive buffer after the client has sear
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from courser.errors import (
     ConnectionFailed,
     CourserError,
     NotAllowed,
+    NotDelivered,
     NotFound,
     OffsetsUnavailable,
     RequestFailed,
@@ -94,10 +95,14 @@ class ProducerSettings:
     """Maximum batches that are sent but not acknowledged."""
     resend: bool = True
     """Whether to resend batches whose replies were lost. If False, they raise ``Uncertain``."""
+    delivery_timeout: float = 120.0
+    """Seconds after which a batch that is not acknowledged fails with ``NotDelivered``, also while disconnected."""
 
     def __post_init__(self) -> None:
         if min(self.batch_count, self.batch_size, self.buffer_size, self.max_in_flight) < 1 or self.linger < 0:
             raise ValueError(_BUFFER_WORDS)
+        if not self.delivery_timeout > 0:
+            raise ValueError(f"a producer's delivery_timeout must be more than 0 seconds, not {self.delivery_timeout}")
 
 
 class Delivery:
@@ -126,8 +131,10 @@ class Delivery:
         self._room: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
-        self._failed: Parcel | None = None
-        """The first failure that has not been reported."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while there are parcels."""
+        self._failed: list[Parcel] = []
+        """Failures that have not been reported."""
         self._bounds: dict[int, int] = {}
         """By partition, an offset below all unacknowledged messages."""
         self._loop = asyncio.get_running_loop()
@@ -143,6 +150,9 @@ class Delivery:
         """Add a parcel after all others: it is packed and sent, or waits its turn."""
         self._count += 1
         parcel.number = self._count
+        parcel.deadline = self._loop.time() + self._settings.delivery_timeout
+        if self._timer is None:
+            self._timer = self._loop.call_at(parcel.deadline, self._expire)
         self._size += parcel.size
         self._ready.append(parcel)
         self._pump()
@@ -152,6 +162,8 @@ class Delivery:
         self._is_closed = True
         if self._recovery is not None:
             self._recovery.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for parcel in (*self._flying, *self._ready):
             give_up(parcel)
         self._ready.clear()
@@ -179,14 +191,36 @@ class Delivery:
     @property
     def has_failed(self) -> bool:
         """Whether there is a failure that has not been reported."""
-        return self._failed is not None
+        return bool(self._failed)
+
+    @property
+    def parcels(self) -> list[Parcel]:
+        """All parcels without a result, in the order of sending."""
+        return sorted((*self._flying, *self._ready), key=lambda parcel: parcel.number)
 
     def raise_failure(self) -> None:
-        """Raise the first failure that has not been reported, once."""
-        failed, self._failed = self._failed, None
-        if failed is not None and not failed.is_watched:
-            assert failed.error is not None
-            raise failed.error.with_traceback(None)
+        """Raise the first failure that has not been reported, once. All parcels that were given up share one error."""
+        failed, self._failed = [parcel for parcel in self._failed if not parcel.is_watched], []
+        if failed:
+            error = failed[0].error
+            assert error is not None
+            if isinstance(error, NotDelivered):
+                error = joined(error.reason, [row.error for row in failed if isinstance(row.error, NotDelivered)])
+            raise error.with_traceback(None)
+
+    def _expire(self) -> None:
+        """Give up the parcels whose time is over."""
+        self._timer = None
+        now = self._loop.time()
+        for parcel in self.parcels:
+            if parcel.deadline > now:
+                self._timer = self._loop.call_at(parcel.deadline, self._expire)
+                break
+            (self._ready if parcel in self._ready else self._flying).remove(parcel)
+            error = parcel.not_delivered(f"no acknowledgement within {self._settings.delivery_timeout:g} seconds")
+            self._fail(parcel, error)
+        self._pump()
+        self._let_in()
 
     def _let_in(self) -> None:
         if self._room is not None and self._size <= self._settings.buffer_size:
@@ -225,6 +259,8 @@ class Delivery:
         except CourserError as error:
             self._fail(parcel, error)
             return
+        parcel.launch_count += 1
+        parcel.is_uncertain = True
         self._flying.append(parcel)
         answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
 
@@ -239,7 +275,6 @@ class Delivery:
             self._acknowledge(parcel, sent)
         elif isinstance(error, ConnectionFailed):
             if self._settings.resend and self._link.target.reconnect and not isinstance(error, TimedOut):
-                parcel.is_uncertain = True
                 self._put_back(parcel)
             else:
                 reason = f"{error.reason} before {len(parcel)} messages were acknowledged"
@@ -248,6 +283,7 @@ class Delivery:
             assert isinstance(error, CourserError)
             if self._link.logs_in_again(error):
                 # The server ended the session and rejected the batch: it was not stored.
+                parcel.is_uncertain = False
                 self._put_back(parcel)
                 connection.fail(ConnectionFailed(connection.address, str(error)))
             else:
@@ -270,8 +306,8 @@ class Delivery:
         self._size -= parcel.size
         parcel.is_watched = parcel.is_watched or bool(parcel.waiters)
         parcel.settle(error=error)
-        if not parcel.is_watched and self._failed is None:
-            self._failed = parcel
+        if not parcel.is_watched:
+            self._failed.append(parcel)
             self._on_failure()
 
     # --- broken connections ---------------------------------------------------------------------------
@@ -286,6 +322,7 @@ class Delivery:
                 try:
                     await self._link.connection(patient=True)
                     await self._settle_uncertain()
+                    await asyncio.sleep(self._pause())
                 except ConnectionFailed as error:
                     if self._link.gave_up or not self._link.target.reconnect:
                         self._fail_all(error)
@@ -301,6 +338,14 @@ class Delivery:
                 self._pump()
                 self._let_in()
 
+    def _pause(self) -> float:
+        """How long to wait before parcels are sent again: not at first, longer if each time the connection breaks."""
+        repeats = max((parcel.launch_count for parcel in self._ready), default=0) - 1
+        if repeats <= 0:
+            return 0.0
+        target = self._link.target
+        return min(target.reconnect_interval * 2.0 ** min(repeats, 32), target.reconnect_interval_max)
+
     async def _settle_uncertain(self) -> None:
         while uncertain := [parcel for parcel in self._ready if parcel.is_uncertain]:
             parcel = uncertain[0]
@@ -311,8 +356,12 @@ class Delivery:
                 try:
                     sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
                 except RequestFailed as error:
-                    self._ready.remove(parcel)
-                    self._fail(parcel, error)
+                    if not parcel.is_done:
+                        self._ready.remove(parcel)
+                        self._fail(parcel, error)
+                    continue
+                if parcel.is_done:
+                    # Its time was over meanwhile.
                     continue
                 if sent is not None:
                     self._ready.remove(parcel)
@@ -327,6 +376,13 @@ class Delivery:
             if parcel.is_uncertain:
                 failure = Uncertain(self._link.target.address, f"not known whether these messages were stored: {error}")
             self._fail(parcel, failure)
+
+
+def joined(reason: str, errors: Iterable[NotDelivered]) -> NotDelivered:
+    """One error for the messages of several."""
+    errors = tuple(errors)
+    messages = [message for error in errors for message in error.messages]
+    return NotDelivered(reason, messages, sum(error.uncertain_count for error in errors))
 
 
 def give_up(parcel: Parcel) -> None:

@@ -149,6 +149,15 @@ def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
     return build_user_headers(entries)
 
 
+def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
+    """Headers and key from a block that ``write_headers`` wrote."""
+    if not block:
+        return None, None
+    entries = {_name(entry): entry for entry in iterate_user_headers(block)}
+    key = entries.pop(KEY_HEADER.decode(), None)
+    return entries or None, None if key is None else key.value
+
+
 def _entry_of(name: str, value: HeaderValue | UserHeader) -> UserHeader:
     if isinstance(value, UserHeader):
         return value

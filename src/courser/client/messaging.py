@@ -7,6 +7,7 @@ from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
 from courser.client.encryption import Encryptor
+from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
     Message,
@@ -40,17 +41,20 @@ def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None
     return _DEFAULT_CONSUMER if consumer is None else Consumer(ConsumerKind.CONSUMER, consumer)
 
 
-def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None) -> Batch:
-    """Build one batch from messages, each with a time and an id.
+def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None, link: Link | None = None) -> Batch:
+    """Build one batch from messages, each with a time and an id, small enough for the link.
 
     Raises:
         InvalidBatch: there are no messages, or a header or time is invalid.
+        TooLarge: the server does not accept so large a batch.
     """
     outbox = Outbox()
     for message in messages:
         key = None if message.key is None else key_bytes(message.key)
         headers = write_headers(message.headers, key)
         outbox.add(payload_bytes(message.payload), headers, message.id, message.timestamp)
+    if link is not None:
+        link.check_size(len(outbox), outbox.size)
     return outbox.pack(encryptor)
 
 
@@ -71,8 +75,13 @@ class Messaging(Asking):
             topic: Its name or number.
             partitioning: A partition id, or a ``Partitioning``; None uses all partitions in turn.
             messages: Bytes, text, any JSON value, or ``SendMessage``; one, or several in a list.
+
+        Raises:
+            TooLarge: the server does not accept so large a request. Nothing was sent.
+            NotFound: the stream, topic or partition does not exist.
+            Uncertain: the connection was lost before the reply.
         """
-        batch = make_batch(outgoing(messages), self._encryptor)
+        batch = make_batch(outgoing(messages), self._encryptor, self._link)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
 
     async def poll_messages(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from courser.client.encryption import Encryptor
+from courser.client.messages import SendMessage, read_headers
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
@@ -19,6 +20,8 @@ from courser.records.frame_walk import write_frames
 from courser.records.frame_walk_pure import FRAME_FIELDS
 
 FRAME_HEADER_SIZE = layout.FRAME_HEADER_SIZE
+EMPTY_MESSAGE_SIZE = layout.BATCH_HEADER_SIZE + FRAME_HEADER_SIZE
+"""Bytes of a batch with one message that has neither payload nor headers."""
 _LINGER_MAX = 60_000_000
 """Microseconds that a batch may wait before its messages without a time are stamped."""
 _TWO_U64 = Struct("<QQ")
@@ -85,6 +88,18 @@ class Outbox:
             self._ids[number] = message_id
         if timestamp is not None:
             self._times[number] = timestamp
+
+    def messages(self) -> list[SendMessage]:
+        """The messages, to be sent again. They keep their ids and times only if these were given."""
+        return [
+            SendMessage(
+                payload,
+                self._ids.get(number),
+                *read_headers(self._headers.get(number, b"")),
+                self._times.get(number),
+            )
+            for number, payload in enumerate(self.payloads)
+        ]
 
     # --- frames ---------------------------------------------------------------------------------------
 

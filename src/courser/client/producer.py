@@ -11,8 +11,8 @@ from typing import Self
 
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
-from courser.client.delivery import Delivery, ProducerSettings, give_up
-from courser.client.encryption import Encryptor
+from courser.client.delivery import Delivery, ProducerSettings, give_up, joined
+from courser.client.encryption import ENCRYPTION_SIZE, Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
@@ -24,13 +24,16 @@ from courser.client.messages import (
     payload_bytes,
     write_headers,
 )
-from courser.client.outbox import FRAME_HEADER_SIZE
+from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE
 from courser.client.parcels import Parcel, Receipt, Ticket
-from courser.errors import ClientClosed, NotAllowed
+from courser.errors import ClientClosed, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
 from courser.records.message_keys import partition_of_key
+
+_REQUEST_RESERVE = 2048
+"""Bytes of a request besides its batch: a header, and the names of stream and topic."""
 
 __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
@@ -64,6 +67,7 @@ class Producer:
         """The index of the message that fills a batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._encryptor = encryptor
         self._delivery = Delivery(link, (stream, topic), self.settings, encryptor, self._look_again)
         self._is_closed = False
         self._is_open = False
@@ -80,12 +84,23 @@ class Producer:
         """Whether it was closed."""
         return self._is_closed
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a message has failed, and the next call will raise its error."""
+        return self._delivery.has_failed
+
     async def open(self) -> None:
         """Look up the topic. The first ``send`` does this if necessary. Raises ``NotFound``."""
         if self._is_open:
             return
         await self._look()
+        self._batch_size = self._limited_batch_size()
         self._is_open = True
+
+    def _limited_batch_size(self) -> int:
+        """The size of a batch, such that it fits into a request of this server."""
+        reserve = _REQUEST_RESERVE + (0 if self._encryptor is None else ENCRYPTION_SIZE * self.settings.batch_count)
+        return max(min(self.settings.batch_size, self._link.frame_size_max - reserve), 1)
 
     async def _look(self) -> None:
         """Get the number of partitions and their ends. Without permission for that, the server chooses partitions."""
@@ -111,14 +126,27 @@ class Producer:
         else:
             self.abandon()
 
-    async def close(self) -> None:
-        """Send remaining messages and wait for all replies. Raises the first failure that was not reported yet."""
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is reported
+        """Send remaining messages and wait for all replies: at most ``delivery_timeout``, or ``timeout`` seconds.
+
+        Raises:
+            NotDelivered: the time is over. The error lists the messages that were not acknowledged.
+            CourserError: the first other failure that was not reported yet.
+        """
         if self._is_closed:
             return
         try:
-            await self.flush()
+            async with asyncio.timeout(timeout):
+                await self.flush()
+        except TimeoutError:
+            raise self.not_delivered(f"the producer was closed after {timeout:g} seconds") from None
         finally:
             self.abandon()
+
+    def not_delivered(self, reason: str) -> NotDelivered:
+        """The error that lists all messages without a result."""
+        parcels = (*self._delivery.parcels, *self._open.values())
+        return joined(reason, (parcel.not_delivered(reason) for parcel in parcels))
 
     def abandon(self) -> None:
         """Give up: unsent messages are not sent."""
@@ -154,6 +182,11 @@ class Producer:
             id: 128 bits; by default a random id.
             partition: The partition, regardless of the key.
             timestamp: The creation time in microseconds since 1970; by default now.
+
+        Raises:
+            TooLarge: the server does not accept so large a message. It is not sent; the producer can be used further.
+            InvalidBatch: the id, the time, the key or a header is invalid. The same holds.
+            CourserError: an earlier message failed whose ticket nobody awaits.
         """
         parcel = self._current
         if (
@@ -187,6 +220,7 @@ class Producer:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
         block = write_headers(headers, None if key is None else key_bytes(key))
+        self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
         is_full = len(parcel) and parcel.size + len(payload) > self._batch_size
         if is_full or ((timestamp is not None or parcel.has_times) and not parcel.fits(timestamp)):
@@ -201,6 +235,10 @@ class Producer:
         elif key is None and partition is None and not parcel.has_times:
             self._current = parcel
         return Ticket(parcel, number)
+
+    def check_size(self, size: int) -> None:
+        """Check the size of a message, payload and headers. Raises ``TooLarge``."""
+        self._link.check_size(1, EMPTY_MESSAGE_SIZE + size)
 
     async def send_and_wait(
         self,

@@ -47,7 +47,9 @@ class SinkCommands(Asking):
             partitioning: A partition id, or a ``Partitioning``; None uses all partitions in turn.
             messages: Bytes, text, ``SendMessage``, several in a list, or a ``Batch``.
         """
-        packed = messages if isinstance(messages, Batch) else make_batch(outgoing(messages), self._encryptor)
+        packed = (
+            messages if isinstance(messages, Batch) else make_batch(outgoing(messages), self._encryptor, self._link)
+        )
         name = c.StagedPartName(sink, batch, part, attempt)
         place = place_of(stream, topic)
         await self._tell(c.StageMessages(name, chunk, *place, partitioning_of(partitioning), packed))

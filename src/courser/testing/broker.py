@@ -156,6 +156,9 @@ class _ServerEnd:
         """Receive again."""
         self._pipe.pause(is_paused=False)
 
+    def finish(self) -> None:
+        """A pipe has no half that could be closed."""
+
     def close(self) -> None:
         """Send what is left, then close."""
         self._pipe.close_behind()

@@ -53,6 +53,8 @@ class State(Enum):
     """A request is being carried out."""
     SENDING = "sending"
     """The kernel has not taken all of an answer yet."""
+    DISCARDING = "discarding"
+    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the answer."""
     FINISHING = "finishing"
     """A request is being carried out, and the connection is closed behind its answer."""
     CLOSED = "closed"
@@ -60,14 +62,17 @@ class State(Enum):
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # A whole request is there; it has had its share of this turn; the server ends it, or the client goes.
-    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.CLOSED}),
+    # A whole request is there; it has had its share of this turn; it is too large; the server ends it, or the client
+    # goes.
+    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
     # Its turn has come; the server ends it, or the client goes.
     State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
     # The kernel has the answer, or only a part of it; the server ends it, or the client goes; the answer is the last.
     State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
     # The kernel has the rest; the server ends it, or the client goes.
     State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # All of the frame has come; the server ends it, or the client goes.
+    State.DISCARDING: frozenset({State.CLOSED}),
     # The answer is on its way, or nobody is left to get it.
     State.FINISHING: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
@@ -76,7 +81,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 # By name: members of an enum take long to find.
 _RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
-_SENDING, _FINISHING, _CLOSED = State.SENDING, State.FINISHING, State.CLOSED
+_SENDING, _DISCARDING, _FINISHING, _CLOSED = State.SENDING, State.DISCARDING, State.FINISHING, State.CLOSED
 
 
 class InternalFailure(CourserError):
@@ -99,6 +104,9 @@ class Link(Protocol):
 
     def resume(self) -> None:
         """Receive again."""
+
+    def finish(self) -> None:
+        """Tell the client that nothing more is sent, if the transport can; receive on."""
 
     def close(self) -> None:
         """Send what is left, then close."""
@@ -162,7 +170,9 @@ class SessionLoop:
         self._memory_since: int | None = None
         """Since when the frame that is being received waits for memory."""
         self._rate_size = 0
-        """Bytes of the frame that were there at ``frame_since``."""
+        """Bytes of the frame that were there at ``frame_since``; less than 0 by as many as were dropped since then."""
+        self._refused_size = 0
+        """Bytes that are still to come of a frame that was refused."""
         self.unsent_since: int | None = None
         """Since when the client has not read its reply."""
         self._state = _RECEIVING
@@ -177,6 +187,8 @@ class SessionLoop:
         self._buffer.received(count)
         if self._state is _RECEIVING:
             self._advance()
+        elif self._state is _DISCARDING:
+            self._discard()
         else:
             self._control_flow()
 
@@ -499,6 +511,9 @@ class SessionLoop:
             # The last answer is on its way, and nothing comes after it.
             self._state = _CLOSED
             self._link.close()
+        elif state is _DISCARDING:
+            self._state = _CLOSED
+            self._link.close()
         elif state is _RECEIVING or state is _YIELDING:
             self._state = _CLOSED
             farewell = self._codec.farewell(error) if self._codec is not None else b""
@@ -508,10 +523,31 @@ class SessionLoop:
 
     def _refuse(self, refusal: FrameRefused) -> None:
         _log.info("client %d at %s cut off: %s", self.session.client_id, self.session.address, refusal.reason)
-        self._state = _CLOSED
         if refusal.answer:
             self._link.send((refusal.answer,))
-        self._link.close()
+        if self.session.user_id is not None and refusal.size > self._buffer.size:
+            # Closed now, with bytes unread, the connection would be reset, and the client might never see the answer.
+            self._state = _DISCARDING
+            self._refused_size = refusal.size
+            self.frame_since, self._rate_size = self._monotonic(), 0
+            self._link.finish()
+            self._discard()
+        else:
+            self._state = _CLOSED
+            self._link.close()
+
+    def _discard(self) -> None:
+        """Drop what has come of a refused frame, and close the connection behind it."""
+        buffer = self._buffer
+        self._refused_size -= buffer.size
+        self._rate_size -= buffer.size
+        buffer.take_all()
+        buffer.rest()
+        if self._refused_size > 0:
+            self._control_flow()
+        else:
+            self._state = _CLOSED
+            self._link.close()
 
     def lost(self) -> None:
         """The connection is gone."""

@@ -145,6 +145,11 @@ class TcpConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def finish(self) -> None:
+        """Tell the client that nothing more is sent; receive on. TLS cannot say that."""
+        if self._transport is not None and not self._transport.is_closing() and self._transport.can_write_eof():
+            self._transport.write_eof()
+
     def close(self) -> None:
         """Send what is left, then close."""
         if self._transport is not None:

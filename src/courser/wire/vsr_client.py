@@ -52,7 +52,7 @@ class SessionEnded(Exception):
 class VsrClientCodec:
     """One connection to a server, from the client's side."""
 
-    __slots__ = ("_client", "_request", "session")
+    __slots__ = ("_client", "_request", "frame_size_max", "session")
 
     def __init__(self, client: bytes) -> None:
         """``client`` is the client id: 16 random bytes, new for every connection."""
@@ -60,6 +60,8 @@ class VsrClientCodec:
         self._request = 0
         self.session = 0
         """From the reply to the login."""
+        self.frame_size_max = headers.FRAME_SIZE_MAX
+        """Maximum bytes of a request: the protocol's, or less if the server says so after a login."""
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -146,6 +148,7 @@ class VsrClientCodec:
         reply: Reply = READERS[expected](reader)
         if isinstance(reply, LoggedIn):
             self.session = reply.session
+            self.frame_size_max = min(reply.frame_size_max or headers.FRAME_SIZE_MAX, headers.FRAME_SIZE_MAX)
         return reply
 
     def farewell(self, frame: memoryview) -> str:
