@@ -12,6 +12,7 @@ from courser.cli.records import RecordWriter
 from courser.client.messages import Headers, Message, write_headers
 from courser.records.user_headers import HeaderKind, UserHeader
 from tests.cli.commands import Cli, courser
+from tests.servers import RunningServer
 
 
 @pytest.fixture
@@ -201,6 +202,41 @@ def test_what_cannot_be_sent(arguments: list[str], problem: str, topic: str, cli
 def test_nothing_to_send_creates_nothing(stream: str, cli: Cli) -> None:
     assert courser("send", f"{stream}/new", "--create", "-i", "jsonl", stdin="\n\n").returncode == 0
     assert cli("topic", "get", f"{stream}/new").code == 5
+
+
+# --- messages that are too large ---
+
+
+def test_what_no_server_accepts_is_not_read_to_its_end(topic: str, tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "disk"
+    with path.open("wb") as file:
+        file.truncate(10**12)
+    result = cli("send", topic, "--file", path)
+    assert (result.code, result.out) == (1, "")
+    limit = "and the protocol allows 67,108,864 in one request"
+    assert result.err.splitlines() == [
+        f"error: {path} has 1,000,000,000,000 bytes, {limit}",
+        "hint:  split the data, or store it elsewhere and send a reference to it",
+    ]
+    endless = cli("send", topic, "--file", "/dev/zero")
+    assert endless.err.startswith(f"error: the start of /dev/zero has 67,108,865 bytes, {limit}")
+    line = courser("send", topic, stdin=b"first\n" + bytes(64 * 1024 * 1024 + 1))
+    assert line.returncode == 1
+    assert line.stderr.splitlines()[0].startswith("sent 1 message")
+    assert line.stderr.splitlines()[1].startswith("error: the start of a line of stdin has 67,")
+
+
+def test_a_message_above_the_limit_of_the_server(tmp_path: Path, cli: Cli) -> None:
+    with RunningServer(tmp_path, settings={"tcp.frame_size_max": "64 KiB"}) as server:
+        target = ["--url", f"iggy://iggy:iggy@{server.address}"]
+        result = cli("send", *target, "demo/orders", "--create", "before", "x" * 70_000, "after")
+        assert result.code == 1
+        *_, sent, error, hint = result.err.splitlines()
+        assert sent == "sent 1 message to demo/orders, partition 0, offset 0"
+        assert error.startswith("error: the message has 70,")
+        assert error.endswith(" bytes, and the server's setting tcp.frame_size_max allows 65,536 in one request")
+        assert hint.startswith("hint:  raise tcp.frame_size_max on the server, or split the data")
+        assert cli("tail", *target, "demo/orders", "--raw").out == "before\n"
 
 
 # --- tail ---

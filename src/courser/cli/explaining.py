@@ -23,6 +23,7 @@ from courser.errors import (
     OffsetsUnavailable,
     Rejection,
     TimedOut,
+    TooLarge,
     Uncertain,
 )
 from courser.model.identifiers import Identifier
@@ -74,6 +75,11 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             return Failure(text, "choose another name, or use the existing one")
         case OffsetsUnavailable():
             return Failure(text, f"to continue after them, pass --from {error.end_offset}")
+        case TooLarge():
+            advice = "split the data, or store it elsewhere and send a reference to it"
+            return Failure(
+                text, advice if error.setting is None else f"raise {error.setting} on the server, or {advice}"
+            )
         case InvalidRequest() | Rejection():
             usage = f"for usage, run {click.get_current_context().command_path} --help"
             return Failure(text, _HINTS.get(error.code, usage))

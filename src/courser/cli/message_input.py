@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from courser.cli.failures import Failure
 from courser.cli.message_lines import message_of_line
 from courser.cli.payloads import payload_of
 from courser.client.messages import Headers, SendMessage
+from courser.errors import TooLarge
+from courser.wire.vsr_headers import FRAME_SIZE_MAX
 
 _BATCH_COUNT = 1000
 _BATCH_SIZE = 1024 * 1024
@@ -79,17 +82,29 @@ def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def contents_of(path: str) -> bytes:
-    """A whole file; ``-`` is stdin."""
+    """A whole file; ``-`` is stdin.
+
+    Raises:
+        Failure: it cannot be read.
+        TooLarge: no server accepts so large a message. Not all of it was read.
+    """
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            data = file.read(FRAME_SIZE_MAX + 1)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror or error}", "check the path and its permissions") from error
+    if len(data) > FRAME_SIZE_MAX:
+        what = path if size > len(data) else "the start of stdin" if path == "-" else f"the start of {path}"
+        raise TooLarge(what, max(size, len(data)), FRAME_SIZE_MAX, None)
+    return data
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
     """Lists of available lines without line ends. An incomplete last line counts.
 
-    A daemon thread reads stdin: reading from a keyboard cannot be interrupted.
+    A daemon thread reads stdin: reading from a keyboard cannot be interrupted. Raises ``TooLarge`` for a line without
+    an end that no server accepts.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -122,5 +137,7 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
             rest = []
             yield [line.removesuffix(b"\r") for line in lines]
         rest.append(last)
+        if (size := sum(map(len, rest))) > FRAME_SIZE_MAX:
+            raise TooLarge("the start of a line of stdin", size, FRAME_SIZE_MAX, None)
     if end := b"".join(rest):
         yield [end.removesuffix(b"\r")]

@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -206,16 +206,16 @@ def send_command(
         key=key,
         headers=headers_of(headers),
     )
-    given = [word.encode(errors="surrogateescape") for word in messages] + [contents_of(path) for path in files]
+    words = [word.encode(errors="surrogateescape") for word in messages]
     sending = _Sending(
         TopicPath(place.stream, place.topic, partition),
         partition_count if is_created else None,
         None if output == "table" else RecordWriter(_FIELDS, output),
     )
-    if not given and sys.stdin.isatty():
+    if not words and not files and sys.stdin.isatty():
         say("type one message per line; press Ctrl-D to finish")
     try:
-        ask_server(lambda client: _send_all(client, sending, form, given), sending.place)
+        ask_server(lambda client: _send_all(client, sending, form, _batches(words, files)), sending.place)
     except Failure as failure:
         raise _with_create_hint(failure, sending) from failure
     finally:
@@ -232,9 +232,9 @@ def _check(given: Mapping[str, bool]) -> None:
             raise click.UsageError(f"{first} and {second} cannot be combined")
 
 
-async def _send_all(client: Client, sending: _Sending, form: InputForm, given: list[bytes]) -> None:
+async def _send_all(client: Client, sending: _Sending, form: InputForm, batches: AsyncIterator[list[bytes]]) -> None:
     producer: Producer | None = None
-    async for batch in _batches(given):
+    async for batch in batches:
         lines = [line for line in batch if line.strip()] if form.is_json_lines else batch
         messages = [form.message(line, number) for number, line in enumerate(lines, sending.count + 1)]
         if messages:
@@ -245,12 +245,15 @@ async def _send_all(client: Client, sending: _Sending, form: InputForm, given: l
         say("nothing to send: stdin was empty")
 
 
-async def _batches(given: list[bytes]) -> AsyncIterator[list[bytes]]:
-    if given:
-        yield given
-        return
-    async for lines in batches_of_stdin():
-        yield lines
+async def _batches(words: list[bytes], files: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    """What to send: words and files, or else stdin."""
+    if words:
+        yield words
+    for path in files:
+        yield [contents_of(path)]
+    if not words and not files:
+        async for lines in batches_of_stdin():
+            yield lines
 
 
 async def _send(producer: Producer, sending: _Sending, messages: list[SendMessage]) -> None:

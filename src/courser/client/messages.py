@@ -153,7 +153,7 @@ def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
     """Headers and key from a block that ``write_headers`` wrote."""
     if not block:
         return None, None
-    entries = {_name(entry): entry for entry in iterate_user_headers(block)}
+    entries = {entry.name: entry for entry in iterate_user_headers(block)}
     key = entries.pop(KEY_HEADER.decode(), None)
     return entries or None, None if key is None else key.value
 
