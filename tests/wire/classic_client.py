@@ -169,8 +169,8 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
         case c.FindMessages():
             numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
-            texts = [text.encode() for text in command.conditions]
-            rows = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+            encoded = [condition.encode() for condition in command.conditions]
+            rows = b"".join(struct.pack("<I", len(condition)) + condition for condition in encoded)
             return identifiers(command, "stream", "topic") + numbers + rows
         case c.FlushMessages():
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
