@@ -101,11 +101,11 @@ async def _groups(client: Client, words: Sequence[str]) -> list[str]:
 
 async def _places(client: Client, incomplete: str) -> list[str]:
     """Every ``stream/topic`` that starts with ``incomplete``."""
-    wanted = incomplete.partition("/")[0] if "/" in incomplete else None
+    wanted, slash, _ = incomplete.partition("/")
+    streams = [name for name in await _streams(client) if name == wanted or (not slash and name.startswith(wanted))]
     found = []
-    for stream in (await _streams(client))[:_STREAMS_MAX]:
-        if stream == wanted or (wanted is None and stream.startswith(incomplete)):
-            found += [f"{stream}/{topic}" for topic in await _topics(client, stream)] or [f"{stream}/"]
+    for stream in streams[:_STREAMS_MAX]:
+        found += [f"{stream}/{topic}" for topic in await _topics(client, stream)] or [f"{stream}/"]
     return found
 
 
