@@ -151,6 +151,20 @@ def test_each_message_has_its_own_key(topic: str, cli: Cli) -> None:
     assert len({record["partition_id"] for record in stored}) > 1
 
 
+def test_a_user_who_may_only_send(topic: str, cli: Cli) -> None:
+    """Who may not look at the topic does not know its partitions: the server chooses them."""
+    name = topic.partition("/")[0]
+    assert cli("user", "create", name, "secret", "-g", "s_msg").code == 0
+    login = ["--user", name, "--password", "secret"]
+    assert cli("topic", "get", topic, *login).code == 4
+    assert cli("send", topic, *login, "-K", ":", "ann:1", "bob:2", "ann:3").code == 0
+    assert cli("send", topic, *login, "without a key").code == 0
+    stored = records(cli, topic)
+    assert [record["payload"] for record in stored if record["key"] == "ann"] == ["1", "3"]
+    assert len({record["partition_id"] for record in stored if record["key"] == "ann"}) == 1
+    assert len(stored) == 4
+
+
 def test_messages_without_a_key_use_all_partitions(topic: str, cli: Cli) -> None:
     lines = "\n".join(map(str, range(3000)))
     assert courser("send", topic, stdin=lines).stderr == f"sent 3000 messages to {topic}\n"
