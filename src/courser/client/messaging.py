@@ -214,6 +214,10 @@ class Messaging(Asking):
         Raises:
             InvalidRequest: a condition has a wrong form.
             OffsetsUnavailable: messages from ``offset`` on are deleted or damaged.
+
+        Example:
+            found = await client.find_messages("shop/orders", conditions=["key=customer-7", ".total > 100"])
+            print(found.first_offset, found.end_offset, found.next_offset)
         """
         command = c.FindMessages(*place_of(stream, topic), partition_id, offset, tuple(conditions))
         return await self._ask(command, r.FoundMessages)
