@@ -120,13 +120,26 @@ fix: $(DEVELOPMENT)  ## format, and repair what ruff can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+.PHONY: reference
+reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
+	$(PYTHON) -m courser.cli.reference docs/cli
+	$(PYTHON) -m courser.client.reference docs/reference
+	$(PYTHON) -m courser.wire.reference docs/formats/private-commands.md
+	$(PYTHON) -m courser.server.configuration.reference docs/configuration.md
+	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
+	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
+
+.PHONY: site
+site: $(DEVELOPMENT)  ## build the documentation site in build/site
+	$(BIN)/zensical build --strict
+
 .PHONY: bench
 bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choose)
 	$(PYTHON) -m benchmarks $(ARGS)
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
-	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f src/courser/records/*.so
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -34,8 +34,8 @@ def test_life_of_a_context(unset: Cli, file: Path, server: RunningServer) -> Non
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     rows = json.loads(unset("context", "list", "-o", "json").out)
     assert rows == [
-        {"selected": True, "name": "one", "url": f"iggy://iggy@{server.address}", "login": "password"},
-        {"selected": False, "name": "two", "url": "iggy://app@10.0.0.5:8090", "login": "password"},
+        {"selected": True, "name": "one", "url": f"iggy://{server.address}?username=iggy", "login": "password"},
+        {"selected": False, "name": "two", "url": "iggy://10.0.0.5:8090?username=app", "login": "password"},
     ]
     assert unset("ping").code == 0
     assert unset("context", "use", "two").err == 'selected context "two"\n'

@@ -2,6 +2,7 @@
 
 import inspect
 import zipfile
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -18,6 +19,7 @@ from courser.client.sync import SyncClient
 from courser.errors import (
     AlreadyExists,
     AuthenticationFailed,
+    ConnectionFailed,
     ErrorCode,
     InvalidRequest,
     NotAllowed,
@@ -174,6 +176,44 @@ async def test_stored_offsets(client: Any) -> None:
     await client.delete_consumer_offset("demo/orders", consumer="reader")
     with pytest.raises(NotFound):
         await client.get_consumer_offset("demo/orders", consumer="reader")
+
+
+async def test_what_exists_is_not_created_again_if_that_is_asked_for(client: Any) -> None:
+    await client.create_consumer_group("demo/orders", name="app")
+    await client.create_user("alice", "secret")
+    for create in (
+        partial(client.create_stream, "demo"),
+        partial(client.create_topic, "demo/orders", partitions_count=7),
+        partial(client.create_consumer_group, "demo/orders", name="app"),
+        partial(client.create_user, "alice", "another"),
+    ):
+        with pytest.raises(AlreadyExists):
+            await create()
+    assert (await client.create_stream("demo", if_not_exists=True)).topic_count == 1
+    assert (await client.create_topic("demo/orders", partitions_count=7, if_not_exists=True)).topic.partition_count == 3
+    assert (await client.create_consumer_group("demo/orders", name="app", if_not_exists=True)).group.group_id == 0
+    assert (await client.create_user("alice", "another", if_not_exists=True)).user.user_id == 1
+    assert (await client.create_stream("new", if_not_exists=True)).topic_count == 0
+    assert (await client.create_topic("new/topic", if_not_exists=True)).topic.partition_count == 1
+
+
+async def test_a_creation_whose_reply_is_lost_is_repeated_if_that_is_harmless(
+    scene: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Connection.begin
+    lost: list[c.Command] = []
+
+    def losing(connection: Connection, command: c.Command) -> Any:
+        answer = begin(connection, command)
+        if isinstance(command, c.CreateStream) and not lost:
+            lost.append(command)
+            connection.fail(ConnectionFailed("somewhere", "for the test"))
+        return answer
+
+    client = await scene.connect()
+    monkeypatch.setattr(Connection, "begin", losing)
+    assert (await client.create_stream("demo", if_not_exists=True)).name == "demo"
+    assert len(lost) == 1
 
 
 async def test_arrivals(client: Any) -> None:

@@ -309,7 +309,7 @@ async def test_attempts_to_reconnect_can_be_counted(broker: TestBroker) -> None:
     options: dict[str, object] = {"reconnect_attempts": 3, "reconnect_interval": 0.001}
     client = Client(broker.target(**options), dial)
     async with client:
-        await broker._stop()
+        await broker.stop()
         with pytest.raises(ConnectionFailed, match="not running"):
             await client.ping()
         assert attempts == 4
@@ -323,7 +323,7 @@ async def test_attempts_to_reconnect_can_be_counted(broker: TestBroker) -> None:
 async def test_a_request_waits_for_a_connection_no_longer_than_it_should(broker: TestBroker) -> None:
     client = await broker.connect()
     client._link.target = broker.target(request_timeout=0.05)
-    await broker._stop()
+    await broker.stop()
     with pytest.raises(ConnectionFailed, match="no connection within"):
         await client.ping()
     await broker.open()

@@ -1,6 +1,6 @@
 """The client: one login, one method per server command, producers and consumers."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
 
@@ -8,6 +8,7 @@ from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
 from courser.client.asking import place_of
+from courser.client.checking import settings_of
 from courser.client.connection import open_connection
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
@@ -52,6 +53,9 @@ class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.
+
+    Example:
+        print(client.target.address, client.user_id, client.is_connected)
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
@@ -76,7 +80,19 @@ class Client(GroupResets, Accounts, SinkCommands):
         return self._link.user_id
 
     async def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged.
+
+        Raises:
+            CourserError: whatever the command can raise.
+            TypeError: it is not a command, or one of its fields has another type.
+
+        Example:
+            from courser.api.commands import GetStreams
+
+            print(await client.request(GetStreams()))
+        """
+        if not isinstance(command, Command):
+            raise TypeError(f"a request must be a command of courser.api.commands, not {command!r}")
         return await self._link.request(command)
 
     def producer(
@@ -94,8 +110,15 @@ class Client(GroupResets, Accounts, SinkCommands):
             topic: Its name or number.
             partitioning: For messages without their own key or partition; None uses all partitions in turn.
             options: Limits of batches and of memory.
+
+        Raises:
+            ValueError: an option is out of range.
+
+        Example:
+            async with client.producer("shop/orders", linger=0.05) as producer:
+                await producer.send({"n": 1}, key="customer-7")
         """
-        settings = ProducerSettings(**options)
+        settings = settings_of("producer", ProducerSettings, options)
         producer = Producer(
             self._link,
             *place_of(stream, topic),
@@ -128,7 +151,16 @@ class Client(GroupResets, Accounts, SinkCommands):
             start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
             options: How to read and commit.
+
+        Raises:
+            ValueError: an option is out of range, the start is invalid, or a group has a name or partitions.
+
+        Example:
+            async for message in client.consumer("shop/orders", group="billing", stop_at_end=True):
+                print(message.partition_id, message.offset, message.text())
         """
+        if partitions is not None and not isinstance(partitions, Iterable):
+            raise TypeError(f"partitions must be a list of partition ids, not {partitions!r}")
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
             *place_of(stream, topic),
@@ -136,7 +168,7 @@ class Client(GroupResets, Accounts, SinkCommands):
             name=name,
             partitions=partitions,
             start=start,
-            settings=ConsumerSettings(**options),
+            settings=settings_of("consumer", ConsumerSettings, options),
             encryptor=self._encryptor,
         )
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
@@ -147,6 +179,11 @@ class Client(GroupResets, Accounts, SinkCommands):
 
         Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
         Producers that were not closed before lose unsent messages.
+
+        Example:
+            client = await courser.connect()
+            await client.ping()
+            await client.close()
         """
         try:
             for consumer in self._consumers:
@@ -168,7 +205,12 @@ class Client(GroupResets, Accounts, SinkCommands):
 
 
 class Connecting:
-    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``."""
+    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``.
+
+    Example:
+        client = await courser.connect()
+        await client.close()
+    """
 
     def __init__(self, target: Target, dial: Dial) -> None:
         self._client = Client(target, dial)
@@ -200,6 +242,12 @@ def connect(
         options: Fields of ``Target``, such as ``username``, ``password``, ``token``, ``tls``, ``request_timeout``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
+        ConnectionFailed: no server listens at the address. Raised by ``async with`` and ``await``.
+        AuthenticationFailed: the login failed. Raised by ``async with`` and ``await``.
+
+    Example:
+        async with courser.connect("iggy://iggy:iggy@127.0.0.1:8090", request_timeout=5) as client:
+            await client.ping()
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)

@@ -13,6 +13,7 @@ from typing import cast
 
 from courser.api.commands import Command, Ping
 from courser.api.replies import Reply
+from courser.client.checking import wrong_type
 from courser.client.receiving import ReadPatience, ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut, TooLarge
@@ -119,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises:
             InvalidRequest: the command does not fit into the protocol; nothing was sent.
+            TypeError: a field of the command has another type; nothing was sent.
             TooLarge: the server does not accept so large a request; nothing was sent.
         """
         return self._begin(command, self._request_timeout)
@@ -132,7 +134,9 @@ class Connection(asyncio.BufferedProtocol):
         except UnicodeEncodeError:
             # This error already names the invalid text.
             raise
-        except (struct.error, OverflowError, ValueError) as error:
+        except (struct.error, OverflowError, ValueError, TypeError, AttributeError) as error:
+            if (wrong := wrong_type(command)) is not None:
+                raise TypeError(f"cannot send {type(command).__name__}: {wrong}") from error
             reason = "a number is negative or too large, or a name is longer than 255 bytes"
             refusal = f"cannot send {type(command).__name__}: {reason}"
             raise InvalidRequest(ErrorCode.INVALID_COMMAND, refusal) from error

@@ -18,9 +18,17 @@ from courser.model.messaging import PollingKind
 
 @dataclass(frozen=True, slots=True)
 class PartitionReset:
-    """What a reset changes in one partition."""
+    """What a reset changes in one partition.
+
+    Example:
+        await client.create_consumer_group("shop/orders", name="audit", if_not_exists=True)
+        plan = await client.reset_consumer_group("shop/orders", consumer_group="audit", to="latest", dry_run=True)
+        for partition in plan.partitions:
+            print(partition.partition_id, partition.stored_offset, partition.next_offset)
+    """
 
     partition_id: int
+    """The number of the partition."""
     stored_offset: int | None
     """The offset that the group had stored; None if it had none, and would start at the first message."""
     next_offset: int
@@ -33,9 +41,16 @@ class PartitionReset:
 
 @dataclass(frozen=True, slots=True)
 class GroupReset:
-    """What a reset changes, partition by partition."""
+    """What a reset changes, partition by partition.
+
+    Example:
+        await client.create_consumer_group("shop/orders", name="audit", if_not_exists=True)
+        plan = await client.reset_consumer_group("shop/orders", consumer_group="audit", to=0, dry_run=True)
+        print(plan.reread_count, plan.skipped_count, plan.member_count)
+    """
 
     partitions: tuple[PartitionReset, ...]
+    """By number."""
     member_count: int
     """Active members of the group when it was looked at."""
     is_dry_run: bool
@@ -79,15 +94,19 @@ class GroupResets(Administration, Messaging):
                 partition. Partitions that such a mapping leaves out are not changed.
             partition_id: Only this partition; by default all.
             dry_run: Only return what would change.
-            force: Remove active members first. Consumers of this client join again by themselves.
+            force: Remove active members first. Those that are still running join again, continue at their own offsets
+                and commit them: restart them.
 
         Raises:
             InvalidRequest: the group has active members (code ``GROUP_HAS_MEMBERS``), and ``force`` is not set.
             NotFound: the stream, topic, group or partition does not exist.
-            ValueError, TypeError: ``to`` is invalid.
+            ValueError: ``to`` is an unknown word, or negative.
+            TypeError: ``to`` has another type.
 
         Example:
-            ``await client.reset_consumer_group("shop/orders", consumer_group="billing", to=timedelta(hours=1))``
+            await client.create_consumer_group("shop/orders", name="billing", if_not_exists=True)
+            plan = await client.reset_consumer_group("shop/orders", consumer_group="billing", to="latest", dry_run=True)
+            print(plan.reread_count, plan.skipped_count)
         """
         place = place_of(stream, topic)
         if to == "next" or (isinstance(to, PollingStrategy) and to.kind is PollingKind.NEXT):

@@ -301,10 +301,11 @@ class Link:
 
 
 def _login_of(target: Target) -> c.LoginUser | c.LoginWithToken | None:
+    target.check_login()
     if target.token is not None:
         return c.LoginWithToken(target.token, __version__)
-    if target.username is not None:
-        return c.LoginUser(target.username, target.password or "", __version__)
+    if target.username is not None and target.password is not None:
+        return c.LoginUser(target.username, target.password, __version__)
     return None
 
 

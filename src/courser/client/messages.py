@@ -23,6 +23,7 @@ from courser.records.user_headers import (
 )
 
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
+"""Headers by name. A ``UserHeader`` chooses the exact kind, such as a number of 16 bits."""
 Payload: TypeAlias = Any
 """Bytes are sent unchanged, text as UTF-8, everything else as JSON."""
 
@@ -37,7 +38,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Partitioning:
-    """How a send chooses its partition. A plain number is a partition id."""
+    """How a send chooses its partition. A plain number is a partition id.
+
+    Example:
+        choose = courser.Partitioning
+        for where in (choose.balanced(), choose.partition(1), choose.key("customer-7")):
+            await client.send_messages("shop/orders", partitioning=where, messages=["hello"])
+    """
 
     @staticmethod
     def balanced() -> Balanced:
@@ -62,20 +69,33 @@ class Partitioning:
 
 
 AnyPartitioning: TypeAlias = int | ModelPartitioning | None
+"""A partition id, what ``Partitioning`` returns, or None for all partitions in turn."""
 
 
 def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
-    """A number is a partition, None is balanced."""
+    """A number is a partition, None is balanced. Raises ``TypeError`` for anything else."""
     if value is None:
         return Balanced()
-    return ToPartition(value) if isinstance(value, int) else value
+    if isinstance(value, Balanced | ByKey | ToPartition):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"partitioning must be a partition id, a Partitioning or None, not {value!r}")
+    return ToPartition(value)
 
 
 class PollingStrategy(msgspec.Struct, frozen=True):
-    """Where a poll starts."""
+    """Where a poll starts.
+
+    Example:
+        start = courser.PollingStrategy
+        for strategy in (start.First(), start.Last(), start.Next(), start.Offset(2), start.Timestamp(0)):
+            print(len(await client.poll_messages("shop/orders", partition_id=0, polling_strategy=strategy)))
+    """
 
     kind: PollingKind
+    """What ``value`` means."""
     value: int = 0
+    """An offset, or microseconds since 1970."""
 
     @classmethod
     def Next(cls) -> "PollingStrategy":  # noqa: N802 - the call names of the other SDKs
@@ -105,8 +125,10 @@ class PollingStrategy(msgspec.Struct, frozen=True):
 
 def microseconds(value: int | datetime) -> int:
     """A time as microseconds since 1970. A datetime without a zone is local time."""
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"a time must be a datetime, or microseconds since 1970 as an int, not {value!r}")
     difference = value.astimezone(UTC) - _EPOCH
     return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
 
@@ -131,8 +153,12 @@ def payload_bytes(payload: Payload) -> Buffer:
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """A key as bytes."""
-    return key.encode() if isinstance(key, str) else key
+    """A key as bytes. Raises ``TypeError`` for anything else."""
+    if isinstance(key, str):
+        return key.encode()
+    if not isinstance(key, bytes):
+        raise TypeError(f"a key must be a str or bytes, not {key!r}")
+    return key
 
 
 def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
@@ -140,9 +166,12 @@ def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
 
     Raises:
         InvalidBatch: a name or value is empty or too long.
+        TypeError: a name is not a str, or a value has none of the types of ``HeaderValue``.
     """
     if not headers and key is None:
         return b""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a mapping of names to values, not {headers!r}")
     entries = [_entry_of(name, value) for name, value in (headers or {}).items()]
     if key is not None:
         entries.append(key_header(key))
@@ -161,6 +190,10 @@ def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
 def _entry_of(name: str, value: HeaderValue | UserHeader) -> UserHeader:
     if isinstance(value, UserHeader):
         return value
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a header must be a str, not {name!r}")
+    if not isinstance(value, str | bytes | bytearray | memoryview | bool | int | float):
+        raise TypeError(f'header "{name}" must be a str, bytes, a bool or a number, not {value!r}')
     kind, data = _typed(value)
     return UserHeader(name.encode(), data, HeaderKind.STRING, kind)
 
@@ -182,12 +215,19 @@ def _typed(value: HeaderValue) -> tuple[HeaderKind, bytes]:
 
 
 class SendMessage(msgspec.Struct, frozen=True):
-    """A message to send with more than a payload."""
+    """A message to send with more than a payload.
+
+    Example:
+        message = courser.SendMessage({"n": 1}, key="customer-7", headers={"source": "web"})
+        await client.send_messages("shop/orders", messages=[message])
+    """
 
     payload: Payload
+    """Bytes are sent unchanged, text as UTF-8, everything else as JSON."""
     id: int | None = None
     """128 bits; None means a random id."""
     headers: Headers | None = None
+    """By name; a value is text, bytes, a number or a truth value."""
     key: str | bytes | None = None
     """Stored with the message in a header of Courser."""
     timestamp: int | None = None
@@ -195,11 +235,19 @@ class SendMessage(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message that was read."""
+    """A message that was read.
+
+    Example:
+        for message in await client.poll_messages("shop/orders", partition_id=0):
+            print(message.offset, message.time, message.key, message.headers, message.payload)
+    """
 
     payload: bytes
+    """The bytes that were sent."""
     offset: int
+    """Its number in the partition."""
     partition_id: int
+    """The partition."""
     timestamp: int
     """When the server received it, in microseconds since 1970."""
     origin_timestamp: int
@@ -232,12 +280,25 @@ class Message(msgspec.Struct, frozen=True):
         return None
 
     def header_entries(self) -> Iterator[UserHeader]:
-        """The user headers with their kinds, in order; empty if the block is malformed."""
+        """The user headers with their kinds, in order; empty if the block is malformed.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print([(entry.key, entry.value_kind) for entry in message.header_entries()])
+        """
         block = self.raw_headers
         return iterate_user_headers(block) if block and is_typed(block) else iter(())
 
     def text(self, encoding: str = "utf-8") -> str:
-        """The payload as text."""
+        """The payload as text.
+
+        Raises:
+            UnicodeDecodeError: the payload is not text in this encoding.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print(message.text())
+        """
         return self.payload.decode(encoding)
 
     @overload
@@ -247,7 +308,16 @@ class Message(msgspec.Struct, frozen=True):
     def json(self, kind: type[Decoded]) -> Decoded: ...
 
     def json(self, kind: type[Decoded] | None = None) -> Any:
-        """The payload parsed as JSON. With ``kind``, converted to that type: a dataclass, a TypedDict, list[int]..."""
+        """The payload parsed as JSON. With ``kind``, converted to that type: a dataclass, a TypedDict, list[int]...
+
+        Raises:
+            msgspec.DecodeError: the payload is not JSON.
+            msgspec.ValidationError: the value is not of this kind.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print(message.json(), message.json(dict[str, int]))
+        """
         return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
 
 
@@ -255,6 +325,6 @@ def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage"
     """The messages to send: from one or several payloads or ``SendMessage`` objects. A list means several."""
     if isinstance(messages, SendMessage):
         return [messages]
-    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
         return [SendMessage(messages)]
     return [entry if isinstance(entry, SendMessage) else SendMessage(entry) for entry in messages]

@@ -6,6 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
+from courser.client.checking import check_seconds
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
@@ -58,6 +59,10 @@ def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = No
     return outbox.pack(encryptor)
 
 
+def _microseconds(wait: float) -> int:
+    return int(check_seconds("wait", wait) * 1_000_000)
+
+
 class Messaging(Asking):
     """Messages, one request at a time."""
 
@@ -77,9 +82,14 @@ class Messaging(Asking):
             messages: Bytes, text, any JSON value, or ``SendMessage``; one, or several in a list.
 
         Raises:
-            TooLarge: the server does not accept so large a request. Nothing was sent.
             NotFound: the stream, topic or partition does not exist.
+            InvalidBatch: there are no messages, or a header or time is invalid.
+            TooLarge: the server does not accept so large a request. Nothing was sent.
             Uncertain: the connection was lost before the reply.
+
+        Example:
+            sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
+            print(sent.partition_id, sent.base_offset)
         """
         batch = make_batch(outgoing(messages), self._encryptor, self._link)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
@@ -115,6 +125,17 @@ class Messaging(Asking):
             wait: Seconds to wait for messages if there are none, at most 20.
             size_max: Maximum bytes of the reply; a single larger message is returned anyway.
             skip_missing: Skip deleted or damaged messages instead of raising ``OffsetsUnavailable``.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            NotAssigned: the partition does not belong to this member of the group.
+            OffsetsUnavailable: messages were deleted or are damaged.
+            DecryptionFailed: the messages are encrypted with another key.
+
+        Example:
+            first = courser.PollingStrategy.First()
+            for message in await client.poll_messages("shop/orders", partition_id=0, polling_strategy=first, count=100):
+                print(message.offset, message.payload)
         """
         polled = await self._poll(
             place_of(stream, topic),
@@ -148,6 +169,16 @@ class Messaging(Asking):
 
         Like ``poll_messages`` with other defaults: as many messages as fit into the reply, and no commit. Encrypted
         payloads are not decrypted.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            NotAssigned: the partition does not belong to this member of the group.
+            OffsetsUnavailable: messages were deleted or are damaged.
+
+        Example:
+            first = courser.PollingStrategy.First()
+            polled = await client.poll_batches("shop/orders", partition_id=0, polling_strategy=first)
+            print(polled.message_count, polled.next_offset)
         """
         return PolledBatches(
             await self._poll(
@@ -176,6 +207,8 @@ class Messaging(Asking):
         size_max: int,
         skip_missing: bool,
     ) -> r.Polled:
+        if not isinstance(strategy, PollingStrategy):
+            raise TypeError(f"polling_strategy must be a PollingStrategy, not {strategy!r}")
         consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
@@ -185,7 +218,7 @@ class Messaging(Asking):
         if skip_missing and not wait:
             return await self._ask(poll, r.Polled)
         try:
-            return await self._ask(c.WaitForMessages(poll, int(wait * 1_000_000), size_max), r.Polled)
+            return await self._ask(c.WaitForMessages(poll, _microseconds(wait), size_max), r.Polled)
         except OffsetsUnavailable:
             if not skip_missing:
                 raise
@@ -243,10 +276,19 @@ class Messaging(Asking):
             group: The consumer group, for a member.
             generation: The known generation of the group's assignment: a newer one ends the wait.
             wait: Seconds, at most 20. Another request on this connection also ends the wait.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            arrivals = await client.wait_for_arrivals("shop/orders", positions={0: 3, 1: 0}, wait=0.1)
+            print(arrivals.partition_ids)
         """
+        if positions is not None and not isinstance(positions, Mapping):
+            raise TypeError(f"positions must be a mapping of partitions to offsets, not {positions!r}")
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
-        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, int(wait * 1_000_000))
+        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
 
     # --- stored offsets -------------------------------------------------------------------------------
@@ -260,7 +302,16 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> r.StoredOffset:
-        """The stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
+        """The stored offset of a consumer or group.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist, or no offset is stored.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+            stored = await client.get_consumer_offset("shop/orders", partition_id=0, consumer="audit")
+            print(stored.stored_offset, stored.current_offset)
+        """
         command = c.GetConsumerOffset(consumer_of(consumer, group), *place_of(stream, topic), partition_id)
         return await self._ask(command, r.StoredOffset)
 
@@ -274,7 +325,16 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Store the offset of a consumer or group: that of the last processed message."""
+        """Store the offset of a consumer or group: that of the last processed message.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist.
+            InvalidRequest: the offset is beyond the end of the partition.
+            NotAssigned: the partition does not belong to this member of the group.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+        """
         place = place_of(stream, topic)
         await self._tell(c.StoreConsumerOffset(consumer_of(consumer, group), *place, partition_id, offset))
 
@@ -287,6 +347,14 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Delete the stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
+        """Delete the stored offset of a consumer or group.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist, or no offset is stored.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+            await client.delete_consumer_offset("shop/orders", partition_id=0, consumer="audit")
+        """
         place = place_of(stream, topic)
         await self._tell(c.DeleteConsumerOffset(consumer_of(consumer, group), *place, partition_id))

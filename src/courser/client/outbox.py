@@ -34,6 +34,13 @@ def now_in_microseconds() -> int:
     return time.time_ns() // 1000
 
 
+def check_numbers(message_id: int | None, timestamp: int | None) -> None:
+    """Raise ``TypeError`` if the id or the time of a message is not an int."""
+    for name, value in (("id", message_id), ("timestamp", timestamp)):
+        if value is not None and type(value) is not int:
+            raise TypeError(f"the {name} of a message must be an int, not {value!r}")
+
+
 class Outbox:
     """The messages of a future batch."""
 
@@ -73,7 +80,9 @@ class Outbox:
 
         Raises:
             InvalidBatch: the id or the time is out of range. Nothing was added.
+            TypeError: the id or the time is not an int. Nothing was added.
         """
+        check_numbers(message_id, timestamp)
         if timestamp is not None and not 0 <= timestamp <= _MASK:
             reason = f"timestamp {timestamp} is out of range: it must be 0 to {_MASK} microseconds since 1970"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)

@@ -24,7 +24,7 @@ from courser.client.messages import (
     payload_bytes,
     write_headers,
 )
-from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE
+from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
 from courser.client.parcels import Parcel, Receipt, Ticket
 from courser.errors import ClientClosed, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
@@ -39,7 +39,14 @@ __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
 
 class Producer:
-    """Sends messages to one topic. Created by ``Client.producer``. Use it in ``async with``, to flush at the end."""
+    """Sends messages to one topic. Created by ``Client.producer``. Use it in ``async with``, to flush at the end.
+
+    Example:
+        async with client.producer("shop/orders") as producer:
+            for number in range(1000):
+                await producer.send({"n": number})
+        print(producer.message_count, producer.is_closed)
+    """
 
     def __init__(
         self,
@@ -90,7 +97,16 @@ class Producer:
         return self._delivery.has_failed
 
     async def open(self) -> None:
-        """Look up the topic. The first ``send`` does this if necessary. Raises ``NotFound``."""
+        """Look up the topic. The first ``send`` does this if necessary.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            producer = client.producer("shop/orders")
+            await producer.open()
+            await producer.close()
+        """
         if self._is_open:
             return
         await self._look()
@@ -132,6 +148,11 @@ class Producer:
         Raises:
             NotDelivered: the time is over. The error lists the messages that were not acknowledged.
             CourserError: the first other failure that was not reported yet.
+
+        Example:
+            producer = client.producer("shop/orders")
+            await producer.send("hello")
+            await producer.close(timeout=5)
         """
         if self._is_closed:
             return
@@ -144,12 +165,25 @@ class Producer:
             self.abandon()
 
     def not_delivered(self, reason: str) -> NotDelivered:
-        """The error that lists all messages without a result."""
+        """The error that lists all messages without a result, for programs that give up in their own way.
+
+        Example:
+            producer = client.producer("shop/orders", linger=60)
+            await producer.send("not sent yet")
+            print(producer.not_delivered("too late").messages)
+            producer.abandon()
+        """
         parcels = (*self._delivery.parcels, *self._open.values())
         return joined(reason, (parcel.not_delivered(reason) for parcel in parcels))
 
     def abandon(self) -> None:
-        """Give up: unsent messages are not sent."""
+        """Give up: unsent messages are not sent.
+
+        Example:
+            producer = client.producer("shop/orders", linger=60)
+            await producer.send("never sent")
+            producer.abandon()
+        """
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -184,9 +218,15 @@ class Producer:
             timestamp: The creation time in microseconds since 1970; by default now.
 
         Raises:
+            NotFound: the stream or topic does not exist. Later failures are raised by the ticket.
+            TypeError: the payload cannot be represented as JSON, or an argument has another type.
+            InvalidBatch: the id or the time is out of range, or a header is empty or too long.
             TooLarge: the server does not accept so large a message. It is not sent; the producer can be used further.
-            InvalidBatch: the id, the time, the key or a header is invalid. The same holds.
-            CourserError: an earlier message failed whose ticket nobody awaits.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                ticket = await producer.send({"n": 1}, key="customer-7", headers={"source": "web"})
+                print((await ticket.acknowledged()).offset)
         """
         parcel = self._current
         if (
@@ -219,6 +259,7 @@ class Producer:
     ) -> Ticket:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
+        check_numbers(message_id, timestamp)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
@@ -237,7 +278,15 @@ class Producer:
         return Ticket(parcel, number)
 
     def check_size(self, size: int) -> None:
-        """Check the size of a message, payload and headers. Raises ``TooLarge``."""
+        """Check the size of a message: its payload and headers in bytes.
+
+        Raises:
+            TooLarge: the server does not accept so large a message.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                producer.check_size(1024)
+        """
         self._link.check_size(1, EMPTY_MESSAGE_SIZE + size)
 
     async def send_and_wait(
@@ -250,14 +299,38 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Receipt:
-        """Send one message and wait for its acknowledgement."""
+        """Send one message and wait for its acknowledgement.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            TypeError: the payload cannot be represented as JSON.
+            InvalidBatch: a header is empty or too long.
+
+        Example:
+            async with client.producer("shop/orders", linger=0) as producer:
+                receipt = await producer.send_and_wait("one at a time")
+                print(receipt.partition_id, receipt.offset)
+        """
         ticket = await self.send(payload, key=key, headers=headers, id=id, partition=partition, timestamp=timestamp)
         if not self.settings.linger:
             self._seal_all()
         return await ticket.acknowledged()
 
     async def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
-        """Send several messages, like ``send``."""
+        """Send several messages, like ``send``.
+
+        Args:
+            messages: Payloads, or ``SendMessage``.
+            key: For messages without their own key.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+            TypeError: a payload cannot be represented as JSON.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                await producer.send_many([b"one", "two", courser.SendMessage("three", key="ada")])
+        """
         for message in messages:
             if type(message) is bytes and key is None and self._takes(message):
                 continue
@@ -289,6 +362,12 @@ class Producer:
 
         Raises:
             CourserError: the first failure that was not reported yet.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                await producer.send("hello")
+                await producer.flush()
+                print(producer.message_count)
         """
         self._seal_all()
         await self._delivery.drained()
@@ -309,7 +388,7 @@ class Producer:
     def _parcel_for(self, key: str | bytes | None, partition: int | None) -> Parcel:
         target = self._partitioning
         if partition is not None:
-            target = ToPartition(partition)
+            target = partitioning_of(partition)
         elif key is not None:
             target = self._target_of(key_bytes(key))
         parcel = self._open.get(target)

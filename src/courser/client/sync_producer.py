@@ -20,7 +20,12 @@ _WRONG_MESSAGE = (Rejection, InvalidRequest, TypeError, ValueError)
 
 
 class SyncTicket:
-    """A message that was passed to the producer."""
+    """A message that was passed to the producer.
+
+    Example:
+        with client.producer("shop/orders") as producer:
+            print(producer.send("hello").acknowledged().offset)
+    """
 
     __slots__ = ("_producer", "error", "ticket")
 
@@ -37,7 +42,13 @@ class SyncTicket:
 
 
 class SyncProducer:
-    """Sends messages to one topic. May be used by several threads. See ``Producer``."""
+    """Sends messages to one topic. May be used by several threads. See ``Producer``.
+
+    Example:
+        with client.producer("shop/orders") as producer:
+            ticket = producer.send({"n": 1}, key="customer-7")
+            print(ticket.acknowledged().offset, producer.acknowledged(ticket).offset)
+    """
 
     def __init__(self, original: Producer, thread: LoopThread) -> None:
         self._original = original
@@ -141,7 +152,11 @@ class SyncProducer:
         self._thread.call(self._close(timeout))
 
     def acknowledged(self, ticket: SyncTicket) -> Receipt:
-        """Wait for the acknowledgement of a ticket."""
+        """Wait for the acknowledgement of a ticket, like ``Ticket.acknowledged``.
+
+        Raises:
+            CourserError: the message could not be sent.
+        """
         return self._thread.call(self._receipt(ticket))
 
     # --- on the event loop ----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from courser.client.checking import has_type
 from courser.errors import TargetRefused
 from courser.model.quantities import parse_duration
 
@@ -25,15 +26,25 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One server, one login, and timeouts. Times are in seconds."""
+    """One server, one login, and timeouts. Times are in seconds.
+
+    Example:
+        target = courser.Target(host="10.0.0.5", username="clerk", password="secret", tls=True)
+        print(target.address, target.url, target.is_local)
+    """
 
     host: str = DEFAULT_HOST
+    """A name or an IP address."""
     port: int = DEFAULT_PORT
+    """The TCP port."""
     username: str | None = None
+    """The user; needs ``password``."""
     password: str | None = field(default=None, repr=False)
+    """The password of the user."""
     token: str | None = field(default=None, repr=False)
     """A personal access token, instead of user and password."""
     tls: bool = False
+    """Whether the connection is encrypted."""
     tls_ca_file: str | None = None
     """PEM file of the certificate authority; None uses those of the system."""
     tls_domain: str | None = None
@@ -41,16 +52,19 @@ class Target:
     tls_verify: bool = True
     """False accepts any certificate; for tests only."""
     connect_timeout: float = 5.0
+    """How long connecting and logging in may take."""
     request_timeout: float = 30.0
     """How long a reply may take, and how long a request waits for a reconnect."""
     heartbeat_interval: float = 2.0
     """Idle time before a heartbeat. Servers remove silent group members: Iggy 0.8 after 6 s."""
     reconnect: bool = True
+    """Whether to connect again after a connection broke."""
     reconnect_attempts: int | None = None
     """None: no limit while a request waits."""
     reconnect_interval: float = 0.1
     """The pause before the second attempt. It doubles with each attempt, up to ``reconnect_interval_max``."""
     reconnect_interval_max: float = 5.0
+    """The longest pause between two attempts."""
     encryption_key: str | bytes | None = field(default=None, repr=False)
     """AES-256-GCM key for payloads: 32 bytes, or their Base64."""
 
@@ -69,15 +83,37 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The connection string, without secrets."""
-        name = f"{quote(self.username, safe='')}@" if self.username else ""
-        return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
+        """The connection string, without secrets. Not ``iggy://user@host``: there, the name would be a token."""
+        options = ([f"username={quote(self.username, safe='')}"] if self.username else []) + ["tls=true"] * self.tls
+        return f"iggy://{self.address}" + ("?" + "&".join(options) if options else "")
 
     def with_default_login(self) -> "Target":
-        """The target with the login of a development server, if it has no login and is on this machine."""
+        """The target with the login of a development server, if it has no login and is on this machine.
+
+        Example:
+            print(courser.Target().with_default_login().username)
+        """
         if self.token is not None or self.username is not None or not self.is_local:
             return self
-        return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)
+        return replace(self, username=DEFAULT_NAME, password=self.password or DEFAULT_PASSWORD)
+
+    def check_login(self) -> None:
+        """Check that the login is complete: a server takes a user name with an empty password for a token.
+
+        Raises:
+            TargetRefused: the user name or the password is missing.
+
+        Example:
+            courser.Target(username="app", password="secret").check_login()
+        """
+        if self.token is not None:
+            return
+        if self.username is not None and not self.password:
+            raise TargetRefused(
+                f'the password of user "{self.username}" is missing: pass password=, or set COURSER_PASSWORD'
+            )
+        if self.username is None and self.password is not None:
+            raise TargetRefused("a password is given without a user name: pass username=, or set COURSER_USERNAME")
 
 
 _FIELDS = {entry.name for entry in fields(Target)}
@@ -114,7 +150,8 @@ def parse_target(text: str, base: Target | None = None) -> Target:
         if parts.password is None:
             values |= {"token": unquote(parts.username), "username": None, "password": None}
         else:
-            values |= {"username": unquote(parts.username), "password": unquote(parts.password), "token": None}
+            password = unquote(parts.password) or None
+            values |= {"username": unquote(parts.username), "password": password, "token": None}
     target = replace(base or Target(), **values)  # type: ignore[arg-type]  # built from the fields' own names
     return with_options(target, dict(parse_qsl(parts.query, keep_blank_values=True)))
 
@@ -142,7 +179,9 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
         if key not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             raise TargetRefused(f'unknown connection option "{name}"; known are {known}')
-        values[key] = _value_of(key, value) if isinstance(value, str) else value
+        values[key] = checked = _value_of(key, value) if isinstance(value, str) else value
+        if not has_type(checked, Target, key):
+            raise TargetRefused(f'invalid value {checked!r} for option "{key}"')
     return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
 
 
