@@ -61,6 +61,7 @@ _STRING_KIND = bytes([HeaderKind.STRING])
 _FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
 _SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
 HeaderValue: TypeAlias = str | bytes | bool | int | float
+"""The value of a header. Its kind is stored with it."""
 
 
 @dataclass(frozen=True, slots=True)
