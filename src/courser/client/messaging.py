@@ -245,13 +245,17 @@ class Messaging(Asking):
             conditions: As ``--filter`` of ``courser tail``; all of them must be satisfied.
 
         Raises:
+            NotFound: the stream, topic or partition does not exist.
             InvalidRequest: a condition has a wrong form.
             OffsetsUnavailable: messages from ``offset`` on are deleted or damaged.
+            TypeError: ``conditions`` is not a list of texts.
 
         Example:
             found = await client.find_messages("shop/orders", conditions=["key=customer-7", ".total > 100"])
             print(found.first_offset, found.end_offset, found.next_offset)
         """
+        if not isinstance(conditions, list | tuple) or not all(isinstance(text, str) for text in conditions):
+            raise TypeError(f"conditions must be a list of texts, not {conditions!r}")
         command = c.FindMessages(*place_of(stream, topic), partition_id, offset, tuple(conditions))
         return await self._ask(command, r.FoundMessages)
 
