@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-pytest_plugins = ["tests.spark_fixtures", "tests.wheels"]
+pytest_plugins = ["tests.spark_fixtures", "tests.wheels", "tests.container"]
 
 SEED_VARIABLE = "COURSER_SEED"
 SEED_DEFAULT = "20261115"
@@ -24,7 +24,7 @@ SEED_DEFAULT = "20261115"
 SEED_DRAWN = "random"
 """The value of the variable that asks for a new seed."""
 
-WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_five_minutes.py::")
+WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_deployment.py::", "tests/test_five_minutes.py::")
 """The tests that share the wheel, and an environment in which it is installed."""
 WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
 """The directories whose tests may use the Spark session. They share one, and so one process."""
@@ -60,7 +60,7 @@ WITHOUT_SESSION = (
 WITH_CLUSTER = ("tests/spark/test_cluster.py", "tests/pipelines/test_cluster.py")
 """The tests that share a Spark cluster."""
 SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
-SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "installed": WHEEL_SCOPE}
+SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
 """Fixtures that are so costly that they may be made on one worker only."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
 SPARK_TIMEOUT = 900.0
