@@ -123,8 +123,8 @@ async def test_a_setting_that_makes_no_sense_is_refused_before_it_travels(client
     with pytest.raises(ValueError, match="7 days"):
         await client.create_topic("demo/t", message_expiry="soon")
     for setting in ("durability", "consumer_offset_durability"):
-        with pytest.raises(ValueError, match=f'{setting} must be "replicated" or "persisted", not "synced"'):
-            await client.create_topic("demo/t", **{setting: "synced"})
+        with pytest.raises(ValueError, match=f'{setting} must be "synced" or "default", not "written"'):
+            await client.create_topic("demo/t", **{setting: "written"})
 
 
 async def test_what_the_protocol_has_no_room_for_is_named_and_harms_nothing(client: Any) -> None:

@@ -24,6 +24,9 @@ from courser.errors import TargetRefused
         ("[::1]:1234", Target(host="::1", port=1234)),
         ("iggy://a%40b:p%3Aw%2F@h", Target(host="h", username="a@b", password="p:w/")),
         ("iggy://iggypat-123@h:1", Target(host="h", port=1, token="iggypat-123")),
+        (f"iggy://{'t' * 43}@h:1", Target(host="h", port=1, token="t" * 43)),
+        # A user name without a password is no token.
+        ("iggy://iggy@h:1", Target(host="h", port=1, username="iggy")),
         ("iggy://h?tls=true&tls_domain=d", Target(host="h", tls=True, tls_domain="d")),
         ("iggy://h?tls_ca_file=ca.pem", Target(host="h", tls_ca_file="ca.pem")),
         ("iggy://h?heartbeat_interval=5s&nodelay=true", Target(host="h", heartbeat_interval=5.0)),

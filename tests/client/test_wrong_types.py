@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from courser.client.client import Client, connect
-from courser.client.messages import Partitioning, PollingStrategy
+from courser.client.messages import Partitioning, PollingStrategy, SendMessage
 from courser.errors import CourserError, TargetRefused
 
 PLACE = "demo/orders"
@@ -81,6 +81,14 @@ async def test_a_message_that_is_wrong_is_refused_alone(client: Any, message: di
     await producer.send_and_wait("right")
     await producer.close()
     assert producer.message_count == 1
+
+
+@pytest.mark.parametrize("messages", ["text", b"bytes", {"n": 1}, 5, None, SendMessage("x")])
+async def test_one_message_is_not_several(client: Any, messages: Any) -> None:
+    async with client.producer(PLACE) as producer:
+        with pytest.raises(TypeError, match="several messages must be given, in a list for example, not"):
+            await producer.send_many(messages)
+    assert producer.message_count == 0
 
 
 async def test_commands_name_the_value_that_is_wrong(client: Any) -> None:

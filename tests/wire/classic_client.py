@@ -160,6 +160,8 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + topic_options(command.options) + w.text8(command.name)
         case c.GetTopic() | c.DeleteTopic() | c.PurgeTopic() | c.GetConsumerGroups() | c.GetPartitionBounds():
             return identifiers(command, "stream", "topic")
+        case c.GetTopicDurability():
+            return identifiers(command, "stream", "topic")
         case c.CreatePartitions() | c.DeletePartitions():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.count)
         case c.DeleteSegments():
@@ -414,6 +416,12 @@ def _bounds(cursor: Cursor) -> r.TopicBounds:
     return r.TopicBounds(stream_id, topic_id, uuid, [r.PartitionBounds(*cursor.unpack("IQQQQ")) for _ in range(count)])
 
 
+def _durability(cursor: Cursor) -> r.TopicDurability:
+    level = cursor.text8()
+    count, size, interval = (value if is_there else None for is_there, value in (cursor.unpack("?Q") for _ in range(3)))
+    return r.TopicDurability(level, count, size, interval, cursor.text8())
+
+
 def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
@@ -478,6 +486,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.Assignment: _assignment,
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
+    r.TopicDurability: _durability,
     r.Arrivals: _arrivals,
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),

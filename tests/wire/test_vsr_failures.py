@@ -72,6 +72,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.WaitForMessages: read(60001, b"\x01" + identifier(1) + PLACE + POLL_TAIL + bytes(12)),
     c.GetPartitionBounds: read(60002, PLACE),
     c.GetSegments: read(60003, PLACE + bytes(4)),
+    c.GetTopicDurability: read(60015, PLACE),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
     c.StageMessages: read(60005, PART + bytes(4) + PLACE + b"\x01\x00" + encode_batch(build_batch([NewMessage(b"x")]))),
     c.FinishStage: read(60006, PART + bytes(4)),

@@ -454,6 +454,14 @@ class GetSegments(Command, frozen=True):
     partition_id: Id
 
 
+@command(60015, r.TopicDurability, Action.READ_TOPIC)
+class GetTopicDurability(Command, frozen=True):
+    """The durability level of a topic: what an acknowledgement guarantees on this server."""
+
+    stream: Identifier
+    topic: Identifier
+
+
 # --- staged writes ------------------------------------------------------------------------------------
 
 

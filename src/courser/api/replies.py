@@ -165,6 +165,21 @@ class TopicBounds(Reply, frozen=True):
     partitions: Annotated[list[PartitionBounds], Counted()]
 
 
+class TopicDurability(Reply, frozen=True):
+    """The levels in effect, and the bounds of ``bounded``."""
+
+    level: Text8
+    """``written``, ``bounded`` or ``synced``."""
+    message_count_max: OptionalU64
+    """How many messages a power cut may lose per partition; like the next two, absent if there is no such bound."""
+    size_max: OptionalU64
+    """The same in bytes."""
+    interval: OptionalU64
+    """Microseconds from the first unsynced write to its sync."""
+    offset_level: Text8
+    """The level of stored offsets: ``written`` or ``synced``."""
+
+
 class SegmentInfo(Reply, frozen=True):
     """A segment of a partition."""
 

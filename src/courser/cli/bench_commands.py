@@ -337,7 +337,7 @@ pinned_producer_command = _mode_command(
     """,
     "courser bench send --seconds 10",
     "courser bench send --producers 8 --batch 1 --message-size 100",
-    "courser bench send --server --durability persisted --save run.json",
+    "courser bench send --server --durability synced --save run.json",
 )
 pinned_consumer_command = _mode_command(
     Mode.PINNED_CONSUMER,

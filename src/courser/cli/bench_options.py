@@ -9,7 +9,7 @@ import click
 
 from courser.bench.plan import Mode, Plan, WireName
 from courser.bench.ranges import Range, parse_range
-from courser.cli.quantity_words import BYTE_SIZE
+from courser.cli.quantity_words import BYTE_SIZE, DURABILITY
 from courser.model.quantities import SECOND, parse_duration
 
 _BALANCED_ACTORS = 4
@@ -202,10 +202,10 @@ def _server_options() -> list[click.Option]:
         ),
         _option(
             "--durability",
-            type=click.Choice(("replicated", "persisted")),
-            default="replicated",
+            type=DURABILITY,
+            default="default",
             show_default=True,
-            help="Durability of the topics. persisted: sends are acknowledged after a sync.",
+            help="Durability of the topics. synced: sends are acknowledged after a sync. default: the server's level.",
         ),
         _option(
             "--server",
@@ -280,6 +280,6 @@ def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
         message_rate=options["message_rate"],
         warm_up=options["warm_up"],
         fill_size=options.get("fill_size", 1),
-        is_synced=options["durability"] == "persisted",
+        is_synced=options["durability"] == "synced",
         processes=options["processes"] or max(min(actors, len(os.sched_getaffinity(0))), 1),
     )

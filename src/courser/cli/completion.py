@@ -116,6 +116,9 @@ def _names(ask: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
 
     try:
         target = find_target(needs_login=False).target
+        if target.password is None and target.token is None:
+            # Nobody can be asked while a word is being completed.
+            return []
         return asyncio.run(converse(replace(target, reconnect=False)))
     except (CourserError, Failure, TimeoutError):
         return []

@@ -36,7 +36,7 @@ _KEY_FIELDS = (Field("key"), Field("default"), Field("kind"), Field("status"), F
     "  courser config show\n"
     "  courser config show --config server.toml\n"
     "  courser config show -o csv\n\n"
-    "Exit codes: 0 a server would start with it, 1 it would not, 2 wrong usage.",
+    "Exit codes: 0 a server would start with it, 1 the file cannot be read, 2 invalid configuration or wrong usage.",
 )
 @config_option
 @set_option

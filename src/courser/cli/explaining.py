@@ -63,9 +63,7 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
         case ConnectionFailed():
             return Failure(text, _connect_hint(error, resolved), ExitCode.CANNOT_CONNECT)
         case AuthenticationFailed():
-            return Failure(
-                f"login to {resolved.target.address} failed: {text}", _login_hint(resolved), ExitCode.NOT_ALLOWED
-            )
+            return _failed_login(error, resolved)
         case NotAllowed():
             hint = "a user who may manage users can grant the permission: courser user permissions"
             return Failure(f"permission denied: {text}", hint, ExitCode.NOT_ALLOWED)
@@ -84,6 +82,18 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             usage = f"for usage, run {click.get_current_context().command_path} --help"
             return Failure(text, _HINTS.get(error.code, usage))
     return Failure(text, _HINTS.get(error.code, "check the server's log for details"))
+
+
+def explain_login(error: CourserError, resolved: Resolved) -> Failure:
+    """The failure for an error before the login was complete: a name or password of a wrong size is a failed login."""
+    if error.code in (ErrorCode.INVALID_USERNAME, ErrorCode.INVALID_PASSWORD):
+        return _failed_login(error, resolved)
+    return explain(error, resolved)
+
+
+def _failed_login(error: CourserError, resolved: Resolved) -> Failure:
+    text = f"login to {resolved.target.address} failed: {harmless(str(error))}"
+    return Failure(text, _login_hint(resolved), ExitCode.NOT_ALLOWED)
 
 
 def _connect_hint(error: ConnectionFailed, resolved: Resolved) -> str:

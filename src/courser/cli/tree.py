@@ -39,6 +39,7 @@ def _noun(
     summaries: Mapping[str, str],
     *examples: str,
     aliases: Mapping[str, str] | None = None,
+    other_modules: Mapping[str, str] | None = None,
 ) -> LazyGroup:
     """A group with the verbs of one noun. Short names are those of the Iggy CLI: ``l`` is list."""
     verbs = {short: verb for short, verb in _VERBS.items() if verb in summaries} if aliases is None else aliases
@@ -46,6 +47,7 @@ def _noun(
         name,
         commands_module=f"courser.cli.{module}",
         summaries=summaries,
+        other_modules={verb: f"courser.cli.{other}" for verb, other in (other_modules or {}).items()},
         aliases=verbs,
         description=description,
         epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) + "\n",
@@ -154,8 +156,11 @@ _USER = _noun(
         "status": "Activate or deactivate a user.",
         "password": "Change a password.",
         "permissions": "Replace all permissions of a user.",
+        "can": "Say whether a user may do something, and why.",
+        "reset-root": "Set the root user's password, offline.",
     },
-    "courser user create reader -g p_msg,r_top",
+    "courser user create reader --allow shop/orders:read",
+    "courser user can reader send shop/orders",
     aliases={
         "l": "list",
         "g": "get",
@@ -166,6 +171,7 @@ _USER = _noun(
         "pwd": "password",
         "p": "permissions",
     },
+    other_modules={"reset-root": "root_commands"},
 )
 _TOKEN = _noun(
     "pat",

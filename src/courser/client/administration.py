@@ -6,12 +6,12 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.checking import check_names
+from courser.model.durability import REQUESTS
 from courser.model.identifiers import Identifier
 from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
 from courser.model.topic_options import TopicOptions
 
 _COMPRESSIONS = {"none": 1, "gzip": 2}
-_DURABILITIES = ("replicated", "persisted")
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
@@ -28,7 +28,7 @@ class ChangeableTopicSettings(TypedDict, total=False):
     compression_algorithm: str | None
     """``none`` or ``gzip``: information for clients."""
     durability: str | None
-    """``persisted``: acknowledged after a sync. ``replicated``: the server's default."""
+    """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
     consumer_offset_durability: str | None
     """The same for stored offsets."""
 
@@ -61,9 +61,6 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
     compression = settings.get("compression_algorithm")
     if compression is not None and compression not in _COMPRESSIONS:
         raise ValueError(f'compression_algorithm must be "none" or "gzip", not "{compression}"')
-    for name in ("durability", "consumer_offset_durability"):
-        if settings.get(name) not in (None, *_DURABILITIES):
-            raise ValueError(f'{name} must be "replicated" or "persisted", not "{settings.get(name)}"')
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(
@@ -75,9 +72,18 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
         messages_required_to_save=settings.get("messages_required_to_save"),
         size_of_messages_required_to_save=parse_byte_size(save_size) if isinstance(save_size, str) else save_size,
         preallocate_segments=settings.get("preallocate_segments"),
-        durability=settings.get("durability"),
-        consumer_offset_durability=settings.get("consumer_offset_durability"),
+        durability=_requested("durability", settings.get("durability")),
+        consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),
     )
+
+
+def _requested(name: str, word: str | None) -> str | None:
+    """A durability as it is sent: in Iggy's words, ``persisted`` or ``replicated``."""
+    if word is None or word in REQUESTS.values():
+        return word
+    if word not in REQUESTS:
+        raise ValueError(f'{name} must be "synced" or "default", not "{word}"')
+    return REQUESTS[word]
 
 
 class Administration(Asking):
@@ -339,6 +345,18 @@ class Administration(Asking):
                 print(segment.first_offset, segment.next_offset, segment.size, segment.is_sealed)
         """
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
+
+    async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
+        """The durability level in effect, and what a power cut may lose at ``bounded``.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            durability = await client.get_topic_durability("shop/orders")
+            print(durability.level, durability.offset_level)
+        """
+        return await self._ask(c.GetTopicDurability(*place_of(stream, topic)), r.TopicDurability)
 
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
         """First and next offset of every partition, with the UUID of the topic.

@@ -311,6 +311,8 @@ class Connection(asyncio.BufferedProtocol):
         reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
         if self._is_silent:
             reason += f" without a reply; {_WRONG_PEER}"
+        # Closed already: an abort now would make asyncio close it a second time.
+        self._transport = None
         self.fail(ConnectionFailed(self.address, reason))
 
     # --- the end --------------------------------------------------------------------------------------

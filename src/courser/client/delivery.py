@@ -222,7 +222,8 @@ class Delivery:
                 self._timer = self._loop.call_at(parcel.deadline, self._expire)
                 break
             (self._ready if parcel in self._ready else self._flying).remove(parcel)
-            error = parcel.not_delivered(f"no acknowledgement within {self._settings.delivery_timeout:g} seconds")
+            error = parcel.not_delivered(f"the delivery timed out after {self._settings.delivery_timeout:g} seconds")
+            error.__cause__ = self._link.last_error
             self._fail(parcel, error)
         self._pump()
         self._let_in()
@@ -387,7 +388,9 @@ def joined(reason: str, errors: Iterable[NotDelivered]) -> NotDelivered:
     """One error for the messages of several."""
     errors = tuple(errors)
     messages = [message for error in errors for message in error.messages]
-    return NotDelivered(reason, messages, sum(error.uncertain_count for error in errors))
+    whole = NotDelivered(reason, messages, sum(error.uncertain_count for error in errors))
+    whole.__cause__ = next((error.__cause__ for error in errors if error.__cause__ is not None), None)
+    return whole
 
 
 def give_up(parcel: Parcel) -> None:

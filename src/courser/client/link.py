@@ -61,6 +61,8 @@ class Link:
         self._is_closed = False
         self._lost_at: float | None = None
         """When the connection broke, by the event loop's clock; None if there is one."""
+        self.last_error: CourserError | None = None
+        """Why the connection broke, or why the last attempt to connect failed; None while there is a connection."""
         self.user_id: int | None = None
         """The id of the user who is logged in."""
         self.connection_count = 0
@@ -232,6 +234,7 @@ class Link:
             except AuthenticationFailed:
                 raise
             except CourserError as error:
+                self.last_error = error
                 attempts = self.target.reconnect_attempts
                 if attempts is not None and attempt >= attempts:
                     self.gave_up = True
@@ -251,13 +254,13 @@ class Link:
             time = asyncio.get_running_loop().time() - self._lost_at
             _log.warning("restored the connection to %s after %.1f seconds", self.target.address, time)
             self._lost_at = None
-        self._connection = connection
+        self._connection, self.last_error = connection, None
         connection.closed.add_done_callback(lambda _: self._note_lost(connection))
 
     def _note_lost(self, connection: Connection) -> None:
         if self._is_closed or connection is not self._connection:
             return
-        self._lost_at = asyncio.get_running_loop().time()
+        self._lost_at, self.last_error = asyncio.get_running_loop().time(), connection.error
         _log.warning("lost the connection to %s", connection.error)
 
     async def _connect(self) -> Connection:

@@ -325,6 +325,18 @@ def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage"
     """The messages to send: from one or several payloads or ``SendMessage`` objects. A list means several."""
     if isinstance(messages, SendMessage):
         return [messages]
-    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+    if _is_one(messages):
         return [SendMessage(messages)]
     return [entry if isinstance(entry, SendMessage) else SendMessage(entry) for entry in messages]
+
+
+def several(messages: Iterable[Payload | SendMessage]) -> Iterable[Payload | SendMessage]:
+    """The messages of a call that takes several. Raises ``TypeError`` for a single one: text would become letters."""
+    if isinstance(messages, SendMessage) or _is_one(messages):
+        raise TypeError(f"several messages must be given, in a list for example, not {messages!r}")
+    return messages
+
+
+def _is_one(messages: object) -> bool:
+    """Whether this is a payload, and not several of them."""
+    return isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable)

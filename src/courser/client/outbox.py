@@ -82,7 +82,8 @@ class Outbox:
             InvalidBatch: the id or the time is out of range. Nothing was added.
             TypeError: the id or the time is not an int. Nothing was added.
         """
-        check_numbers(message_id, timestamp)
+        if message_id is not None or timestamp is not None:
+            check_numbers(message_id, timestamp)
         if timestamp is not None and not 0 <= timestamp <= _MASK:
             reason = f"timestamp {timestamp} is out of range: it must be 0 to {_MASK} microseconds since 1970"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)

@@ -22,11 +22,12 @@ from courser.client.messages import (
     key_bytes,
     partitioning_of,
     payload_bytes,
+    several,
     write_headers,
 )
 from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
 from courser.client.parcels import Parcel, Receipt, Ticket
-from courser.errors import ClientClosed, NotAllowed, NotDelivered
+from courser.errors import ClientClosed, CourserError, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
@@ -90,6 +91,11 @@ class Producer:
     def is_closed(self) -> bool:
         """Whether it was closed."""
         return self._is_closed
+
+    @property
+    def last_error(self) -> CourserError | None:
+        """Why there is no connection at the moment, as far as it is known."""
+        return self._link.last_error
 
     @property
     def has_failed(self) -> bool:
@@ -160,7 +166,7 @@ class Producer:
             async with asyncio.timeout(timeout):
                 await self.flush()
         except TimeoutError:
-            raise self.not_delivered(f"the producer was closed after {timeout:g} seconds") from None
+            raise self.not_delivered(f"closing timed out after {timeout:g} seconds") from self._link.last_error
         finally:
             self.abandon()
 
@@ -259,7 +265,8 @@ class Producer:
     ) -> Ticket:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
-        check_numbers(message_id, timestamp)
+        if message_id is not None or timestamp is not None:
+            check_numbers(message_id, timestamp)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
@@ -325,13 +332,13 @@ class Producer:
 
         Raises:
             NotFound: the stream or topic does not exist.
-            TypeError: a payload cannot be represented as JSON.
+            TypeError: a single message is given, or a payload cannot be represented as JSON.
 
         Example:
             async with client.producer("shop/orders") as producer:
                 await producer.send_many([b"one", "two", courser.SendMessage("three", key="ada")])
         """
-        for message in messages:
+        for message in several(messages):
             if type(message) is bytes and key is None and self._takes(message):
                 continue
             if isinstance(message, SendMessage):

@@ -8,7 +8,7 @@ from typing import Self
 
 from courser.client.blocking import LoopThread
 from courser.client.delivery import joined
-from courser.client.messages import Headers, Payload, SendMessage, payload_bytes
+from courser.client.messages import Headers, Payload, SendMessage, payload_bytes, several
 from courser.client.producer import Producer, Receipt, Ticket
 from courser.errors import ClientClosed, CourserError, InvalidRequest, NotDelivered, Rejection
 
@@ -131,7 +131,7 @@ class SyncProducer:
 
     def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
         """Send several messages, like ``send``."""
-        for message in messages:
+        for message in several(messages):
             if isinstance(message, SendMessage):
                 self.send(
                     message.payload,
@@ -220,9 +220,10 @@ class SyncProducer:
             async with asyncio.timeout(timeout):
                 await self._flush()
         except TimeoutError:
-            reason = f"the producer was closed after {timeout:g} seconds"
+            reason = f"closing timed out after {timeout:g} seconds"
             waiting = NotDelivered(reason, [message for message, _, _ in self._entries])
-            raise joined(reason, (self._original.not_delivered(reason), waiting)) from None
+            error = joined(reason, (self._original.not_delivered(reason), waiting))
+            raise error from self._original.last_error
         finally:
             await self._abandon()
 

@@ -20,6 +20,10 @@ DEFAULT_NAME = DEFAULT_PASSWORD = "iggy"
 
 _SCHEMES = ("iggy", "iggy+tcp", "courser", "courser+tcp")
 _OTHER_TRANSPORTS = ("http", "https", "ws", "wss", "quic")
+_TOKEN_LENGTH_MIN = 32
+"""Of what is taken as a token. A user name has up to 50 characters, but rarely that many."""
+_TOKEN_PREFIX = "iggypat-"
+"""Of the tokens in Iggy's examples."""
 _SECOND = 1_000_000
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -83,7 +87,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The connection string, without secrets. Not ``iggy://user@host``: there, the name would be a token."""
+        """The connection string, without secrets. Not ``iggy://user@host``: there, a long name would be a token."""
         options = ([f"username={quote(self.username, safe='')}"] if self.username else []) + ["tls=true"] * self.tls
         return f"iggy://{self.address}" + ("?" + "&".join(options) if options else "")
 
@@ -147,13 +151,21 @@ def parse_target(text: str, base: Target | None = None) -> Target:
         raise TargetRefused("an address must have the form iggy://user:password@host:port?option=value")
     values: dict[str, object] = {"host": parts.hostname, "port": DEFAULT_PORT if port is None else port}
     if parts.username is not None:
-        if parts.password is None:
-            values |= {"token": unquote(parts.username), "username": None, "password": None}
+        name, password = unquote(parts.username), unquote(parts.password or "") or None
+        if parts.password is None and _is_token(name):
+            values |= {"token": name, "username": None, "password": None}
         else:
-            password = unquote(parts.password) or None
-            values |= {"username": unquote(parts.username), "password": password, "token": None}
+            values |= {"username": name, "password": password, "token": None}
     target = replace(base or Target(), **values)  # type: ignore[arg-type]  # built from the fields' own names
     return with_options(target, dict(parse_qsl(parts.query, keep_blank_values=True)))
+
+
+def _is_token(text: str) -> bool:
+    """Whether the login of an address without a password is a token rather than a user name.
+
+    A user name must not be sent as a token. The tokens of Courser have 43 characters, those of Iggy 68.
+    """
+    return len(text) >= _TOKEN_LENGTH_MIN or text.startswith(_TOKEN_PREFIX)
 
 
 def _check_scheme(scheme: str) -> None:

@@ -6,7 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.broker.topic_settings import check_options, merged_options, stored_options
+from courser.broker.topic_settings import check_options, describe_durability, merged_options, stored_options
 from courser.catalog import changes
 from courser.catalog.entities import Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX
@@ -108,6 +108,12 @@ async def get_partition_bounds(broker: Broker, session: Session, command: c.GetP
     address = broker.finder.address(session, command)
     topic = broker.catalog.state.streams[address.stream_id].topics[address.topic_id]
     return broker.figures.bounds(address, topic.uuid)
+
+
+async def get_topic_durability(broker: Broker, session: Session, command: c.GetTopicDurability) -> r.TopicDurability:
+    """What is in effect here, whatever the client that created the topic asked for."""
+    _, topic = broker.finder.topic(session, command)
+    return describe_durability(topic.options, broker.settings)
 
 
 def _check_count(count: int) -> None:

@@ -15,6 +15,10 @@ class Durability(Enum):
     """After the data is synced: neither a kill nor a power cut loses anything."""
 
 
+REQUESTS = {Durability.SYNCED.value: "persisted", "default": "replicated"}
+"""What a client can request for a topic, and Iggy's words for it. ``default`` is the level of the server."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurabilityPolicy:
     """A level, and the bounds for ``bounded`` (the other levels ignore them)."""
