@@ -66,6 +66,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetSegments("s", "t", 0),
     c.GetTopicDurability("s", "t"),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
+    c.FindMessages("s", "t", 0, 0, ("text",)),
     c.StageMessages(PART, 0, "s", "t", ToPartition(0), build_batch([NewMessage(b"hello")])),
     c.FinishStage(PART, 1),
     # Of a part that is not there: what is asked of the targets of others, tests of staging show.

@@ -81,6 +81,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSinks: read(60010),
     c.GetStagedParts: read(60011, text8("sink")),
     c.ResetGroupOffsets: read(60012, GROUP + bytes(5)),
+    c.FindMessages: read(60016, PLACE + bytes(16)),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

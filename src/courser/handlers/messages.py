@@ -5,6 +5,8 @@ from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
+from courser.errors import CommandRejected, ErrorCode
+from courser.records.message_filter import MessageFilter
 
 
 def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent | Waiting[r.Sent]:
@@ -27,6 +29,16 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
         broker.finder.check(session, poll, *address)
 
     return await broker.polls.wait(session, address, command, check_access)
+
+
+async def find_messages(broker: Broker, session: Session, command: c.FindMessages) -> r.FoundMessages:
+    """Which messages may match: the client polls and checks them."""
+    address = broker.finder.address(session, command)
+    try:
+        wanted = MessageFilter(command.conditions)
+    except ValueError as error:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, str(error)) from None
+    return await broker.polls.find(session, address, command, wanted)
 
 
 async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:
