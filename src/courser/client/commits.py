@@ -13,9 +13,8 @@ from collections.abc import Collection
 from courser.api import commands as c
 from courser.client.link import Link
 from courser.errors import ConnectionFailed, NotAssigned, RequestFailed
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 
 _log = logging.getLogger(__name__)
 

@@ -3,12 +3,12 @@
 from contextlib import suppress
 
 from courser.client.administration import Administration
-from courser.client.messages import Headers, HeaderValue, Message, write_headers
+from courser.client.messages import Headers, Message, write_headers
 from courser.client.producer import Producer
 from courser.errors import AlreadyExists, InvalidBatch, NotFound
 from courser.model.identifiers import Identifier
 from courser.records.message_keys import KEY_HEADER
-from courser.records.user_headers import FIELD_SIZE_MAX, UserHeader
+from courser.records.user_headers import FIELD_SIZE_MAX, HeaderValue, UserHeader
 
 PREFIX = "courser.dead."
 """The names of the headers that are added begin with this."""
