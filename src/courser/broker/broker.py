@@ -105,6 +105,8 @@ class Broker:
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
+        self.reply_sent = self.buffers.give_back
+        """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(
             self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
         )
@@ -208,10 +210,6 @@ class Broker:
         """Finish publishes that the disk refused before, remove what nobody publishes. To be called now and then."""
         await self.publishing.finish_open()
         await self.staging.remove_expired()
-
-    def reply_sent(self, session: Session) -> None:
-        """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
-        self.buffers.give_back(session)
 
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.segment_verification import SegmentVerification
-from courser.broker.waiting import Waiting
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -160,16 +160,16 @@ class Partition:
         is_synced_later: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
         self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
     ) -> Appended:
         await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     def _is_within_bounds(self) -> bool:
         """At `bounded`: whether what was just written may be acknowledged before it is synced."""
@@ -308,14 +308,33 @@ class Partition:
 
     # --- polls ---
 
-    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+    def try_read(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
+    ) -> ReadResult | Waiting[ReadResult]:
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for."""
         if self._verification is not None:
-            count = await self._verify(self._verification, offset, count)
+            return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
+        return self._try_log(offset, count, size_max, buffer)
+
+    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+        """``try_read``, for those who can wait."""
+        found = self.try_read(offset, count, size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
+
+    def _try_log(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
+        log = self.log
         try:
-            return self.log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
+            return log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
         except BlockingIOError:
-            return await self._in_pool(partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer))
+            return attempt(self._in_pool(partial(log.read, offset, count=count, size_max=size_max, buffer=buffer)))
+
+    async def _read_verified(
+        self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult:
+        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``."""

@@ -23,7 +23,7 @@ class FrameRefused(Exception):
         self.answer = answer
 
 
-class Incoming(msgspec.Struct, eq=False):
+class Incoming(msgspec.Struct, eq=False, gc=False):
     """A decoded request. Codecs use subclasses to keep what the reply needs."""
 
     command: Command | None

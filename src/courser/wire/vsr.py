@@ -73,7 +73,7 @@ _NOT_OWNED_PARTITION = 2**32 - 1
 _REPEATED = "the request was already carried out"
 
 
-class VsrIncoming(Incoming, eq=False):
+class VsrIncoming(Incoming, eq=False, gc=False):
     """A request, and the header fields that its reply repeats."""
 
     client: bytes = NO_CLIENT
