@@ -9,7 +9,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
+from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
@@ -567,11 +567,13 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
         entered, leave = threading.Event(), threading.Event()
         read = partition.log.read
 
-        def slow_read(*arguments: Any, **names: Any) -> Any:
-            if names.get("wait", True):
+        def slow_read(
+            offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
+        ) -> ReadResult:
+            if wait:
                 entered.set()
                 assert leave.wait(30)
-            return read(*arguments, **names)
+            return read(offset, count, size_max, buffer, wait)
 
         partition.log.read = slow_read  # type: ignore[method-assign]
         disk.cold = True

@@ -116,7 +116,6 @@ class Partition:
         producer: bytes = NO_PRODUCER,
         sequence: int = 0,
         timestamp: int = 0,
-        *,
         is_synced_later: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
@@ -160,7 +159,7 @@ class Partition:
         is_synced_later: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
         return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
@@ -168,7 +167,7 @@ class Partition:
     ) -> Appended:
         await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
         return await appended if isinstance(appended, Waiting) else appended
 
     def _is_within_bounds(self) -> bool:
@@ -326,9 +325,10 @@ class Partition:
     ) -> ReadResult | Waiting[ReadResult]:
         log = self.log
         try:
-            return log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
+            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
+            return log.read(offset, count, size_max, buffer, False)
         except BlockingIOError:
-            return attempt(self._in_pool(partial(log.read, offset, count=count, size_max=size_max, buffer=buffer)))
+            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
 
     async def _read_verified(
         self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None

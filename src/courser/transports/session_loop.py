@@ -178,7 +178,7 @@ class SessionLoop:
         else:
             self._control_flow()
 
-    def _advance(self, *, is_admitted: bool = False) -> None:
+    def _advance(self, is_admitted: bool = False) -> None:
         """Handle the frames that are there, until one has to be waited for, or others come first."""
         buffer, session = self._buffer, self.session
         count = began = 0

@@ -262,7 +262,7 @@ class VsrCodec:
                     reply.partition_id,
                     reply.current_offset,
                     reply.message_count,
-                    batches_size=reply.size,
+                    reply.size,
                 ),
                 *reply.pieces,
             )
