@@ -172,8 +172,10 @@ class Partition:
 
     def _is_within_bounds(self) -> bool:
         """At `bounded`: whether what was just written may be acknowledged before it is synced."""
-        marks, now = self.log.marks, self._clock.monotonic()
-        if not self._acknowledgements.admits(marks.written, marks.synced, now):
+        marks, now, acknowledgements = self.log.marks, self._clock.monotonic(), self._acknowledgements
+        if acknowledgements.is_free(marks.written, now):
+            return True
+        if not acknowledgements.admits(marks.written, marks.synced, now):
             return False
         self._wake_due_sync(now)
         return True
@@ -463,7 +465,7 @@ class Partition:
 
     def _use(self, settings: LogSettings) -> None:
         self.log.use_settings(settings)
-        self._acknowledgements.policy = settings.durability
+        self._acknowledgements.use(settings.durability)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
