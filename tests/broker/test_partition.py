@@ -23,6 +23,8 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
+from courser.storage.syncing import SharedSyncs
+from courser.storage.watermarks import Mark
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFile, FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire
@@ -86,11 +88,12 @@ async def opened(
     wanted: LogSettings,
     clock: ManualClock | None = None,
     directory: Path = DIRECTORY,
+    shared: SharedSyncs | None = None,
 ) -> AsyncIterator[Partition]:
     clock = clock or ManualClock()
     PartitionLog.create(disk, directory, IDENTITY, below=DIRECTORY.parent)
     log = PartitionLog.open(disk, directory, IDENTITY, settings=wanted, clock=clock, stop=StopKind.CLEAN)
-    partition = Partition(log, pool, clock)
+    partition = Partition(log, pool, clock, shared_syncs=shared)
     yield partition
     await partition.close()
 
@@ -358,6 +361,29 @@ async def test_at_bounded_the_interval_syncs_by_itself(disk: GatedFileSystem, po
         await send(partition, "alone")
         clock.advance(10)
         await until(lambda: partition.log.marks.synced.offset == 1)
+
+
+async def test_at_bounded_most_sends_ask_for_nothing_but_the_time(
+    disk: GatedFileSystem, pool: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE)) as partition:
+        await send(partition, "first")
+        asked: list[Mark] = []
+        monkeypatch.setattr(partition._acknowledgements, "admits", lambda mark, *_: asked.append(mark) or True)
+        for number in range(20):
+            await send(partition, str(number))
+        assert not asked
+
+
+async def test_at_bounded_partitions_share_a_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    shared = SharedSyncs(disk.open_whole(DIRECTORY.parent), many_count=1)
+    clock = ManualClock()
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock, shared=shared) as partition:
+        await send(partition, "message")
+        clock.advance(MINUTE)
+        let_timer_fire(partition)
+        await until(lambda: partition.log.marks.synced.offset == 1)
+        assert disk.calls["sync_whole"] == 1
 
 
 async def test_data_that_is_not_in_memory_is_read_in_the_pool(disk: GatedFileSystem, pool: Executor) -> None:

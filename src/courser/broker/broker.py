@@ -46,6 +46,7 @@ from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
+from courser.storage.syncing import SharedSyncs
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,9 @@ class Broker:
         self.pool = pool
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
+        # Before anything is written: it reports what fails from now on.
+        whole = data.file_system.open_whole(data.path)
+        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.limits.whole_sync_count)
         self.partitions = PartitionRegistry(
             data.file_system,
             opened.directories,
@@ -83,6 +87,7 @@ class Broker:
             settings=settings,
             purge_end=opened.store.state.purge_end,
             on_sync_time=SyncTimes(self.metrics, data.clock).note,
+            shared_syncs=self._shared_syncs,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
@@ -226,6 +231,8 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
+            if self._shared_syncs is not None:
+                self._shared_syncs.close()
             self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 

@@ -28,7 +28,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
+from courser.storage.syncing import SharedSyncs, plan_sync
 
 _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two looks at what upkeep is due: half of the smallest allocation ..."""
@@ -60,15 +60,18 @@ class Partition:
         *,
         verification: SegmentVerification | None = None,
         on_sync_time: Callable[[Path, int], None] | None = None,
+        shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``verification``: checks each sealed segment before it is read for the first time, if that is wanted.
 
-        ``on_sync_time`` is told the directory, and how many microseconds each sync took.
+        ``on_sync_time`` is told the directory, and how many microseconds each sync took. ``shared_syncs``: those of all
+        partitions on the same file system.
         """
         self.log = log
         self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
+        self._shared_syncs = shared_syncs
         self._syncs = DiskLane(
             pool,
             plan_next=self._plan_due_sync,
@@ -278,7 +281,11 @@ class Partition:
     def _plan_due_sync(self) -> Job | None:
         now = self._clock.monotonic()
         if self._is_sync_due(now):
-            return self._plan_sync()
+            job, shared = self._plan_sync(), self._shared_syncs
+            # At `synced` somebody waits for this partition alone: the rest of the file system may take longer.
+            if job is None or shared is None or self.log.settings.durability.level is _SYNCED:
+                return job
+            return shared.share(job)
         # What came while another sync was under way has its own time, and perhaps nothing follows it.
         self._set_timer(now)
         return None

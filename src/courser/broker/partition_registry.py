@@ -28,6 +28,7 @@ from courser.storage.files import FileSystem
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
+from courser.storage.syncing import SharedSyncs
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class PartitionRegistry:
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
         on_sync_time: Callable[[Path, int], None] | None = None,
+        shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
 
@@ -108,6 +110,7 @@ class PartitionRegistry:
         self._clock = clock
         self._settings = settings
         self._on_sync_time = on_sync_time
+        self._shared_syncs = shared_syncs
         self._purge_end = purge_end
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
@@ -208,7 +211,15 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        partition = Partition(log, self._pool, self._clock, verification=verification, on_sync_time=self._on_sync_time)
+        shared = self._shared_syncs
+        partition = Partition(
+            log,
+            self._pool,
+            self._clock,
+            verification=verification,
+            on_sync_time=self._on_sync_time,
+            shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
+        )
         opened.partitions.append(partition)
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:

@@ -79,7 +79,16 @@ class FakeFile:
 
     def sync(self) -> None:
         """Make the bytes and the size durable. Not the name."""
-        self._perform("sync", self._node.commit, failed=lambda: self._node.fail(self._system.random))
+        node = self._node
+
+        def commit() -> None:
+            if node.is_failure_unreported:
+                node.is_failure_unreported = False
+                node.fail(self._system.random)
+                _refuse(errno.EIO, self._path)
+            node.commit()
+
+        self._perform("sync", commit, failed=lambda: node.fail(self._system.random))
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file. Durable after the next ``sync``."""
@@ -147,6 +156,31 @@ class FakeFile:
         data = self._node.data[position : position + size]
         buffer[: len(data)] = data
         return len(data)
+
+
+class FakeWholeSync:
+    """The sync of a whole ``FakeFileSystem``. It dies with the process that opened it."""
+
+    def __init__(self, system: "FakeFileSystem", path: Path) -> None:
+        self._system = system
+        self._path = path
+        self._life = system.life
+
+    def covers(self, directory: Path) -> bool:
+        """There is one file system only."""
+        del directory
+        return True
+
+    def sync(self) -> None:
+        """Make everything durable. If it fails, the next sync of each file that lost something fails too."""
+        if self._life != self._system.life:
+            raise RuntimeError("a file system was synced after the crash")
+        self._system._perform(
+            "sync_whole", self._path, self._system._commit_everything, failed=self._system._fail_everything
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class FakeFileSystem:
@@ -221,6 +255,10 @@ class FakeFileSystem:
 
         self._perform("sync_directory", path, commit, failed=fail)
 
+    def open_whole(self, path: Path) -> FakeWholeSync:
+        """The sync of everything."""
+        return FakeWholeSync(self, path)
+
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now."""
 
@@ -237,6 +275,10 @@ class FakeFileSystem:
             self.life += 1
             self._crashed = False
             self._count_used()
+            for node in walk(self._root):
+                if isinstance(node, FileNode):
+                    # The kernel may have forgotten it with the last descriptor.
+                    node.is_failure_unreported = False
 
     def power_cut(self) -> None:
         """The machine dies: what was synced is there, of the rest any part. The boot id is a new one."""
@@ -368,6 +410,19 @@ class FakeFileSystem:
                 part()
         self._crashed = True
         raise SimulatedCrash(f"{moment.value} {call}")
+
+    def _commit_everything(self) -> None:
+        for change in self._pending:
+            change.redo(forced=True)
+        self._pending = []
+        for node in walk(self._root):
+            if isinstance(node, FileNode):
+                node.commit()
+
+    def _fail_everything(self) -> None:
+        for node in walk(self._root):
+            if isinstance(node, FileNode):
+                node.fail_unseen(self.random)
 
     def _lose_memory(self) -> None:
         self.life += 1
