@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from courser.broker.partition import Partition
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, PartitionReadOnly, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
@@ -23,7 +24,6 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import SharedSyncs
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFile, FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire

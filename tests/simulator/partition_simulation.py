@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
@@ -18,7 +19,6 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, last_known_time
-from courser.storage.syncing import SharedSyncs
 from courser.testing.files import FakeFileSystem, SimulatedCrash
 from tests.simulator.checked_reads import Reader, read_everything
 from tests.simulator.disk_trouble import (

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.consumers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
@@ -17,7 +18,6 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
-from courser.storage.syncing import SharedSyncs
 from courser.testing.clocks import ManualClock
 from tests.simulator.partition_model import (
     ConsumerHistory,

@@ -33,6 +33,7 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
@@ -46,7 +47,6 @@ from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
-from courser.storage.syncing import SharedSyncs
 
 _log = logging.getLogger(__name__)
 

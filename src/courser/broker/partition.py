@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.segment_verification import SegmentVerification
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -28,7 +29,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import SharedSyncs, plan_sync
+from courser.storage.syncing import plan_sync
 
 _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two looks at what upkeep is due: half of the smallest allocation ..."""

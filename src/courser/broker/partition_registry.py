@@ -14,6 +14,7 @@ from courser.broker.lost_partitions import lost_partition_log, offline_partition
 from courser.broker.partition import Partition
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
 from courser.catalog.directories import Directories, identity_of
@@ -28,7 +29,6 @@ from courser.storage.files import FileSystem
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.syncing import SharedSyncs
 
 _log = logging.getLogger(__name__)
 
