@@ -13,17 +13,21 @@ COPY src /source/src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels /source
 
 FROM python:3.13-slim
+# Other systems know the user by its number: Kubernetes, and the owner of a directory that is mounted as the volume.
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links=/wheels courser \
-    && useradd --system --uid 10001 --user-group --home-dir /var/lib/courser --create-home courser
+    pip install --no-cache-dir --no-index /wheels/*.whl \
+    && groupadd --gid 10001 courser \
+    && useradd --uid 10001 --gid courser --shell /usr/sbin/nologin --home-dir /var/lib/courser --create-home courser
 
+# The name of the root user is not a secret; its password comes from outside.
+# hadolint ignore=DL3064
 ENV COURSER_TCP_ADDRESS=0.0.0.0:8090 \
     COURSER_SYSTEM_PATH=/var/lib/courser/local_data \
     COURSER_SYSTEM_LOGGING_FILE_ENABLED=false \
     COURSER_ROOT_USERNAME=iggy \
     PYTHONUNBUFFERED=1
 
-USER courser
+USER 10001:10001
 WORKDIR /var/lib/courser
 VOLUME ["/var/lib/courser"]
 EXPOSE 8090

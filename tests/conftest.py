@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-pytest_plugins = ["tests.spark_fixtures", "tests.wheels"]
+pytest_plugins = ["tests.spark_fixtures", "tests.wheels", "tests.container"]
 
 SEED_VARIABLE = "COURSER_SEED"
 SEED_DEFAULT = "20261115"
@@ -24,7 +24,7 @@ SEED_DEFAULT = "20261115"
 SEED_DRAWN = "random"
 """The value of the variable that asks for a new seed."""
 
-WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_five_minutes.py::")
+WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_deployment.py::", "tests/test_five_minutes.py::")
 """The tests that share the wheel, and an environment in which it is installed."""
 WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
 """The directories whose tests may use the Spark session. They share one, and so one process."""
@@ -60,13 +60,15 @@ WITHOUT_SESSION = (
 WITH_CLUSTER = ("tests/spark/test_cluster.py", "tests/pipelines/test_cluster.py")
 """The tests that share a Spark cluster."""
 SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
-SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "installed": WHEEL_SCOPE}
+SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
 """Fixtures that are so costly that they may be made on one worker only."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
 SPARK_TIMEOUT = 900.0
 """Seconds of a test with Spark, in place of those in pyproject.toml: a Java that starts on a busy machine takes a
 minute, and some tests start several. Who is interrupted in the middle of a call to Java leaves the session useless for
 all tests that come after."""
+
+LONG_PROFILE = "long"
 
 settings.register_profile(
     "default",
@@ -78,7 +80,7 @@ settings.register_profile(
     database=None,
 )
 settings.register_profile(
-    "long",
+    LONG_PROFILE,
     deadline=None,
     max_examples=5_000,
     print_blob=True,
@@ -120,7 +122,7 @@ def _scope_of(nodeid: str) -> str:
         return CLUSTER_SCOPE
     if nodeid.startswith(WITH_SPARK):
         return module if module.startswith(WITHOUT_SESSION) else SESSION_SCOPE
-    if nodeid.startswith(("tests/torture/", *WITH_JAVA_OF_THEIR_OWN)):
+    if nodeid.startswith(("tests/torture/", "tests/replay/test_replay.py", *WITH_JAVA_OF_THEIR_OWN)):
         return module
     found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
     return found[1] if found else nodeid
@@ -130,10 +132,10 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Each test goes to the next worker that is free, but tests that share something large stay on one worker.
 
     The scenarios of an SDK release share a child process, and the last of them asks it what none of them has used. The
-    tests of the wheel share an environment that takes a minute to install. Each module of the torture tests, of the
-    demo and of the examples has something large of its own. All tests that use the Spark session share one Java, and
-    those that use the cluster share six. (The ``loadgroup`` of xdist 3.8 is meant for this, and groups nothing under
-    pytest 9.2.)
+    tests of the wheel share an environment that takes a minute to install. The replayed sections are played once and
+    judged twice. Each module of the torture tests, of the demo and of the examples has something large of its own. All
+    tests that use the Spark session share one Java, and those that use the cluster share six. (The ``loadgroup`` of
+    xdist 3.8 is meant for this, and groups nothing under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -142,6 +144,12 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedTogether | None:
     return SharedTogether(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.fixture
+def is_long(request: pytest.FixtureRequest) -> bool:
+    """Whether this is a run of ``make test-all``. A plain run tries every case too, with fewer draws of the dice."""
+    return bool(request.config.getoption("--hypothesis-profile") == LONG_PROFILE)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""The package as users get it: source archive, wheel, and a virtual environment that holds nothing else.
+"""Building the package, and virtual environments that hold nothing else.
 
-The tree itself is only read: building a wheel in it would replace the compiled part that a running server uses. The
-fixtures build each of these once per run; ``conftest`` keeps the tests that use them on one worker.
+The fixtures here and in ``tests.container`` build each archive once per run; ``conftest`` keeps the tests that use them
+on one worker.
 """
 
 import os
@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0
 """Seconds: the package index may be slow."""
-_BUILD_REQUIREMENT = "hatchling>=1.27"
+_BUILD_REQUIREMENTS = ("hatchling>=1.27", "editables")
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,12 @@ class Environment:
         run(sys.executable, "-m", "pip", "--python", self.python, "install", *options, *requirements)
 
 
-def make_environment(directory: Path, *requirements: str) -> Environment:
-    """A new one with these packages."""
-    venv.create(directory, with_pip=False, symlinks=True)
+def make_environment(directory: Path, *requirements: str, python: Path | None = None) -> Environment:
+    """A new one with these packages, of this Python or another one."""
+    if python is None:
+        venv.create(directory, with_pip=False, symlinks=True)
+    else:
+        run(python, "-m", "venv", "--without-pip", directory)
     environment = Environment(directory)
     if requirements:
         environment.install(*requirements)
@@ -96,10 +99,17 @@ class Builder:
         (wheel,) = directory.glob("*.whl")
         return wheel
 
+    def make_editable_wheel(self, tree: Path, directory: Path) -> Path:
+        """What ``pip install --editable`` installs: it refers to the tree."""
+        program = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+        run(self.environment.python, "-c", program, directory, cwd=tree)
+        (wheel,) = directory.glob("*.whl")
+        return wheel
+
 
 def make_builder(directory: Path) -> Builder:
     """A new one."""
-    return Builder(make_environment(directory, _BUILD_REQUIREMENT, "pip"))
+    return Builder(make_environment(directory, *_BUILD_REQUIREMENTS, "pip"))
 
 
 @pytest.fixture(scope="session")
@@ -110,15 +120,3 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
 @pytest.fixture(scope="session")
 def sdist(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return builder.make_sdist(tmp_path_factory.mktemp("sdist"))
-
-
-@pytest.fixture(scope="session")
-def wheel(builder: Builder, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as a machine with a C compiler builds it, if this is one."""
-    return builder.make_wheel(sdist, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel and its dependencies. Tests must not change it."""
-    return make_environment(tmp_path_factory.mktemp("installed"), str(wheel))

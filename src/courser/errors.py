@@ -107,9 +107,21 @@ class ErrorCode(IntEnum):
 
 
 class CourserError(Exception):
-    """Base class of all errors that Courser raises on purpose."""
+    """Base class of all errors that Courser raises on purpose.
+
+    Example:
+        from courser.errors import CourserError, NotFound
+
+        try:
+            await client.get_topic("shop/nothing")
+        except NotFound as error:
+            print("no such topic:", error)
+        except CourserError as error:
+            print(error.code.name, error)
+    """
 
     code: ErrorCode = ErrorCode.ERROR
+    """The exact reason, as a number with a name."""
 
 
 # --- rejections ---------------------------------------------------------------------------------------
@@ -180,7 +192,16 @@ class TooManyConsumerOffsets(Rejection):
 
 
 class OffsetsUnavailable(Rejection):
-    """Requested messages that cannot be read any more: an error for readers that must not skip any."""
+    """Requested messages that cannot be read any more: an error for readers that must not skip any.
+
+    Example:
+        from courser.errors import OffsetsUnavailable
+
+        try:
+            await client.poll_messages("shop/orders", partition_id=0)
+        except OffsetsUnavailable as gap:
+            print(f"messages {gap.first_offset} to {gap.end_offset - 1} are gone")
+    """
 
     def __init__(self, code: ErrorCode, *, first_offset: int, end_offset: int, reason: str) -> None:
         super().__init__(code, first_offset, end_offset, reason)
@@ -455,7 +476,20 @@ class ConnectionFailed(ClientFailure):
 
 
 class Uncertain(ConnectionFailed):
-    """The connection was lost after a change or a send was sent: whether it was carried out is not known."""
+    """The connection was lost after a change or a send was sent: whether it was carried out is not known.
+
+    Example:
+        from courser.errors import AlreadyExists, Uncertain
+
+        try:
+            await client.create_stream("warehouse")
+        except Uncertain:
+            # Trying again shows whether it was done.
+            try:
+                await client.create_stream("warehouse")
+            except AlreadyExists:
+                pass
+    """
 
 
 class TimedOut(ConnectionFailed):

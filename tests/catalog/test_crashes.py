@@ -42,7 +42,6 @@ from tests.simulator.catalog_simulation import (
 from tests.simulator.disk_trouble import RecordingPlan
 from tests.simulator.partition_model import BrokenPromise
 
-ONE_SECOND_CRASH = CrashDepth(second_crashes=1)
 ALL_SECOND_CRASHES = CrashDepth(second_crashes=None)
 SHORT_LIFE: tuple[c.AnyChange, ...] = (
     c.CreateStream("s", uuid(1)),
@@ -84,18 +83,20 @@ def test_a_crash_in_the_first_start(seed: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(LIFE)), ids=lambda number: f"{number}-{type(LIFE[number]).__name__}")
-def test_a_crash_at_every_call_of_every_command(number: int, seed: int) -> None:
+def test_a_crash_at_every_call_of_every_command(number: int, seed: int, is_long: bool) -> None:
     world = world_before(number, LIFE, seed)
-    coverage = crash_everywhere(world, start_and(LIFE[number]), ONE_SECOND_CRASH)
+    power_cuts = 4 if is_long else 1
+    coverage = crash_everywhere(world, start_and(LIFE[number]), CrashDepth(power_cuts=power_cuts, second_crashes=1))
     report(type(LIFE[number]).__name__, coverage)
-    # A kill and two power cuts before each call, and once more during the start after it.
-    assert coverage.crashes >= 6 * coverage.positions
+    # A kill and the power cuts before each call, and each once more during the start after it.
+    assert coverage.crashes >= 2 * (1 + power_cuts) * coverage.positions
 
 
 @pytest.mark.parametrize("number", [3, 4, SNAPSHOT_TAKEN_AT, 6], ids=lambda number: type(SHORT_LIFE[number]).__name__)
-def test_two_crashes_in_a_row_around_snapshot_and_drain(number: int, seed: int) -> None:
+def test_two_crashes_in_a_row_around_snapshot_and_drain(number: int, seed: int, is_long: bool) -> None:
     world = world_before(number, SHORT_LIFE, seed)
-    coverage = crash_everywhere(world, start_and(SHORT_LIFE[number]), ALL_SECOND_CRASHES)
+    depth = ALL_SECOND_CRASHES if is_long else CrashDepth(power_cuts=1, second_crashes=None)
+    coverage = crash_everywhere(world, start_and(SHORT_LIFE[number]), depth)
     report(f"all pairs, {type(SHORT_LIFE[number]).__name__}", coverage)
 
 
@@ -180,10 +181,11 @@ def test_a_full_disk_undoes_an_unfinished_creation_but_its_id_stays_used(creatio
 
 
 @pytest.mark.parametrize("creation", UNFINISHED, ids=lambda creation: type(creation).__name__)
-def test_a_crash_while_an_unfinished_creation_is_undone(creation: c.AnyChange, seed: int) -> None:
+def test_a_crash_while_an_unfinished_creation_is_undone(creation: c.AnyChange, seed: int, is_long: bool) -> None:
     world = world_with_an_unfinished(creation, seed)
+    depth = CrashDepth(power_cuts=4 if is_long else 1, second_crashes=0)
     for recover in (lambda world: world.start(), start_on_a_full_disk):
-        coverage = crash_everywhere(world, start_on_a_full_disk, CrashDepth(second_crashes=0), recover=recover)
+        coverage = crash_everywhere(world, start_on_a_full_disk, depth, recover=recover)
         report(f"undoing {type(creation).__name__}", coverage)
 
 

@@ -425,7 +425,7 @@ def missing_descriptor(world: CatalogWorld) -> None:
 
 
 @pytest.mark.parametrize("harm", [damaged_journal, missing_metadata, unknown_directory, missing_descriptor])
-def test_a_crash_at_every_call_of_a_rebuild(harm: Callable[[CatalogWorld], None], seed: int) -> None:
+def test_a_crash_at_every_call_of_a_rebuild(harm: Callable[[CatalogWorld], None], seed: int, is_long: bool) -> None:
     world = living(seed, COMMANDS).fork(seed)
     harm(world)
     reference = world.fork(1)
@@ -434,7 +434,8 @@ def test_a_crash_at_every_call_of_a_rebuild(harm: Callable[[CatalogWorld], None]
     def rebuild(world: CatalogWorld) -> None:
         world.start(recreate_missing_state=True)
 
-    coverage: Coverage = crash_everywhere(world, rebuild, CrashDepth(second_crashes=3), recover=rebuild)
+    depth = CrashDepth(power_cuts=2, second_crashes=3) if is_long else CrashDepth(power_cuts=1, second_crashes=1)
+    coverage: Coverage = crash_everywhere(world, rebuild, depth, recover=rebuild)
     print(f"rebuild, {harm.__name__}: {coverage}")
 
 

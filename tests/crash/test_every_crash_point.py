@@ -14,18 +14,16 @@ import pytest
 from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.crash.scenarios import SCENARIOS, Facts, Life, new_disk
 
-POWER_CUTS = 4
-"""Outcomes that are tried for each point, beside a kill."""
-
 Scenario = Callable[[Life], None]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_a_crash_at_every_point_keeps_every_promise(scenario: Scenario, seed: int) -> None:
+def test_a_crash_at_every_point_keeps_every_promise(scenario: Scenario, seed: int, is_long: bool) -> None:
+    power_cut_count = 8 if is_long else 2
     point_count = undisturbed(scenario, seed)
     points = [(call, moment) for call in range(1, point_count + 1) for moment in CrashMoment]
-    reached = sum(crash_at(scenario, seed, call, moment) for call, moment in points)
-    print(f"{scenario.__name__}: {reached} of {len(points)} points, {1 + POWER_CUTS} outcomes each")
+    reached = sum(crash_at(scenario, seed, call, moment, power_cut_count) for call, moment in points)
+    print(f"{scenario.__name__}: {reached} of {len(points)} points, {1 + power_cut_count} outcomes each")
     assert reached == len(points) > 0
 
 
@@ -38,7 +36,7 @@ def undisturbed(scenario: Scenario, seed: int) -> int:
     return disk.mutations
 
 
-def crash_at(scenario: Scenario, seed: int, call: int, moment: CrashMoment) -> bool:
+def crash_at(scenario: Scenario, seed: int, call: int, moment: CrashMoment, power_cut_count: int) -> bool:
     """Die there; say whether the point was reached."""
     disk = new_disk(seed)
     disk.plan = FaultPlan().crash_at(call, moment)
@@ -46,7 +44,7 @@ def crash_at(scenario: Scenario, seed: int, call: int, moment: CrashMoment) -> b
     try:
         scenario(Life(disk, facts))
     except SimulatedCrash:
-        for outcome in range(1 + POWER_CUTS):
+        for outcome in range(1 + power_cut_count):
             point = f"{seed}, {call}, {moment}, {outcome}"
             recover(disk.clone(random.Random(point)), copy.deepcopy(facts), is_killed=outcome == 0)
         return True

@@ -3,9 +3,10 @@
 ``console`` blocks are typed into a terminal, and print what they say. ``python`` blocks run; one that begins with the
 name of a file is saved under it, one without imports is the body of ``async with courser.connect() as client``.
 ``toml`` blocks are configurations with which a server would start. Every other line that calls ``courser`` is
-understood by it (docs/cli.md is generated, and has a test of its own). Links lead somewhere.
+understood by it (docs/cli is generated, and has a test of its own). Links lead somewhere.
 """
 
+import ast
 import re
 import shlex
 import textwrap
@@ -24,22 +25,35 @@ from courser.server.configuration.settings import settings_of
 from tests.docs.blocks import ROOT, Block, blocks_of, courser_lines, prose_lines, shown_in, text_of
 from tests.docs.stage import Stage, agrees
 
+_OTHER_PLACES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "examples/**/*.md",
+    "packaging/**/*.md",
+    "tests/**/*.md",
+)
 GUIDES = (
     "README.md",
     "docs/README.md",
     "docs/getting-started.md",
     "docs/client.md",
+    "docs/reference/index.md",
+    "docs/cli/index.md",
     "docs/concepts.md",
     "docs/durability.md",
     "docs/operations.md",
+    "docs/measuring.md",
     "docs/coming-from-iggy.md",
     "docs/coming-from-kafka.md",
     "docs/spark/getting-started.md",
     "docs/spark/cluster.md",
 )
 ALL = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")))
+LINKING = (*ALL, *(path.relative_to(ROOT).as_posix() for name in _OTHER_PLACES for path in sorted(ROOT.glob(name))))
 LINE_LENGTH_MAX = 140
 
+_PAGE = re.compile(r"docs/[\w/-]+\.md")
 _OTHER_PACKAGES = ("apache_iggy",)
 """What is imported by programs that other tests run, in environments of their own."""
 _BODY = """
@@ -111,7 +125,9 @@ def test_a_server_would_start_with_the_configuration(block: Block, tmp_path: Pat
         assert policy.level.value == stated[1]
 
 
-@pytest.mark.parametrize("document", [name for name in ALL if name != "docs/cli.md"])
+@pytest.mark.parametrize(
+    "document", [name for name in ALL if not name.startswith("docs/cli/") or name == "docs/cli/index.md"]
+)
 def test_the_command_line_understands_every_line(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,15 +194,31 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
 
 
 def anchors_of(document: str) -> set[str]:
-    """What GitHub makes of the headings."""
-    titles = re.findall(r"^#+ (.*)$", text_of(document), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """What GitHub makes of the headings: a second one with the same text gets a number."""
+    anchors: set[str] = set()
+    counts: dict[str, int] = {}
+    for _, line in prose_lines(document):
+        if not (heading := re.match(r"#+ (.*)$", line)):
+            continue
+        title = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1])
+        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        count = counts[anchor] = counts.get(anchor, -1) + 1
+        anchors.add(f"{anchor}-{count}" if count else anchor)
+    return anchors
 
 
-@pytest.mark.parametrize("document", ALL)
+def links_of(document: str) -> Iterator[str]:
+    """The targets of all links and pictures, also of those that are defined elsewhere in the document."""
+    text = re.sub(r"^```.*?^```$", "", text_of(document), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`\n]+`", "code", text)
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+    yield from re.findall(r"^\[[^]]+\]: (\S+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", LINKING)
 def test_links_lead_to_something(document: str) -> None:
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(document)):
+    for target in links_of(document):
         if target.startswith(("http:", "https:")):
             continue
         path, _, anchor = target.partition("#")
@@ -197,11 +229,28 @@ def test_links_lead_to_something(document: str) -> None:
 
 
 def test_the_index_names_every_document() -> None:
-    listed = set(re.findall(r"\]\(([^)#\s]+)\)", text_of("docs/README.md")))
+    listed = {target.partition("#")[0] for target in links_of("docs/README.md")}
     documents = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert documents <= listed
+    chapters = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob("*/index.md")}
+    assert documents | chapters <= listed
 
 
-@pytest.mark.parametrize("document", [name for name in GUIDES if name != "docs/operations.md"])
+@pytest.mark.parametrize(
+    "document", [name for name in GUIDES if name not in ("docs/cli/index.md", "docs/operations.md")]
+)
 def test_lines_fit_on_a_screen(document: str) -> None:
     assert [number for number, line in prose_lines(document) if len(line) > LINE_LENGTH_MAX] == []
+
+
+def test_messages_do_not_point_to_pages_that_an_installation_lacks() -> None:
+    """A wheel has no docs. Not checked here: the command line, the client, and generators of pages."""
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        source = path.read_text()
+        if {"cli", "client"} & set(path.parts) or "__main__" in source or not _PAGE.search(source):
+            continue
+        tree = ast.parse(source)
+        docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in docstrings]
+        found += [f"{path.name}:{text.lineno}" for text in texts if _PAGE.search(str(text.value))]
+    assert found == []

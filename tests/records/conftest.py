@@ -1,6 +1,7 @@
 """Every test of records runs twice: with the compiled walk over the frames, if it was built, and with Python's."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 
 import pytest
@@ -10,7 +11,7 @@ from courser.storage import index_entries
 
 compiled: ModuleType | None
 try:
-    from courser.records import _frame_walk as compiled
+    compiled = import_module(frame_walk.COMPILED_NAME)
 except ImportError:
     compiled = None
 

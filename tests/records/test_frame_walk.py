@@ -263,14 +263,14 @@ def test_arguments_that_make_no_sense_are_refused(walk: ModuleType) -> None:
 )
 def test_frames_and_cells_that_cannot_be_are_refused(starts: tuple[int, ...], numbers: tuple[int, ...]) -> None:
     """By the compiled functions alone: they would write behind their memory."""
-    compiled = pytest.importorskip("courser.records._frame_walk")
+    compiled = pytest.importorskip(frame_walk.COMPILED_NAME)
     with pytest.raises(ValueError, match="no such frames, or no such cells"):
         compiled.first_in_cells(np.array(starts, np.int64).tobytes(), *numbers)
 
 
 @pytest.mark.parametrize(("variable", "is_pure"), [({}, False), ({"COURSER_PURE": "1"}, True)])
 def test_the_environment_chooses(variable: dict[str, str], is_pure: bool) -> None:
-    pytest.importorskip("courser.records._frame_walk")
+    pytest.importorskip(frame_walk.COMPILED_NAME)
     environment = {name: value for name, value in os.environ.items() if name != "COURSER_PURE"}
     command = "from courser.records import frame_walk; print(frame_walk.is_compiled)"
     ran = subprocess.run(

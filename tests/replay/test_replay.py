@@ -11,8 +11,6 @@ from tests.replay.captures import Exchange, Recorded, Wire, section, sections
 from tests.replay.deviations import Judgement, documented_rows
 from tests.replay.playing import findings, play
 
-pytestmark = pytest.mark.xdist_group("replay")
-
 SECTIONS = [(wire, name) for wire in Wire for name in sections(wire)]
 
 

@@ -58,6 +58,12 @@ def start_target(server: RunningServer) -> Target:
         return Target(server, root.do(c.CreateToken("kept", 0))[1:].decode())
 
 
+def assert_no_defect(output: str) -> None:
+    for sign in ("defect", "Traceback"):
+        begin = output.find(sign)
+        assert begin < 0, output[max(0, begin - 500) : begin + 3000]
+
+
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """One server for all tests of a module. At its end it has no defect in its log, and stops cleanly."""
@@ -66,8 +72,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield start_target(server)
         assert server.stop() == 0
         output = server.output
-        assert "defect" not in output
-        assert "Traceback" not in output
+        assert_no_defect(output)
         assert "stopped clean=True" in output
 
 
@@ -84,5 +89,4 @@ def make_target(tmp_path: Path) -> Iterator[Callable[..., Target]]:
     yield make
     for server in servers:
         server.__exit__(None, None, None)
-        assert "defect" not in server.output
-        assert "Traceback" not in server.output
+        assert_no_defect(server.output)

@@ -107,6 +107,7 @@ class SlowWork(Executor):
 
     def __init__(self) -> None:
         self._work: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self._is_stopped = False
 
     @property
     def count(self) -> int:
@@ -114,9 +115,15 @@ class SlowWork(Executor):
         return len(self._work)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        if self._is_stopped:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         future: Future[Any] = Future()
         self._work.append((future, partial(run, *arguments, **options)))
         return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more work."""
+        self._is_stopped = True
 
     def work(self) -> None:
         """Do the oldest piece."""

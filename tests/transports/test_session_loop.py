@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import random
 from typing import Any, ClassVar
 
@@ -343,6 +344,19 @@ async def test_a_reply_that_takes_long_to_encode_is_encoded_elsewhere() -> None:
     await settle()
     assert peer.wire.sent == b"<epic><next>"
     assert peer.replies_sent == 2
+
+
+@pytest.mark.parametrize("text", [b"epic", SLOW])
+async def test_slow_work_that_a_stopping_server_does_not_take_is_dropped(text: bytes) -> None:
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    peer = Peer()
+    peer.slow_work.shutdown()
+    peer.receive(frame(text))
+    await settle()
+    gc.collect()
+    assert problems == []
+    assert peer.wire.sent == b""
 
 
 async def test_nothing_is_decoded_for_a_client_that_went_away() -> None:

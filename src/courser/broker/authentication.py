@@ -1,8 +1,9 @@
 """Login, logout and passwords.
 
 An unknown user and a wrong password get the same reply after the same work. Hashing never blocks the event loop.
-Passwords are hashed in a fair order (``login_queue``). Failed logins delay later ones with the same name or from the
-same address (``login_delays``). A valid token is never delayed.
+Passwords are hashed in a fair order (``login_queue``); a right one is not hashed again for some minutes
+(``verified_passwords``). Failed logins delay later ones with the same name or from the same address
+(``login_delays``). A valid token is never delayed.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from courser.broker.login_queue import Asker, network_of
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
+from courser.broker.verified_passwords import VerifiedPasswords
 from courser.catalog import changes
 from courser.catalog.entities import User
 from courser.catalog.rules import USER_NAME_SIZE_MAX, USER_NAME_SIZE_MIN
@@ -54,6 +56,7 @@ class Authentication:
         self._sessions = sessions
         self._groups = groups
         self._passwords = passwords
+        self._verified = VerifiedPasswords(clock)
         self._clock = clock
         self._delays = LoginDelays(clock)
         self._sleep = sleep
@@ -165,7 +168,9 @@ class Authentication:
         password_hash = None if user is None else user.password_hash
         asked_at = self._clock.monotonic()
         try:
-            is_right = await self._passwords.is_right(self._asker(session, name), password, password_hash)
+            is_right = self._verified.has(password, password_hash) or await self._passwords.is_right(
+                self._asker(session, name), password, password_hash
+            )
         except CommandRejected:
             await self._sleep_for(asked_at + _REFUSAL_DELAY - self._clock.monotonic())
             self._note_failure(session, name)
@@ -175,6 +180,8 @@ class Authentication:
         if not is_right or user is None or user.password_hash != password_hash:
             self._note_failure(session, name)
             raise _invalid_credentials()
+        if not self._verified.has(password, user.password_hash):
+            self._verified.note(password, user.password_hash)
         self._delays.succeeded(name, session.address)
         session.failed_login_count = 0
         return user

@@ -60,9 +60,9 @@ def check_python(version: tuple[int, ...], implementation: str, *, is_64_bit: bo
 def check_compiled(*, is_compiled: bool) -> CheckResult:
     """The optional part in C."""
     if is_compiled:
-        return CheckResult("compiled part", CheckState.OK, "built")
+        return CheckResult("compiled part", CheckState.OK, "in use")
     advice = "install a C compiler and Python's headers, then reinstall courser: large sends become faster"
-    return CheckResult("compiled part", CheckState.WARNING, "not built, using Python code instead", advice)
+    return CheckResult("compiled part", CheckState.WARNING, "not in use, using Python code instead", advice)
 
 
 def check_directory(path: str, *, exists: bool, is_writable: bool, is_in_use: bool) -> CheckResult:

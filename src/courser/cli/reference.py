@@ -1,11 +1,12 @@
 """The reference of all commands as Markdown, generated from the commands so that it is never out of date.
 
-``python -m courser.cli.reference docs/cli.md`` writes it into that file, after the line ``MARK``.
+``python -m courser.cli.reference docs/cli`` writes it: one page for each group of commands, and the list of commands in
+``index.md`` after the line ``MARK``. The text before that line is written by hand.
 """
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -15,7 +16,17 @@ from courser.cli.naming import TopicPathArgument
 from courser.cli.server_options import SERVER_EXITS, SERVER_NOTE
 from courser.cli.tree import root
 
-MARK = "<!-- everything below is written by: python -m courser.cli.reference docs/cli.md -->"
+MARK = "<!-- everything below is written by: python -m courser.cli.reference docs/cli -->"
+INDEX = "index.md"
+
+_PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "server": ("Servers", ("dev", "serve", "doctor", "ping", "stats", "options", "cluster", "snapshot")),
+    "send-and-tail": ("Sending and reading", ("send", "tail", "ls")),
+    "login": ("Logging in", ("login", "logout", "me")),
+    "spark": ("Spark jobs", ("export", "replay", "compact", "backfill", "merge", "audit", "usage", "demo")),
+}
+"""Pages of commands that are not in a group, with their titles."""
+_OTHER_PAGE, _OTHER_TITLE = "other", "Other commands"
 
 
 def commands(group: LazyGroup = root, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -30,9 +41,40 @@ def commands(group: LazyGroup = root, path: tuple[str, ...] = ()) -> Iterator[tu
             yield (*path, name), command
 
 
-def reference_markdown() -> str:
-    """A table of all commands with their short names, then one chapter per command."""
-    return "\n".join((*_overview(), *(line for path, command in commands() for line in _chapter(path, command))))
+def pages() -> dict[str, str]:
+    """The generated pages by file name."""
+    chapters: dict[str, list[str]] = {}
+    for path, command in commands():
+        page = _page_of(path[0])
+        chapters.setdefault(page, list(_head(page, path[0]))).extend(_chapter(path, command))
+    return {f"{page}.md": "\n".join(lines) for page, lines in chapters.items()}
+
+
+def _page_of(name: str) -> str:
+    if _group(name) is not None:
+        return name
+    return next((page for page, (_, names) in _PAGES.items() if name in names), _OTHER_PAGE)
+
+
+def _group(name: str) -> LazyGroup | None:
+    command = root.get_command(click.Context(root), name)
+    return command if isinstance(command, LazyGroup) else None
+
+
+def _head(page: str, name: str) -> Iterator[str]:
+    group = _group(name)
+    title = f"courser {name}" if group is not None else _PAGES.get(page, (_OTHER_TITLE,))[0]
+    yield from (f"# {title}", "")
+    if group is not None:
+        yield from _paragraphs(group.help or "")
+        yield from _epilog(group.epilog or "")
+    yield f"[The command line]({INDEX}) describes what all commands have in common: output formats, exit codes, logins."
+    yield ""
+
+
+def overview() -> str:
+    """A table of all commands with their short names and links to their pages."""
+    return "\n".join(_overview())
 
 
 def _overview() -> Iterator[str]:
@@ -41,18 +83,18 @@ def _overview() -> Iterator[str]:
     yield "| command | short | what it does |"
     yield "| --- | --- | --- |"
     short = {name: alias for alias, name in root.aliases.items()}
-    context = click.Context(root)
     for name, summary in root.summaries.items():
-        command = root.get_command(context, name)
-        verbs = f": {', '.join(command.summaries)}" if isinstance(command, LazyGroup) else ""
+        group = _group(name)
+        verbs = ", ".join(f"[{verb}]({name}.md#{name}-{verb})" for verb in group.summaries) if group else ""
+        link = f"[`{name}`]({name}.md): {verbs}" if group else f"[`{name}`]({_page_of(name)}.md#{name})"
         alias = f"`{short[name]}`" if name in short else ""
-        yield f"| `{name}`{verbs} | {alias} | {summary} |"
+        yield f"| {link} | {alias} | {summary} |".replace("|  |", "| |")
     yield ""
 
 
 def _chapter(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     name = " ".join(path)
-    yield f"### {name}"
+    yield f"## {name}"
     yield ""
     yield from _paragraphs(command.help or "")
     yield "```"
@@ -63,7 +105,7 @@ def _chapter(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     rows = [f"| {_names(option)} | {_cell(option)} |" for option in options if option.name != "output"]
     if rows:
         yield from ("| option | |", "| --- | --- |", *rows, "")
-    # The parts that all commands share are at the top of the document.
+    # The parts that all commands share are in the index.
     yield from _epilog((command.epilog or "").replace(SERVER_NOTE, "").removesuffix(SERVER_EXITS))
 
 
@@ -78,17 +120,22 @@ def _usage(command: click.Command) -> str:
 
 
 def _names(option: click.Option) -> str:
-    names = [*option.opts, *option.secondary_opts]
-    context = click.Context(click.Command("courser"))
-    value = "" if option.is_flag else f" {option.make_metavar(context)}"
-    return f"`{', '.join(names)}{value}`".replace("|", "\\|")
+    """The option as it is typed. Choices are in the other cell: in a table, Markdown dialects disagree about ``|``."""
+    names = ", ".join((*option.opts, *option.secondary_opts))
+    if option.is_flag:
+        return f"`{names}`"
+    is_choice = isinstance(option.type, click.Choice) and option.metavar is None
+    value = "CHOICE" if is_choice else option.make_metavar(click.Context(click.Command("courser")))
+    return f"`{names} {value}`"
 
 
 def _cell(option: click.Option) -> str:
-    text = (option.help or "").replace("|", "\\|").replace("\n", " ")
+    text = (option.help or "").replace("\n", " ")
+    if isinstance(option.type, click.Choice):
+        text += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
     if option.show_default and not option.is_flag:
         text += f" Default: `{option.default}`."
-    return text
+    return text.strip()
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -112,15 +159,24 @@ def _epilog(text: str) -> Iterator[str]:
         yield ""
 
 
-def with_reference(document: str) -> str:
-    """The document with the part after ``MARK`` replaced."""
+def with_overview(document: str) -> str:
+    """The index with the part after ``MARK`` replaced."""
     before, mark, _ = document.partition(MARK)
     if not mark:
         raise ValueError(f"the document has no line {MARK}")
-    return f"{before}{MARK}\n\n{reference_markdown()}"
+    return f"{before}{MARK}\n\n{overview()}"
+
+
+def main(directory: Path) -> None:
+    """Write all pages, and remove those of commands that no longer exist."""
+    index = directory / INDEX
+    written = {INDEX: with_overview(index.read_text("utf-8"))} | pages()
+    for file in directory.glob("*.md"):
+        if file.name not in written:
+            file.unlink()
+    for name, text in written.items():
+        (directory / name).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        file = Path(name)
-        file.write_text(with_reference(file.read_text("utf-8")), "utf-8")
+    main(Path(sys.argv[1]))

@@ -28,15 +28,35 @@ class Accounts(Asking):
     # --- logins ---------------------------------------------------------------------------------------
 
     async def login_user(self, username: str, password: str) -> r.LoggedIn:
-        """Log in as another user. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        """Log in as another user. Later connections of this client do the same.
+
+        Raises:
+            AuthenticationFailed: the user is unknown or inactive, or the password is wrong.
+
+        Example:
+            await client.create_user("clerk", "secret-of-the-clerk")
+            await client.login_user("clerk", "secret-of-the-clerk")
+        """
         return await self._ask(c.LoginUser(username, password, __version__), r.LoggedIn)
 
     async def login_with_personal_access_token(self, token: str) -> r.LoggedIn:
-        """Log in with a token. Later connections of this client do the same. Raises ``AuthenticationFailed``."""
+        """Log in with a token. Later connections of this client do the same.
+
+        Raises:
+            AuthenticationFailed: the token does not exist, or has expired.
+
+        Example:
+            token = await client.create_personal_access_token("nightly-job", "1 day")
+            await client.login_with_personal_access_token(token)
+        """
         return await self._ask(c.LoginWithToken(token, __version__), r.LoggedIn)
 
     async def logout_user(self) -> None:
-        """Log out. The connection stays open."""
+        """Log out. The connection stays open.
+
+        Example:
+            await client.logout_user()
+        """
         await self._tell(c.LogoutUser())
 
     # --- users ----------------------------------------------------------------------------------------
@@ -49,85 +69,226 @@ class Accounts(Asking):
         permissions: Permissions | None = None,
         is_active: bool = True,
     ) -> r.UserDetails:
-        """Create a user. Raises ``AlreadyExists``."""
+        """Create a user.
+
+        Raises:
+            AlreadyExists: a user has this name.
+            InvalidRequest: the name or the password is too short or too long.
+
+        Example:
+            from courser.model.permissions import GlobalPermissions, Permissions
+
+            readers = Permissions(GlobalPermissions(read_streams=True, poll_messages=True))
+            await client.create_user("reader", "secret-of-the-reader", permissions=readers)
+        """
         return await self._ask(c.CreateUser(username, password, is_active, permissions), r.UserDetails)
 
     async def get_user(self, user: Identifier) -> r.UserDetails:
-        """One user with permissions. Raises ``NotFound``."""
+        """One user with permissions.
+
+        Raises:
+            NotFound: the user does not exist.
+
+        Example:
+            details = await client.get_user("iggy")
+            print(details.user.user_id, details.user.is_active, details.permissions)
+        """
         return await self._ask(c.GetUser(user), r.UserDetails)
 
     async def get_users(self) -> list[r.UserInfo]:
-        """All users, by id."""
+        """All users, by id.
+
+        Example:
+            for user in await client.get_users():
+                print(user.user_id, user.name, user.is_active)
+        """
         return (await self._ask(c.GetUsers(), r.UserList)).users
 
     async def update_user(
         self, user: Identifier, *, username: str | None = None, is_active: bool | None = None
     ) -> None:
-        """Rename, activate or deactivate a user. Values that are not given stay unchanged."""
+        """Rename, activate or deactivate a user. Values that are not given stay unchanged.
+
+        Raises:
+            NotFound: the user does not exist.
+            AlreadyExists: another user has the new name.
+
+        Example:
+            await client.create_user("clerk", "secret-of-the-clerk")
+            await client.update_user("clerk", is_active=False)
+        """
         await self._tell(c.UpdateUser(user, username, is_active))
 
     async def update_permissions(self, user: Identifier, permissions: Permissions | None) -> None:
-        """Replace all permissions of a user."""
+        """Replace all permissions of a user.
+
+        Raises:
+            NotFound: the user does not exist.
+            NotAllowed: the permissions of the root user cannot be changed.
+
+        Example:
+            from courser.model.permissions import GlobalPermissions, Permissions
+
+            await client.create_user("clerk", "secret-of-the-clerk")
+            await client.update_permissions("clerk", Permissions(GlobalPermissions(send_messages=True)))
+        """
         await self._tell(c.UpdatePermissions(user, permissions))
 
     async def change_password(self, user: Identifier, current_password: str, new_password: str) -> None:
-        """Change a password. Requires the current one."""
+        """Change a password. Requires the current one.
+
+        Raises:
+            NotFound: the user does not exist.
+            AuthenticationFailed: the current password is wrong.
+
+        Example:
+            await client.create_user("clerk", "secret-of-the-clerk")
+            await client.change_password("clerk", "secret-of-the-clerk", "another-secret")
+        """
         await self._tell(c.ChangePassword(user, current_password, new_password))
 
     async def delete_user(self, user: Identifier) -> None:
-        """Delete a user."""
+        """Delete a user.
+
+        Raises:
+            NotFound: the user does not exist.
+            NotAllowed: the root user cannot be deleted.
+
+        Example:
+            await client.create_user("clerk", "secret-of-the-clerk")
+            await client.delete_user("clerk")
+        """
         await self._tell(c.DeleteUser(user))
 
     # --- tokens ---------------------------------------------------------------------------------------
 
     async def create_personal_access_token(self, name: str, expiry: int | str | None = None) -> str:
-        """Create a token for the current user and return its secret. ``expiry`` is in microseconds, or "30 days"."""
+        """Create a token for the current user and return its secret, which cannot be read again.
+
+        Args:
+            name: The name of the token.
+            expiry: Microseconds, or a text such as ``"30 days"``; None means never.
+
+        Raises:
+            AlreadyExists: a token of the user has this name.
+            ValueError: the text is not a duration.
+
+        Example:
+            token = await client.create_personal_access_token("nightly-job", "30 days")
+        """
         microseconds = parse_expiry(expiry) if isinstance(expiry, str) else expiry
         reply = await self._ask(c.CreateToken(name, NEVER if microseconds is None else microseconds), r.NewToken)
         return reply.token
 
     async def get_personal_access_tokens(self) -> list[r.TokenInfo]:
-        """The tokens of the current user, without their secrets."""
+        """The tokens of the current user, without their secrets.
+
+        Example:
+            for token in await client.get_personal_access_tokens():
+                print(token.name, token.expires_at)
+        """
         return (await self._ask(c.GetTokens(), r.TokenList)).tokens
 
     async def delete_personal_access_token(self, name: str) -> None:
-        """Delete a token of the current user."""
+        """Delete a token of the current user.
+
+        Raises:
+            NotFound: the user has no such token.
+
+        Example:
+            await client.create_personal_access_token("nightly-job")
+            await client.delete_personal_access_token("nightly-job")
+        """
         await self._tell(c.DeleteToken(name))
 
     # --- connections ----------------------------------------------------------------------------------
 
     async def get_me(self) -> r.ClientDetails:
-        """This connection, as the server sees it."""
+        """This connection, as the server sees it.
+
+        Example:
+            me = await client.get_me()
+            print(me.client.client_id, me.client.address, me.groups)
+        """
         return await self._ask(c.GetMe(), r.ClientDetails)
 
     async def get_client(self, client_id: int) -> r.ClientDetails:
-        """Another connection. Raises ``NotFound``."""
+        """Another connection.
+
+        Raises:
+            NotFound: there is no such connection.
+
+        Example:
+            me = await client.get_me()
+            print((await client.get_client(me.client.client_id)).client.transport)
+        """
         return await self._ask(c.GetClient(client_id), r.ClientDetails)
 
     async def get_clients(self) -> list[r.ClientInfo]:
-        """All connections, by id."""
+        """All connections, by id.
+
+        Example:
+            for connection in await client.get_clients():
+                print(connection.client_id, connection.user_id, connection.address)
+        """
         return (await self._ask(c.GetClients(), r.ClientList)).clients
 
     # --- the server -----------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        """Return when the server has replied."""
+        """Return when the server has replied.
+
+        Example:
+            await client.ping()
+        """
         await self._tell(c.Ping())
 
     async def get_stats(self) -> r.Stats:
-        """Statistics about the server."""
+        """Statistics about the server.
+
+        Example:
+            stats = await client.get_stats()
+            print(stats.server_version, stats.message_count, stats.memory_usage)
+        """
         return await self._ask(c.GetStats(), r.Stats)
 
     async def get_cluster_metadata(self) -> r.ClusterMetadata:
-        """The nodes: always one."""
+        """The nodes: always one.
+
+        Example:
+            metadata = await client.get_cluster_metadata()
+            print([(node.ip, node.tcp_port) for node in metadata.nodes])
+        """
         return await self._ask(c.GetClusterMetadata(), r.ClusterMetadata)
 
     async def describe_options(self, scope: str = "topic") -> list[r.OptionDescription]:
-        """The options of a topic, a stream or a user, with their defaults."""
+        """The options of a ``"topic"``, a ``"stream"`` or a ``"user"``, with their defaults.
+
+        Raises:
+            ValueError: the scope is none of these words.
+
+        Example:
+            for option in await client.describe_options("topic"):
+                print(option.key, option.default, option.description)
+        """
         return (await self._ask(c.DescribeOptions(_number(scope, _SCOPES)), r.OptionList)).options
 
     async def get_snapshot(self, *kinds: str, compression: str = "deflated") -> bytes:
-        """A ZIP file for troubleshooting: logs, configuration, resources and so on; by default everything."""
+        """A ZIP file for troubleshooting.
+
+        Args:
+            kinds: What it contains: ``filesystem``, ``processes``, ``resources``, ``test``, ``logs``,
+                ``configuration``; by default everything.
+            compression: ``stored``, ``deflated``, ``bzip2``, ``zstd``, ``lzma`` or ``xz``.
+
+        Raises:
+            ValueError: a word is unknown.
+            InvalidRequest: the server does not support the compression.
+
+        Example:
+            archive = await client.get_snapshot("configuration", "resources")
+            print(len(archive))
+        """
         numbers = tuple(_number(kind, _SNAPSHOT_KINDS) for kind in kinds or ("all",))
         command = c.GetSnapshot(_number(compression, _COMPRESSIONS), numbers)
         return (await self._ask(command, r.SnapshotArchive)).data

@@ -14,7 +14,11 @@ _DURABILITIES = ("replicated", "persisted")
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
-    """Settings that can be changed at any time. If not given: the server's default on creation, unchanged on update."""
+    """Settings that can be changed at any time. If not given: the server's default on creation, unchanged on update.
+
+    Example:
+        await client.update_topic("shop/orders", message_expiry="7 days", max_topic_size="unlimited")
+    """
 
     message_expiry: int | str | None
     """Microseconds, or a text such as ``"7 days"`` or ``"none"``."""
@@ -29,14 +33,22 @@ class ChangeableTopicSettings(TypedDict, total=False):
 
 
 class TopicSettings(ChangeableTopicSettings, total=False):
-    """Settings of a new topic. The fields added here cannot be changed after creation."""
+    """Settings of a new topic. The fields added here cannot be changed after creation.
+
+    Example:
+        await client.create_topic("shop/payments", durability="persisted", segment_size="256 MiB")
+    """
 
     segment_size: int | str | None
     """Bytes, or a text such as ``"256 MiB"``."""
     enforce_fsync: bool | None
+    """Whether messages are synced: see the durability guide."""
     messages_required_to_save: int | None
+    """With ``enforce_fsync``: how many messages a power cut may lose; 1 loses none."""
     size_of_messages_required_to_save: int | str | None
+    """The same in bytes, or a text such as ``"1 MiB"``."""
     preallocate_segments: bool | None
+    """Whether disk space is reserved when a segment is created."""
 
 
 def topic_options(settings: TopicSettings) -> TopicOptions:
@@ -73,27 +85,70 @@ class Administration(Asking):
     # --- streams --------------------------------------------------------------------------------------
 
     async def create_stream(self, name: str) -> r.StreamInfo:
-        """Create a stream. Raises ``AlreadyExists``."""
+        """Create a stream.
+
+        Raises:
+            AlreadyExists: a stream has this name.
+
+        Example:
+            stream = await client.create_stream("warehouse")
+            print(stream.stream_id, stream.name)
+        """
         return await self._ask(c.CreateStream(name), r.StreamInfo)
 
     async def get_stream(self, stream: Identifier) -> r.StreamDetails:
-        """One stream with its topics. Raises ``NotFound``."""
+        """One stream with its topics.
+
+        Raises:
+            NotFound: the stream does not exist.
+
+        Example:
+            details = await client.get_stream("shop")
+            print(details.stream.message_count, [topic.name for topic in details.topics])
+        """
         return await self._ask(c.GetStream(stream), r.StreamDetails)
 
     async def get_streams(self) -> list[r.StreamInfo]:
-        """All streams, by id."""
+        """All streams, by id.
+
+        Example:
+            for stream in await client.get_streams():
+                print(stream.stream_id, stream.name, stream.topic_count)
+        """
         return (await self._ask(c.GetStreams(), r.StreamList)).streams
 
     async def update_stream(self, stream: Identifier, name: str) -> None:
-        """Rename a stream."""
+        """Rename a stream.
+
+        Raises:
+            NotFound: the stream does not exist.
+            AlreadyExists: another stream has the new name.
+
+        Example:
+            await client.update_stream("shop", "store")
+        """
         await self._tell(c.UpdateStream(stream, name))
 
     async def delete_stream(self, stream: Identifier) -> None:
-        """Delete a stream with all its topics and messages."""
+        """Delete a stream with all its topics and messages.
+
+        Raises:
+            NotFound: the stream does not exist.
+
+        Example:
+            await client.delete_stream("shop")
+        """
         await self._tell(c.DeleteStream(stream))
 
     async def purge_stream(self, stream: Identifier) -> None:
-        """Delete all messages of a stream. Offsets are not reused."""
+        """Delete all messages of a stream. Offsets are not reused.
+
+        Raises:
+            NotFound: the stream does not exist.
+
+        Example:
+            await client.purge_stream("shop")
+        """
         await self._tell(c.PurgeStream(stream))
 
     # --- topics ---------------------------------------------------------------------------------------
@@ -105,18 +160,51 @@ class Administration(Asking):
         partitions_count: int = 1,
         **settings: Unpack[TopicSettings],
     ) -> r.TopicDetails:
-        """Create a topic. Raises ``AlreadyExists``, or ``NotFound`` for the stream."""
+        """Create a topic.
+
+        Args:
+            stream: The name or number of the stream, or ``"stream/topic"``.
+            name: The name of the topic.
+            partitions_count: The number of partitions.
+            settings: The fields of ``TopicSettings``.
+
+        Raises:
+            NotFound: the stream does not exist.
+            AlreadyExists: a topic of the stream has this name.
+            ValueError: a text is not a size or duration, or a word is unknown.
+
+        Example:
+            details = await client.create_topic("shop/returns", partitions_count=4, message_expiry="7 days")
+            print(details.topic.topic_id, len(details.partitions))
+        """
         place, topic = place_of(stream, name)
         assert isinstance(topic, str)
         command = c.CreateTopic(place, topic, partitions_count, topic_options(settings))
         return await self._ask(command, r.TopicDetails)
 
     async def get_topic(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDetails:
-        """One topic with its partitions. Raises ``NotFound``."""
+        """One topic with its partitions.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            details = await client.get_topic("shop/orders")
+            for partition in details.partitions:
+                print(partition.partition_id, partition.message_count)
+        """
         return await self._ask(c.GetTopic(*place_of(stream, topic)), r.TopicDetails)
 
     async def get_topics(self, stream: Identifier) -> list[r.TopicInfo]:
-        """All topics of a stream, by id."""
+        """All topics of a stream, by id.
+
+        Raises:
+            NotFound: the stream does not exist.
+
+        Example:
+            for topic in await client.get_topics("shop"):
+                print(topic.name, topic.partition_count, topic.size)
+        """
         return (await self._ask(c.GetTopics(stream), r.TopicList)).topics
 
     async def update_topic(
@@ -128,8 +216,19 @@ class Administration(Asking):
     ) -> None:
         """Change a topic. Settings that are not given stay unchanged.
 
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            name: A new name.
+            settings: The fields of ``ChangeableTopicSettings``.
+
         Raises:
+            NotFound: the stream or topic does not exist.
+            AlreadyExists: another topic of the stream has the new name.
             ValueError: a setting cannot be changed, or a text is not a size or duration.
+
+        Example:
+            await client.update_topic("shop/orders", message_expiry="30 days", max_topic_size="10 GiB")
         """
         for setting in settings:
             if setting not in ChangeableTopicSettings.__annotations__:
@@ -141,11 +240,25 @@ class Administration(Asking):
         await self._tell(c.UpdateTopic(*place, name, topic_options(cast("TopicSettings", settings)), is_patch=True))
 
     async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Delete a topic with all its messages."""
+        """Delete a topic with all its messages.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            await client.delete_topic("shop/orders")
+        """
         await self._tell(c.DeleteTopic(*place_of(stream, topic)))
 
     async def purge_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Delete all messages of a topic. Offsets are not reused."""
+        """Delete all messages of a topic. Offsets are not reused.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            await client.purge_topic("shop/orders")
+        """
         await self._tell(c.PurgeTopic(*place_of(stream, topic)))
 
     # --- partitions and segments ----------------------------------------------------------------------
@@ -153,13 +266,28 @@ class Administration(Asking):
     async def create_partitions(
         self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
     ) -> None:
-        """Add partitions. From then on, keys may select other partitions."""
+        """Add partitions. From then on, keys may select other partitions.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            await client.create_partitions("shop/orders", partitions_count=2)
+        """
         await self._tell(c.CreatePartitions(*place_of(stream, topic), partitions_count))
 
     async def delete_partitions(
         self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
     ) -> None:
-        """Delete the partitions with the highest ids, with their messages."""
+        """Delete the partitions with the highest ids, with their messages.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+            InvalidRequest: the topic has fewer partitions.
+
+        Example:
+            await client.delete_partitions("shop/orders", partitions_count=1)
+        """
         await self._tell(c.DeletePartitions(*place_of(stream, topic), partitions_count))
 
     async def delete_segments(
@@ -169,17 +297,40 @@ class Administration(Asking):
         partition_id: int = 0,
         segments_count: int = 1,
     ) -> None:
-        """Delete the oldest sealed segments of a partition that no stored offset needs."""
+        """Delete the oldest sealed segments of a partition that no stored offset needs.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+
+        Example:
+            await client.delete_segments("shop/orders", partition_id=0, segments_count=2)
+        """
         await self._tell(c.DeleteSegments(*place_of(stream, topic), partition_id, segments_count))
 
     async def get_segments(
         self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0
     ) -> r.SegmentList:
-        """The segments of a partition, oldest first, and their directory."""
+        """The segments of a partition, oldest first, and their directory.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+
+        Example:
+            for segment in (await client.get_segments("shop/orders", partition_id=0)).segments:
+                print(segment.first_offset, segment.next_offset, segment.size, segment.is_sealed)
+        """
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
-        """First and next offset of every partition, with the UUID of the topic."""
+        """First and next offset of every partition, with the UUID of the topic.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            for bounds in (await client.get_partition_bounds("shop/orders")).partitions:
+                print(bounds.partition_id, bounds.first_offset, bounds.next_offset)
+        """
         return await self._ask(c.GetPartitionBounds(*place_of(stream, topic)), r.TopicBounds)
 
     async def flush_messages(
@@ -190,7 +341,15 @@ class Administration(Asking):
         *,
         fsync: bool = True,
     ) -> None:
-        """Return when all messages of a partition are synced to disk."""
+        """Return when all messages of a partition are synced to disk.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+
+        Example:
+            await client.send_messages("shop/orders", partitioning=0, messages=["important"])
+            await client.flush_messages("shop/orders", partition_id=0)
+        """
         await self._tell(c.FlushMessages(*place_of(stream, topic), partition_id, fsync))
 
     # --- consumer groups ------------------------------------------------------------------------------
@@ -198,39 +357,104 @@ class Administration(Asking):
     async def create_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, name: str = ""
     ) -> r.GroupDetails:
-        """Create a consumer group. Raises ``AlreadyExists``."""
+        """Create a consumer group.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+            AlreadyExists: a group of the topic has this name.
+
+        Example:
+            group = await client.create_consumer_group("shop/orders", name="billing")
+            print(group.group.group_id)
+        """
         return await self._ask(c.CreateConsumerGroup(*place_of(stream, topic), name), r.GroupDetails)
 
     async def get_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> r.GroupDetails:
-        """One group with its members and their partitions. Raises ``NotFound``."""
+        """One group with its members and their partitions.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            group = await client.get_consumer_group("shop/orders", consumer_group="billing")
+            for member in group.members:
+                print(member.member_id, member.partition_ids)
+        """
         return await self._ask(c.GetConsumerGroup(*place_of(stream, topic), consumer_group), r.GroupDetails)
 
     async def get_consumer_groups(self, stream: Identifier, topic: Identifier | None = None) -> list[r.GroupInfo]:
-        """All groups of a topic, by id."""
+        """All groups of a topic, by id.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            for group in await client.get_consumer_groups("shop/orders"):
+                print(group.name, group.member_count)
+        """
         return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
 
     async def delete_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Delete a group and its stored offsets."""
+        """Delete a group and its stored offsets.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            await client.delete_consumer_group("shop/orders", consumer_group="billing")
+        """
         await self._tell(c.DeleteConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def join_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Become a member. Polls of this client that name no consumer then read the group's partitions."""
+        """Become a member. Polls of this client that name no consumer then read the group's partitions.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            await client.join_consumer_group("shop/orders", consumer_group="billing")
+            print(await client.poll_messages("shop/orders"))
+        """
         await self._tell(c.JoinConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def leave_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Leave the group."""
+        """Leave the group.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+            NotAssigned: this client is not a member.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            await client.join_consumer_group("shop/orders", consumer_group="billing")
+            await client.leave_consumer_group("shop/orders", consumer_group="billing")
+        """
         await self._tell(c.LeaveConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def sync_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> r.Assignment:
-        """The partitions assigned to this member. Raises ``NotAssigned`` if this client is not a member."""
+        """The partitions assigned to this member.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+            NotAssigned: this client is not a member.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            await client.join_consumer_group("shop/orders", consumer_group="billing")
+            assignment = await client.sync_consumer_group("shop/orders", consumer_group="billing")
+            print(assignment.generation, assignment.partition_ids)
+        """
         return await self._ask(c.SyncConsumerGroup(*place_of(stream, topic), consumer_group), r.Assignment)

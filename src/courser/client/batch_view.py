@@ -13,7 +13,22 @@ from courser.records.frames import FrameLayout, frame_fields, survey_frames
 
 
 class BatchView:
-    """One batch: its header, and its frames in place."""
+    """One batch: its header, and its frames in place. Methods return one column for all messages.
+
+    Attributes:
+        partition_id: The partition.
+        base_offset: The offset that the batch was stored with. ``first_offset`` is above it if the batch was cut.
+        timestamp: When the server received it, in microseconds since 1970.
+        origin_timestamp: The smallest creation time, set by the producer.
+        count: How many messages it contains.
+
+    Example:
+        (view,) = await client.poll_batches("shop/orders", partition_id=0)
+        print(view.offsets(), view.origin_timestamps(), view.ids())
+        print(view.payload_lengths(), view.header_lengths())
+        ends, payloads = view.payloads()
+        ends, blocks = view.header_blocks()
+    """
 
     def __init__(self, record: memoryview) -> None:
         fields: tuple[int, ...] = layout.WIRE_HEADER.unpack_from(record)

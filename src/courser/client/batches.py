@@ -60,14 +60,23 @@ def _decrypted(rows: Iterator[Fields], encryptor: Encryptor) -> Iterator[Fields]
 
 
 class PolledBatches:
-    """The result of a bulk poll."""
+    """The result of a bulk poll. Iterate over it for its batches.
+
+    Example:
+        polled = await client.poll_batches("shop/orders", partition_id=0)
+        print(len(polled), polled.message_count, polled.next_offset, polled.current_offset, polled.size)
+        for view in polled:
+            print(view.base_offset, view.count)
+    """
 
     def __init__(self, polled: Polled) -> None:
         self._polled = polled
         self.partition_id = polled.partition_id
+        """The partition."""
         self.current_offset = polled.current_offset
         """The offset of the newest message of the partition."""
         self.message_count = polled.message_count
+        """Messages in all batches."""
         self.size = polled.size
         """Bytes of all batches."""
         self._views: list[BatchView] | None = None
@@ -98,11 +107,25 @@ class PolledBatches:
         return views[-1].next_offset if views else None
 
     def messages(self) -> list[Message]:
-        """The messages, one object each."""
+        """The messages, one object each.
+
+        Example:
+            polled = await client.poll_batches("shop/orders", partition_id=0)
+            print([message.text() for message in polled.messages()])
+        """
         return messages_of(self._polled)
 
     def to_arrow(self, *, headers: bool = False) -> Any:
-        """A ``pyarrow.Table`` with a row per message. Needs ``pyarrow``: install ``courser[arrow]``."""
+        """A ``pyarrow.Table`` with a row per message. Needs ``pyarrow``: install ``courser[arrow]``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+            OverflowError: an offset does not fit into a signed 64-bit integer.
+
+        Example:
+            polled = await client.poll_batches("shop/orders", partition_id=0)
+            print(polled.to_arrow(headers=True).num_rows)
+        """
         from courser.client.arrow import table_of  # noqa: PLC0415 - pyarrow is large, and not everybody has it
 
         return table_of(self.views, headers=headers)

@@ -52,6 +52,9 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.
+
+    Example:
+        print(client.target.address, client.user_id, client.is_connected)
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
@@ -76,7 +79,16 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
         return self._link.user_id
 
     async def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
+        """Send any command of ``courser.api.commands`` and return its reply unchanged.
+
+        Raises:
+            CourserError: whatever the command can raise.
+
+        Example:
+            from courser.api.commands import GetStreams
+
+            print(await client.request(GetStreams()))
+        """
         return await self._link.request(command)
 
     def producer(
@@ -94,6 +106,13 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             topic: Its name or number.
             partitioning: For messages without their own key or partition; None uses all partitions in turn.
             options: Limits of batches and of memory.
+
+        Raises:
+            ValueError: an option is out of range.
+
+        Example:
+            async with client.producer("shop/orders", linger=0.05) as producer:
+                await producer.send({"n": 1}, key="customer-7")
         """
         settings = ProducerSettings(**options)
         producer = Producer(
@@ -128,6 +147,13 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
             options: How to read and commit.
+
+        Raises:
+            ValueError: an option is out of range, the start is invalid, or a group has a name or partitions.
+
+        Example:
+            async for message in client.consumer("shop/orders", group="billing", stop_at_end=True):
+                print(message.partition_id, message.offset, message.text())
         """
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
@@ -147,6 +173,11 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
 
         Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
         Producers that were not closed before lose unsent messages.
+
+        Example:
+            client = await courser.connect()
+            await client.ping()
+            await client.close()
         """
         try:
             for consumer in self._consumers:
@@ -168,7 +199,12 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
 
 
 class Connecting:
-    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``."""
+    """A client that is not connected yet: ``async with connect() as client``, or ``client = await connect()``.
+
+    Example:
+        client = await courser.connect()
+        await client.close()
+    """
 
     def __init__(self, target: Target, dial: Dial) -> None:
         self._client = Client(target, dial)
@@ -201,5 +237,11 @@ def connect(
 
     Raises:
         TargetRefused: the target is invalid, or the context does not exist.
+        ConnectionFailed: no server listens at the address. Raised by ``async with`` and ``await``.
+        AuthenticationFailed: the login failed. Raised by ``async with`` and ``await``.
+
+    Example:
+        async with courser.connect("iggy://iggy:iggy@127.0.0.1:8090", request_timeout=5) as client:
+            await client.ping()
     """
     return Connecting(resolve_target(target, context=context, options=options).target, dial)

@@ -11,7 +11,12 @@ Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """The settings of a consumer."""
+    """The settings of a consumer. ``Client.consumer`` takes them as options.
+
+    Example:
+        consumer = client.consumer("shop/orders", commit="manual", wait=5)
+        print(consumer.settings.commit, consumer.settings.on_gap)
+    """
 
     batch_count: int = 1000
     """Maximum messages of one poll."""
@@ -40,14 +45,28 @@ class ConsumerSettings:
 
 
 class ConsumedMessage(Message, frozen=True):
-    """A message that a consumer read."""
+    """A message that a consumer read: a ``Message`` that can be committed.
+
+    Example:
+        async for message in client.consumer("shop/orders", group="billing", commit="manual", stop_at_end=True):
+            await message.commit()
+    """
 
     committer: Committer | None = None
+    """The consumer's part of ``commit``."""
 
     async def commit(self) -> bool:
         """Commit this message and all before it in its partition.
 
         Returns False if the partition now belongs to another member, which may read the message again.
+
+        Raises:
+            NotFound: the topic or the group no longer exists.
+
+        Example:
+            async for message in client.consumer("shop/orders", group="billing", commit="manual", stop_at_end=True):
+                if not await message.commit():
+                    print("another member may read this again:", message.offset)
         """
         assert self.committer is not None, "only a consumer creates such messages"
         return await self.committer(self)

@@ -44,6 +44,11 @@ class Consumer:
     """Reads one topic: ``async for message in client.consumer("stream/topic", group="app")``.
 
     To be used by one task. Close it, or the client, to leave the group at once.
+
+    Example:
+        async with client.consumer("shop/orders", group="billing", stop_at_end=True) as consumer:
+            async for message in consumer:
+                print(consumer.partitions, message.offset, message.text())
     """
 
     def __init__(
@@ -98,7 +103,17 @@ class Consumer:
         return self._is_closed
 
     async def open(self) -> None:
-        """Connect, join the group, and find the starting positions. The first ``async for`` does this if necessary."""
+        """Connect, join the group, and find the starting positions. The first ``async for`` does this if necessary.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist, or the group if ``create_group`` is off.
+
+        Example:
+            consumer = client.consumer("shop/orders", name="audit")
+            await consumer.open()
+            print(consumer.partitions)
+            await consumer.close()
+        """
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
         if self._is_open:
@@ -126,6 +141,11 @@ class Consumer:
         """Commit processed messages, leave the group, close the connection. May be called more than once.
 
         The message that was read last counts as processed, unless ``failed``.
+
+        Example:
+            consumer = client.consumer("shop/orders", name="audit")
+            message = await anext(consumer)
+            await consumer.close()
         """
         if self._is_closed:
             return
@@ -169,6 +189,14 @@ class Consumer:
         """All available messages, at least one; empty if there will be no more.
 
         Callers report processed messages with ``note_done`` or ``commit``.
+
+        Raises:
+            OffsetsUnavailable: messages were deleted or are damaged, and ``on_gap`` is ``raise``.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", commit="manual") as consumer:
+                messages = await consumer.take()
+                await consumer.commit(messages[-1])
         """
         try:
             first = await anext(self)
@@ -185,14 +213,31 @@ class Consumer:
         return tuple(self._positions)
 
     def position(self, partition_id: int) -> int:
-        """The offset of the next message."""
+        """The offset of the next message.
+
+        Raises:
+            KeyError: the partition is not assigned to this consumer.
+
+        Example:
+            async with client.consumer("shop/orders", start="end") as consumer:
+                print({partition: consumer.position(partition) for partition in consumer.partitions})
+        """
         for message in self._buffer:
             if message.partition_id == partition_id:
                 return message.offset
         return self._positions[partition_id]
 
     async def seek(self, partition_id: int, offset: int) -> None:
-        """Continue at another offset of an assigned partition."""
+        """Continue at another offset of an assigned partition.
+
+        Raises:
+            NotAssigned: the partition is not assigned to this consumer.
+
+        Example:
+            async with client.consumer("shop/orders") as consumer:
+                await consumer.seek(0, 2)
+                print((await anext(consumer)).offset)
+        """
         if partition_id not in self._positions:
             raise NotAssigned(
                 ErrorCode.PARTITION_NOT_OWNED, f"partition {partition_id} is not assigned to this consumer"
@@ -392,17 +437,42 @@ class Consumer:
         return self._reader is not None and self.settings.commit == "auto"
 
     def note_done(self, offsets: Mapping[int, int]) -> None:
-        """Record processed offsets, by partition, for the next commit."""
+        """Record processed offsets, by partition, for the next commit.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit") as consumer:
+                messages = await consumer.take()
+                consumer.note_done({message.partition_id: message.offset for message in messages})
+                await consumer.commit_done()
+        """
         for partition_id, offset in offsets.items():
             if partition_id in self._positions:
                 self._commits.note(partition_id, offset)
 
     async def commit_done(self) -> None:
-        """Commit all processed messages."""
+        """Commit all processed messages.
+
+        Raises:
+            NotFound: the topic or the group no longer exists.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", stop_at_end=True) as consumer:
+                async for message in consumer:
+                    await consumer.commit_done()
+        """
         await self._commits.store_all()
 
     async def commit(self, message: Message) -> bool:
-        """See ``ConsumedMessage.commit``."""
+        """Commit a message and all before it in its partition. See ``ConsumedMessage.commit``.
+
+        Raises:
+            NotFound: the topic or the group no longer exists.
+            ClientClosed: the consumer has neither a name nor a group.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit", commit="manual") as consumer:
+                print(await consumer.commit(await anext(consumer)))
+        """
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group cannot store offsets")
         if self._current is message:

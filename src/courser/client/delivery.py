@@ -80,7 +80,12 @@ _BUFFER_WORDS = "a producer's batch_count, batch_size, buffer_size and max_in_fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """The settings of a producer."""
+    """The settings of a producer. ``Client.producer`` takes them as options.
+
+    Example:
+        producer = client.producer("shop/orders", batch_count=500, linger=0.02)
+        print(producer.settings.batch_count)
+    """
 
     batch_count: int = 1000
     """Maximum messages of a batch."""

@@ -15,7 +15,9 @@ from courser.records.message_keys import KEY_HEADER, key_header
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 
 HeaderValue: TypeAlias = str | bytes | bool | int | float
+"""The value of a header. Its kind is stored with it."""
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
+"""Headers by name. A ``UserHeader`` chooses the exact kind, such as a number of 16 bits."""
 Payload: TypeAlias = Any
 """Bytes are sent unchanged, text as UTF-8, everything else as JSON."""
 
@@ -31,7 +33,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Partitioning:
-    """How a send chooses its partition. A plain number is a partition id."""
+    """How a send chooses its partition. A plain number is a partition id.
+
+    Example:
+        choose = courser.Partitioning
+        for where in (choose.balanced(), choose.partition(1), choose.key("customer-7")):
+            await client.send_messages("shop/orders", partitioning=where, messages=["hello"])
+    """
 
     @staticmethod
     def balanced() -> Balanced:
@@ -56,6 +64,7 @@ class Partitioning:
 
 
 AnyPartitioning: TypeAlias = int | ModelPartitioning | None
+"""A partition id, what ``Partitioning`` returns, or None for all partitions in turn."""
 
 
 def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
@@ -66,10 +75,18 @@ def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
 
 
 class PollingStrategy(msgspec.Struct, frozen=True):
-    """Where a poll starts."""
+    """Where a poll starts.
+
+    Example:
+        start = courser.PollingStrategy
+        for strategy in (start.First(), start.Last(), start.Next(), start.Offset(2), start.Timestamp(0)):
+            print(len(await client.poll_messages("shop/orders", partition_id=0, polling_strategy=strategy)))
+    """
 
     kind: PollingKind
+    """What ``value`` means."""
     value: int = 0
+    """An offset, or microseconds since 1970."""
 
     @classmethod
     def Next(cls) -> "PollingStrategy":  # noqa: N802 - the call names of the other SDKs
@@ -181,12 +198,19 @@ def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
 
 
 class SendMessage(msgspec.Struct, frozen=True):
-    """A message to send with more than a payload."""
+    """A message to send with more than a payload.
+
+    Example:
+        message = courser.SendMessage({"n": 1}, key="customer-7", headers={"source": "web"})
+        await client.send_messages("shop/orders", messages=[message])
+    """
 
     payload: Payload
+    """Bytes are sent unchanged, text as UTF-8, everything else as JSON."""
     id: int | None = None
     """128 bits; None means a random id."""
     headers: Headers | None = None
+    """By name; a value is text, bytes, a number or a truth value."""
     key: str | bytes | None = None
     """Stored with the message in a header of Courser."""
     timestamp: int | None = None
@@ -194,11 +218,19 @@ class SendMessage(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message that was read."""
+    """A message that was read.
+
+    Example:
+        for message in await client.poll_messages("shop/orders", partition_id=0):
+            print(message.offset, message.time, message.key, message.headers, message.payload)
+    """
 
     payload: bytes
+    """The bytes that were sent."""
     offset: int
+    """Its number in the partition."""
     partition_id: int
+    """The partition."""
     timestamp: int
     """When the server received it, in microseconds since 1970."""
     origin_timestamp: int
@@ -231,12 +263,25 @@ class Message(msgspec.Struct, frozen=True):
         return None
 
     def header_entries(self) -> Iterator[UserHeader]:
-        """The user headers with their kinds, in order; empty if the block is malformed."""
+        """The user headers with their kinds, in order; empty if the block is malformed.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print([(entry.key, entry.value_kind) for entry in message.header_entries()])
+        """
         block = self.raw_headers
         return iterate_user_headers(block) if block and is_typed(block) else iter(())
 
     def text(self, encoding: str = "utf-8") -> str:
-        """The payload as text."""
+        """The payload as text.
+
+        Raises:
+            UnicodeDecodeError: the payload is not text in this encoding.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print(message.text())
+        """
         return self.payload.decode(encoding)
 
     @overload
@@ -246,7 +291,16 @@ class Message(msgspec.Struct, frozen=True):
     def json(self, kind: type[Decoded]) -> Decoded: ...
 
     def json(self, kind: type[Decoded] | None = None) -> Any:
-        """The payload parsed as JSON. With ``kind``, converted to that type: a dataclass, a TypedDict, list[int]..."""
+        """The payload parsed as JSON. With ``kind``, converted to that type: a dataclass, a TypedDict, list[int]...
+
+        Raises:
+            msgspec.DecodeError: the payload is not JSON.
+            msgspec.ValidationError: the value is not of this kind.
+
+        Example:
+            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
+            print(message.json(), message.json(dict[str, int]))
+        """
         return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
 
 

@@ -71,6 +71,14 @@ class Messaging(Asking):
             topic: Its name or number.
             partitioning: A partition id, or a ``Partitioning``; None uses all partitions in turn.
             messages: Bytes, text, any JSON value, or ``SendMessage``; one, or several in a list.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            InvalidBatch: there are no messages, or a header or time is invalid.
+
+        Example:
+            sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
+            print(sent.partition_id, sent.base_offset)
         """
         batch = make_batch(outgoing(messages), self._encryptor)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
@@ -106,6 +114,17 @@ class Messaging(Asking):
             wait: Seconds to wait for messages if there are none, at most 20.
             size_max: Maximum bytes of the reply; a single larger message is returned anyway.
             skip_missing: Skip deleted or damaged messages instead of raising ``OffsetsUnavailable``.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            NotAssigned: the partition does not belong to this member of the group.
+            OffsetsUnavailable: messages were deleted or are damaged.
+            DecryptionFailed: the messages are encrypted with another key.
+
+        Example:
+            first = courser.PollingStrategy.First()
+            for message in await client.poll_messages("shop/orders", partition_id=0, polling_strategy=first, count=100):
+                print(message.offset, message.payload)
         """
         polled = await self._poll(
             place_of(stream, topic),
@@ -139,6 +158,16 @@ class Messaging(Asking):
 
         Like ``poll_messages`` with other defaults: as many messages as fit into the reply, and no commit. Encrypted
         payloads are not decrypted.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            NotAssigned: the partition does not belong to this member of the group.
+            OffsetsUnavailable: messages were deleted or are damaged.
+
+        Example:
+            first = courser.PollingStrategy.First()
+            polled = await client.poll_batches("shop/orders", partition_id=0, polling_strategy=first)
+            print(polled.message_count, polled.next_offset)
         """
         return PolledBatches(
             await self._poll(
@@ -203,6 +232,13 @@ class Messaging(Asking):
             group: The consumer group, for a member.
             generation: The known generation of the group's assignment: a newer one ends the wait.
             wait: Seconds, at most 20. Another request on this connection also ends the wait.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            arrivals = await client.wait_for_arrivals("shop/orders", positions={0: 3, 1: 0}, wait=0.1)
+            print(arrivals.partition_ids)
         """
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
@@ -220,7 +256,16 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> r.StoredOffset:
-        """The stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
+        """The stored offset of a consumer or group.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist, or no offset is stored.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+            stored = await client.get_consumer_offset("shop/orders", partition_id=0, consumer="audit")
+            print(stored.stored_offset, stored.current_offset)
+        """
         command = c.GetConsumerOffset(consumer_of(consumer, group), *place_of(stream, topic), partition_id)
         return await self._ask(command, r.StoredOffset)
 
@@ -234,7 +279,16 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Store the offset of a consumer or group: that of the last processed message."""
+        """Store the offset of a consumer or group: that of the last processed message.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist.
+            InvalidRequest: the offset is beyond the end of the partition.
+            NotAssigned: the partition does not belong to this member of the group.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+        """
         place = place_of(stream, topic)
         await self._tell(c.StoreConsumerOffset(consumer_of(consumer, group), *place, partition_id, offset))
 
@@ -247,6 +301,14 @@ class Messaging(Asking):
         consumer: Identifier | Consumer | None = None,
         group: Identifier | None = None,
     ) -> None:
-        """Delete the stored offset of a consumer or group. Raises ``NotFound`` if none is stored."""
+        """Delete the stored offset of a consumer or group.
+
+        Raises:
+            NotFound: the stream, topic, partition or group does not exist, or no offset is stored.
+
+        Example:
+            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
+            await client.delete_consumer_offset("shop/orders", partition_id=0, consumer="audit")
+        """
         place = place_of(stream, topic)
         await self._tell(c.DeleteConsumerOffset(consumer_of(consumer, group), *place, partition_id))

@@ -12,10 +12,18 @@ from courser.records.batch import Batch
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was stored."""
+    """Where a message was stored.
+
+    Example:
+        async with client.producer("shop/orders") as producer:
+            receipt = await producer.send_and_wait("hello")
+            print(receipt.partition_id, receipt.offset)
+    """
 
     partition_id: int
+    """The partition."""
     offset: int
+    """The number of the message in the partition."""
 
 
 class Parcel(Outbox):
@@ -65,13 +73,31 @@ class Parcel(Outbox):
 
 
 class Ticket(msgspec.Struct, frozen=True, gc=False):
-    """A message that was passed to the producer."""
+    """A message that was passed to the producer.
+
+    Example:
+        async with client.producer("shop/orders") as producer:
+            tickets = [await producer.send(text) for text in ("one", "two")]
+            await producer.flush()
+            print([ticket.is_done for ticket in tickets])
+    """
 
     parcel: Parcel
+    """The batch that contains the message."""
     number: int
+    """The index of the message in its batch."""
 
     async def acknowledged(self) -> Receipt:
-        """Wait until the server has acknowledged the message. Raises the error if it failed."""
+        """Wait until the server has acknowledged the message.
+
+        Raises:
+            CourserError: the message could not be sent: ``NotFound``, ``NotAllowed``, ``Uncertain``, and so on.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                ticket = await producer.send("hello")
+                print((await ticket.acknowledged()).offset)
+        """
         sent = await self.parcel.settled()
         return Receipt(sent.partition_id, sent.base_offset + self.number)
 

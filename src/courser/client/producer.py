@@ -36,7 +36,14 @@ __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
 
 class Producer:
-    """Sends messages to one topic. Created by ``Client.producer``. Use it in ``async with``, to flush at the end."""
+    """Sends messages to one topic. Created by ``Client.producer``. Use it in ``async with``, to flush at the end.
+
+    Example:
+        async with client.producer("shop/orders") as producer:
+            for number in range(1000):
+                await producer.send({"n": number})
+        print(producer.message_count, producer.is_closed)
+    """
 
     def __init__(
         self,
@@ -81,7 +88,16 @@ class Producer:
         return self._is_closed
 
     async def open(self) -> None:
-        """Look up the topic. The first ``send`` does this if necessary. Raises ``NotFound``."""
+        """Look up the topic. The first ``send`` does this if necessary.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            producer = client.producer("shop/orders")
+            await producer.open()
+            await producer.close()
+        """
         if self._is_open:
             return
         await self._look()
@@ -112,7 +128,16 @@ class Producer:
             self.abandon()
 
     async def close(self) -> None:
-        """Send remaining messages and wait for all replies. Raises the first failure that was not reported yet."""
+        """Send remaining messages and wait for all replies.
+
+        Raises:
+            CourserError: the first failure that was not reported yet.
+
+        Example:
+            producer = client.producer("shop/orders")
+            await producer.send("hello")
+            await producer.close()
+        """
         if self._is_closed:
             return
         try:
@@ -121,7 +146,13 @@ class Producer:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give up: unsent messages are not sent."""
+        """Give up: unsent messages are not sent.
+
+        Example:
+            producer = client.producer("shop/orders", linger=60)
+            await producer.send("never sent")
+            producer.abandon()
+        """
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -154,6 +185,16 @@ class Producer:
             id: 128 bits; by default a random id.
             partition: The partition, regardless of the key.
             timestamp: The creation time in microseconds since 1970; by default now.
+
+        Raises:
+            NotFound: the stream or topic does not exist. Later failures are raised by the ticket.
+            TypeError: the payload cannot be represented as JSON.
+            InvalidBatch: a header is empty or too long.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                ticket = await producer.send({"n": 1}, key="customer-7", headers={"source": "web"})
+                print((await ticket.acknowledged()).offset)
         """
         parcel = self._current
         if (
@@ -212,14 +253,38 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Receipt:
-        """Send one message and wait for its acknowledgement."""
+        """Send one message and wait for its acknowledgement.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            TypeError: the payload cannot be represented as JSON.
+            InvalidBatch: a header is empty or too long.
+
+        Example:
+            async with client.producer("shop/orders", linger=0) as producer:
+                receipt = await producer.send_and_wait("one at a time")
+                print(receipt.partition_id, receipt.offset)
+        """
         ticket = await self.send(payload, key=key, headers=headers, id=id, partition=partition, timestamp=timestamp)
         if not self.settings.linger:
             self._seal_all()
         return await ticket.acknowledged()
 
     async def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
-        """Send several messages, like ``send``."""
+        """Send several messages, like ``send``.
+
+        Args:
+            messages: Payloads, or ``SendMessage``.
+            key: For messages without their own key.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+            TypeError: a payload cannot be represented as JSON.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                await producer.send_many([b"one", "two", courser.SendMessage("three", key="ada")])
+        """
         for message in messages:
             if type(message) is bytes and key is None and self._takes(message):
                 continue
@@ -251,6 +316,12 @@ class Producer:
 
         Raises:
             CourserError: the first failure that was not reported yet.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                await producer.send("hello")
+                await producer.flush()
+                print(producer.message_count)
         """
         self._seal_all()
         await self._delivery.drained()

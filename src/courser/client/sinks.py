@@ -46,6 +46,16 @@ class SinkCommands(Asking):
             topic: Its name or number.
             partitioning: A partition id, or a ``Partitioning``; None uses all partitions in turn.
             messages: Bytes, text, ``SendMessage``, several in a list, or a ``Batch``.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            InvalidRequest: the batch is published already, or the numbers do not follow each other.
+            ServerFailure: there is no room for more staged messages.
+
+        Example:
+            await client.stage("loader", 1, 0, 0, 0, "shop/orders", partitioning=0, messages=["one", "two"])
+            await client.finish_stage("loader", 1, 0, 0, chunk_count=1)
+            await client.publish_staged("loader", 1, {0: 0})
         """
         packed = messages if isinstance(messages, Batch) else make_batch(outgoing(messages), self._encryptor)
         name = c.StagedPartName(sink, batch, part, attempt)
@@ -53,7 +63,17 @@ class SinkCommands(Asking):
         await self._tell(c.StageMessages(name, chunk, *place, partitioning_of(partitioning), packed))
 
     async def finish_stage(self, sink: str, batch: int, part: int, attempt: int, chunk_count: int) -> r.StagedPart:
-        """Make a part durable. Nothing can be added to it afterwards."""
+        """Make a part durable. Nothing can be added to it afterwards.
+
+        Raises:
+            NotFound: nothing is staged under this name.
+            InvalidRequest: chunks are missing.
+
+        Example:
+            await client.stage("loader", 1, 0, 0, 0, "shop/orders", partitioning=0, messages=["one"])
+            part = await client.finish_stage("loader", 1, 0, 0, chunk_count=1)
+            print(part.message_count, part.size)
+        """
         name = c.StagedPartName(sink, batch, part, attempt)
         return await self._ask(c.FinishStage(name, chunk_count), r.StagedPart)
 
@@ -70,6 +90,16 @@ class SinkCommands(Asking):
             batch: The number of the batch.
             parts: By part number, the chosen attempt.
             keep: Seconds that the server remembers the sink; 0 means forever.
+
+        Raises:
+            NotFound: a part does not exist, or its topic is gone.
+            InvalidRequest: a part is not finished.
+
+        Example:
+            await client.stage("loader", 1, 0, 0, 0, "shop/orders", partitioning=0, messages=["one"])
+            await client.finish_stage("loader", 1, 0, 0, chunk_count=1)
+            published = await client.publish_staged("loader", 1, {0: 0})
+            print(published.message_count, published.is_repeated)
         """
         command = c.PublishStaged(sink, batch, tuple(sorted(parts.items())), int(keep * 1_000_000))
         for _ in range(PUBLISH_ATTEMPT_MAX - 1):
@@ -86,17 +116,36 @@ class SinkCommands(Asking):
             sink: The name of the sink.
             batch: The number of the batch; None means all.
             forget: Also forget which batches the sink has published. Its numbers can then be used again.
+
+        Example:
+            await client.stage("loader", 1, 0, 0, 0, "shop/orders", partitioning=0, messages=["one"])
+            await client.discard_staged("loader", 1)
         """
         await self._tell(c.DiscardStaged(sink, batch, forget))
 
     async def get_sink(self, sink: str) -> r.SinkInfo:
-        """The published batch and the staged data of a sink."""
+        """The published batch and the staged data of a sink. One that does not exist has neither.
+
+        Example:
+            sink = await client.get_sink("loader")
+            print(sink.batch, sink.part_count)
+        """
         return await self._ask(c.GetSink(sink), r.SinkInfo)
 
     async def get_sinks(self) -> list[r.SinkSummary]:
-        """The sinks of the current user, or all sinks for a user who may read the server."""
+        """The sinks of the current user, or all sinks for a user who may read the server.
+
+        Example:
+            for sink in await client.get_sinks():
+                print(sink)
+        """
         return (await self._ask(c.GetSinks(), r.SinkList)).sinks
 
     async def get_staged_parts(self, sink: str) -> list[r.StagedPartInfo]:
-        """The staged, unpublished parts of a sink: those of the current user, or all, as in ``get_sinks``."""
+        """The staged, unpublished parts of a sink: those of the current user, or all, as in ``get_sinks``.
+
+        Example:
+            for part in await client.get_staged_parts("loader"):
+                print(part)
+        """
         return (await self._ask(c.GetStagedParts(sink), r.StagedPartList)).parts

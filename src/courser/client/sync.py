@@ -25,6 +25,10 @@ class SyncClient:
     """A connection to a server that reconnects automatically. Create it with ``connect_sync``; see ``Client``.
 
     May be used by several threads at once.
+
+    Example:
+        for stream in client.get_streams():
+            print(stream.name)
     """
 
     def __init__(self, original: Client, thread: LoopThread, *, owns_thread: bool = True) -> None:
@@ -192,6 +196,10 @@ def connect_sync(
         TargetRefused: the target is invalid, or the context does not exist.
         ConnectionFailed: no server listens at the address.
         AuthenticationFailed: the login failed.
+
+    Example:
+        with courser.connect_sync("iggy://iggy:iggy@127.0.0.1:8090") as client:
+            client.ping()
     """
     chosen = resolve_target(target, context=context, options=options).target
     thread = LoopThread()

@@ -12,9 +12,15 @@ from courser.client.messages import Message
 
 
 class SyncConsumedMessage(Message, frozen=True):
-    """A message that a sync consumer read."""
+    """A message that a sync consumer read: a ``Message`` that can be committed.
+
+    Example:
+        for message in client.consumer("shop/orders", group="billing", commit="manual", stop_at_end=True):
+            message.commit()
+    """
 
     consumer: "SyncConsumer | None" = None
+    """The consumer that read it."""
 
     def commit(self) -> bool:
         """Commit this message and all before it in its partition. See ``ConsumedMessage``."""
@@ -23,7 +29,13 @@ class SyncConsumedMessage(Message, frozen=True):
 
 
 class SyncConsumer:
-    """Reads one topic: ``for message in client.consumer("stream/topic", group="app")``. See ``Consumer``."""
+    """Reads one topic: ``for message in client.consumer("stream/topic", group="app")``. See ``Consumer``.
+
+    Example:
+        with client.consumer("shop/orders", group="billing", stop_at_end=True) as consumer:
+            for message in consumer:
+                print(message.partition_id, message.offset, message.text())
+    """
 
     def __init__(self, original: Consumer, thread: LoopThread) -> None:
         self._original = original

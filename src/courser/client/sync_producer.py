@@ -17,7 +17,12 @@ _CHUNK_SIZE = 256 * 1024
 
 
 class SyncTicket:
-    """A message that was passed to the producer."""
+    """A message that was passed to the producer.
+
+    Example:
+        with client.producer("shop/orders") as producer:
+            print(producer.send("hello").acknowledged().offset)
+    """
 
     __slots__ = ("_producer", "ticket")
 
@@ -32,7 +37,13 @@ class SyncTicket:
 
 
 class SyncProducer:
-    """Sends messages to one topic. May be used by several threads. See ``Producer``."""
+    """Sends messages to one topic. May be used by several threads. See ``Producer``.
+
+    Example:
+        with client.producer("shop/orders") as producer:
+            ticket = producer.send({"n": 1}, key="customer-7")
+            print(ticket.acknowledged().offset, producer.acknowledged(ticket).offset)
+    """
 
     def __init__(self, original: Producer, thread: LoopThread) -> None:
         self._original = original
@@ -135,7 +146,11 @@ class SyncProducer:
         self._thread.call(self._close())
 
     def acknowledged(self, ticket: SyncTicket) -> Receipt:
-        """Wait for the acknowledgement of a ticket."""
+        """Wait for the acknowledgement of a ticket, like ``Ticket.acknowledged``.
+
+        Raises:
+            CourserError: the message could not be sent.
+        """
         return self._thread.call(self._receipt(ticket))
 
     # --- on the event loop ----------------------------------------------------------------------------

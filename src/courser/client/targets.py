@@ -25,15 +25,25 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One server, one login, and timeouts. Times are in seconds."""
+    """One server, one login, and timeouts. Times are in seconds.
+
+    Example:
+        target = courser.Target(host="10.0.0.5", username="clerk", password="secret", tls=True)
+        print(target.address, target.url, target.is_local)
+    """
 
     host: str = DEFAULT_HOST
+    """A name or an IP address."""
     port: int = DEFAULT_PORT
+    """The TCP port."""
     username: str | None = None
+    """The user; needs ``password``."""
     password: str | None = field(default=None, repr=False)
+    """The password of the user."""
     token: str | None = field(default=None, repr=False)
     """A personal access token, instead of user and password."""
     tls: bool = False
+    """Whether the connection is encrypted."""
     tls_ca_file: str | None = None
     """PEM file of the certificate authority; None uses those of the system."""
     tls_domain: str | None = None
@@ -41,16 +51,19 @@ class Target:
     tls_verify: bool = True
     """False accepts any certificate; for tests only."""
     connect_timeout: float = 5.0
+    """How long connecting and logging in may take."""
     request_timeout: float = 30.0
     """How long a reply may take, and how long a request waits for a reconnect."""
     heartbeat_interval: float = 2.0
     """Idle time before a heartbeat. Servers remove silent group members: Iggy 0.8 after 6 s."""
     reconnect: bool = True
+    """Whether to connect again after a connection broke."""
     reconnect_attempts: int | None = None
     """None: no limit while a request waits."""
     reconnect_interval: float = 0.1
     """The pause before the second attempt. It doubles with each attempt, up to ``reconnect_interval_max``."""
     reconnect_interval_max: float = 5.0
+    """The longest pause between two attempts."""
     encryption_key: str | bytes | None = field(default=None, repr=False)
     """AES-256-GCM key for payloads: 32 bytes, or their Base64."""
 
@@ -74,7 +87,11 @@ class Target:
         return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
 
     def with_default_login(self) -> "Target":
-        """The target with the login of a development server, if it has no login and is on this machine."""
+        """The target with the login of a development server, if it has no login and is on this machine.
+
+        Example:
+            print(courser.Target().with_default_login().username)
+        """
         if self.token is not None or self.username is not None or not self.is_local:
             return self
         return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)

@@ -66,7 +66,15 @@ class GlobalPermissions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, array_like=True):
-    """All permissions of a user. What is not granted is denied."""
+    """All permissions of a user. What is not granted is denied.
+
+    Example:
+        from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+
+        sends_orders = StreamPermissions(topics={0: TopicPermissions(send_messages=True)})
+        permissions = Permissions(GlobalPermissions(read_servers=True), streams={0: sends_orders})
+        await client.create_user("clerk", "secret-of-the-clerk", permissions=permissions)
+    """
 
     everywhere: GlobalPermissions = GlobalPermissions()
     streams: dict[int, StreamPermissions] = {}

@@ -221,8 +221,8 @@ frames_from_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t arg
                                    &is_uniform);
     Py_END_ALLOW_THREADS
     if (is_good)
-        result = Py_BuildValue("ny#O", is_uniform ? views[2].len / (Py_ssize_t)count : 0, (const char *)starts,
-                               is_uniform ? 0 : size, checksums);
+        result = Py_BuildValue("nNO", is_uniform ? views[2].len / (Py_ssize_t)count : 0,
+                               bytes_of(starts, is_uniform ? 0 : size), checksums);
     else
         result = Py_NewRef(Py_None);
 done:

@@ -4,7 +4,6 @@
  * there. Positions are those of layout.py. Nothing here raises for what a batch holds: that has one place, in Python.
  */
 
-#define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <stdint.h>
@@ -75,6 +74,17 @@ take_buffers(PyObject *const *arguments, int count, int last_use, Py_buffer *vie
             return 0;
         }
     return 1;
+}
+
+/* --- results --- */
+
+/* For the format "N" of Py_BuildValue. Its formats with "#" must not be used: what they call depends on the version of
+ * the headers, and a library built with those of 3.13 fails with 3.11 and 3.12.
+ */
+static PyObject *
+bytes_of(const void *data, Py_ssize_t size)
+{
+    return PyBytes_FromStringAndSize(data, size);
 }
 
 /* --- the frames of a batch --- */
@@ -148,9 +158,9 @@ survey(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
     Facts facts = {.reserved = 0, .is_numbered = 1, .is_uniform = 1};
     if (walk(body.buf, (uint64_t)body.len, (uint64_t)count, starts, (uint8_t *)PyBytes_AsString(checksums),
              &facts))
-        result = Py_BuildValue("ny#OOO", facts.is_uniform ? body.len / count : 0, (const char *)starts,
-                               facts.is_uniform ? 0 : size, checksums, facts.reserved ? Py_True : Py_False,
-                               facts.is_numbered ? Py_True : Py_False);
+        result = Py_BuildValue("nNOOO", facts.is_uniform ? body.len / count : 0,
+                               bytes_of(starts, facts.is_uniform ? 0 : size), checksums,
+                               facts.reserved ? Py_True : Py_False, facts.is_numbered ? Py_True : Py_False);
     else
         result = Py_NewRef(Py_None);
 done:
@@ -222,8 +232,7 @@ first_in_cells(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
         cell = start / interval;
         cell_end = (cell + 1) * interval;
     }
-    result = Py_BuildValue("y#y#L", (const char *)offsets, found * 4, (const char *)positions, found * 4,
-                           (long long)cell);
+    result = Py_BuildValue("NNL", bytes_of(offsets, found * 4), bytes_of(positions, found * 4), (long long)cell);
     goto done;
 refuse:
     PyErr_SetString(PyExc_ValueError, "no such frames, or no such cells");
@@ -284,10 +293,10 @@ check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_co
         !facts.is_numbered ||
         xxh3_64(covered, CHECKSUMMED_SIZE + count * 8) != load64(header + BATCH_CHECKSUM_POSITION))
         goto refuse;
-    result = Py_BuildValue("KKKy#y#", (unsigned long long)load64(header + ORIGIN_TIMESTAMP_POSITION),
+    result = Py_BuildValue("KKKNN", (unsigned long long)load64(header + ORIGIN_TIMESTAMP_POSITION),
                            (unsigned long long)count, (unsigned long long)(facts.is_uniform ? body_size / count : 0),
-                           (const char *)starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts),
-                           (const char *)checksums, (Py_ssize_t)count * 8);
+                           bytes_of(starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts)),
+                           bytes_of(checksums, (Py_ssize_t)count * 8));
     goto done;
 refuse:
     result = Py_NewRef(Py_None);
@@ -389,11 +398,11 @@ static PyMethodDef methods[] = {
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_frame_walk", NULL, 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_courser_frame_walk", NULL, 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC
-PyInit__frame_walk(void)
+PyInit__courser_frame_walk(void)
 {
     choose_way();
     return PyModuleDef_Init(&definition);

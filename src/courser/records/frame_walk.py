@@ -5,12 +5,15 @@ documented in ``frame_walk_pure``.
 """
 
 import os
+import warnings
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import TypeAlias
 
 from courser.model.buffers import Buffer
 from courser.records import frame_walk_pure
+from courser.records.known_batch import find_failure
 
 Survey: TypeAlias = Callable[[Buffer, int], tuple[int, bytes, bytes, bool, bool] | None]
 FirstInCells: TypeAlias = Callable[[Buffer, int, int, int, int, int, int], tuple[bytes, bytes, int]]
@@ -24,17 +27,33 @@ FillChecksums: TypeAlias = Callable[[Buffer, int], None]
 CutFrames: TypeAlias = Callable[[Buffer, int, int, int], tuple[int, int, int]]
 
 
-def _choose() -> ModuleType:
-    if not os.environ.get("COURSER_PURE"):
-        try:
-            from courser.records import _frame_walk  # noqa: PLC0415 -- missing if it was not compiled
-        except ImportError:
-            return frame_walk_pure
-        return _frame_walk
+COMPILED_NAME = "_courser_frame_walk"
+"""The compiled module. It is outside the package because an installation writes nothing into a checkout."""
+
+
+def choose() -> ModuleType:
+    """The compiled functions if they are there and work, otherwise those in Python."""
+    if os.environ.get("COURSER_PURE"):
+        return frame_walk_pure
+    try:
+        compiled = import_module(COMPILED_NAME)
+        failure = find_failure(compiled)
+    except ModuleNotFoundError:
+        return frame_walk_pure  # It was not compiled.
+    except ImportError as error:
+        failure = str(error)
+    else:
+        if failure is None:
+            return compiled
+    warnings.warn(
+        f"the compiled part of courser does not work, using Python code instead: {failure}; reinstall courser",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return frame_walk_pure
 
 
-_chosen = _choose()
+_chosen = choose()
 is_compiled = _chosen is not frame_walk_pure
 
 survey: Survey = _chosen.survey

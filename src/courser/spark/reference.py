@@ -1,10 +1,11 @@
-"""Generates the Markdown reference of all options. ``python -m courser.spark.reference`` updates the document."""
+"""The reference of all options as Markdown. ``python -m courser.spark.reference docs/spark/reading.md`` writes it."""
 
+import sys
 from pathlib import Path
 
 from courser.spark.options import OPTIONS, Option, Use
 
-MARK = "<!-- From here on made by `python -m courser.spark.reference`. -->"
+MARK = "<!-- everything below is written by: python -m courser.spark.reference docs/spark/reading.md -->"
 
 
 def options_markdown() -> str:
@@ -29,5 +30,5 @@ def with_reference(document: str) -> str:
 
 
 if __name__ == "__main__":
-    _document = Path("docs/spark/reading.md")
+    _document = Path(sys.argv[1])
     _document.write_text(with_reference(_document.read_text("utf-8")), "utf-8")

@@ -1,6 +1,6 @@
 """The index on disk: blocks of 4 KiB, each with its own checksum, looked up without loading them all.
 
-A block holds 169 entries (``docs/formats/index.md``). Only full blocks are appended while the segment is open; the
+A block holds 169 entries (``docs/formats/index-file.md``). Only full blocks are appended while the segment is open; the
 last one, written when the segment is sealed, also says how much of the log the index covers. The checksum is seeded
 with the segment's identity, so a block of another segment is as bad as a damaged one. Nothing here is ever needed:
 whoever meets a ``BadIndex`` builds the index again from the log.

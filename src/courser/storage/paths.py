@@ -25,19 +25,20 @@ _OFFSET_DIGITS = 20
 
 def stream_directory(data_directory: Path, stream_id: int) -> Path:
     """Where one stream lives. Ids, never names: a name may hold a slash."""
-    return data_directory / STREAMS / str(stream_id)
+    return data_directory.joinpath(STREAMS, str(stream_id))
 
 
 def topic_directory(data_directory: Path, stream_id: int, topic_id: int) -> Path:
     """Where one topic lives."""
-    return stream_directory(data_directory, stream_id) / TOPICS / str(topic_id)
+    return data_directory.joinpath(STREAMS, str(stream_id), TOPICS, str(topic_id))
 
 
 def partition_directory(
     data_directory: Path, stream_id: int, topic_id: int, partition_id: int, incarnation: int
 ) -> Path:
     """Where one partition lives."""
-    return topic_directory(data_directory, stream_id, topic_id) / PARTITIONS / f"{partition_id}-{incarnation}"
+    name = f"{partition_id}-{incarnation}"
+    return data_directory.joinpath(STREAMS, str(stream_id), TOPICS, str(topic_id), PARTITIONS, name)
 
 
 def log_path(directory: Path, base_offset: int) -> Path:

@@ -162,7 +162,18 @@ class _ServerEnd:
 
 
 class TestBroker:
-    """A broker for tests. Use it in ``async with``; it closes its clients and removes its data."""
+    """A broker for tests. Use it in ``async with``; it closes its clients and removes its data.
+
+    Example:
+        from courser.testing.broker import TestBroker
+
+        async with TestBroker() as broker:
+            client = await broker.connect()
+            await client.create_stream("shop")
+            broker.disconnect()
+            await broker.restart()
+            print(await client.get_streams(), broker.target().address)
+    """
 
     __test__ = False
     """Not a test itself, whatever pytest thinks of its name."""
@@ -191,7 +202,18 @@ class TestBroker:
     # --- life -----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the broker, as a server does when it starts."""
+        """Open the broker, as a server does when it starts.
+
+        Raises:
+            StartRefused: another broker uses the directory, or its files cannot be read.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            broker = TestBroker()
+            await broker.open()
+            await broker.close()
+        """
         if self._directory is None and self._temporary is None:
             home = _MEMORY_DIRECTORY if os.access(_MEMORY_DIRECTORY, os.W_OK) else None
             self._temporary = Path(tempfile.mkdtemp(prefix="courser-test-", dir=home))
@@ -225,7 +247,15 @@ class TestBroker:
         broker.sessions.close(session)
 
     async def close(self) -> None:
-        """Close all clients and the broker, and remove the data. May be repeated."""
+        """Close all clients and the broker, and remove the data. May be repeated.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            broker = TestBroker()
+            await broker.open()
+            await broker.close()
+        """
         for client in self._clients:
             await client.close()
         await self._stop()
@@ -242,7 +272,16 @@ class TestBroker:
         self._slow_work.shutdown()
 
     async def restart(self) -> None:
-        """Stop and start again on the same data: connections break, and clients come back by themselves."""
+        """Stop and start again on the same data: connections break, and clients come back by themselves.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            async with TestBroker() as broker:
+                client = await broker.connect()
+                await broker.restart()
+                await client.ping()
+        """
         await self._stop()
         await self.open()
 
@@ -263,7 +302,18 @@ class TestBroker:
     # --- clients --------------------------------------------------------------------------------------
 
     async def connect(self, **options: object) -> Client:
-        """A client that is logged in as root. Options are those of ``courser.connect``."""
+        """A client that is logged in as root. Options are those of ``courser.connect``.
+
+        Raises:
+            TargetRefused: an option is invalid.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            async with TestBroker() as broker:
+                client = await broker.connect(request_timeout=2)
+                await client.ping()
+        """
         client = Client(self.target(**options), self.dial)
         await client.__aenter__()
         self._clients.append(client)
@@ -275,7 +325,17 @@ class TestBroker:
         return with_options(Target(host="test-broker"), login | options)
 
     async def dial(self, target: Target) -> Connection:
-        """Make a connection in memory: what a client has in place of sockets."""
+        """Make a connection in memory: what a client has in place of sockets.
+
+        Raises:
+            ConnectionFailed: the broker is not open.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            async with TestBroker() as broker, courser.connect(broker.target(), dial=broker.dial) as client:
+                await client.ping()
+        """
         if self._broker is None or self._services is None:
             raise ConnectionFailed(target.address, "the test broker is not running")
         sessions = self._broker.sessions
@@ -289,7 +349,18 @@ class TestBroker:
 
 
 class SyncTestBroker:
-    """The same for sync tests: ``with SyncTestBroker() as broker: client = broker.connect()``."""
+    """The same for sync tests: ``with SyncTestBroker() as broker: client = broker.connect()``.
+
+    Example:
+        from courser.testing.broker import SyncTestBroker
+
+        with SyncTestBroker() as broker:
+            client = broker.connect()
+            client.create_stream("shop")
+            broker.disconnect()
+            broker.restart()
+            print(client.get_streams())
+    """
 
     __test__ = False
 

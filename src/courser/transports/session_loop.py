@@ -398,7 +398,12 @@ class SessionLoop:
     async def _do_elsewhere(self, work: Callable[[], Result]) -> Result:
         """Do what would hold other connections up."""
         async with self._conversions:
-            return await asyncio.get_running_loop().run_in_executor(self._slow_work, work)
+            try:
+                done = asyncio.get_running_loop().run_in_executor(self._slow_work, work)
+            except RuntimeError as error:
+                # The server has stopped its threads. Nobody is left to read the answer.
+                raise asyncio.CancelledError from error
+            return await done
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""
