@@ -4,15 +4,48 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from random import Random
+from typing import NoReturn, Protocol, TypeVar
 
 from courser.model.buffers import Buffer
+from courser.testing.faults import FaultPlan
 from courser.testing.nodes import FileNode
 
-if TYPE_CHECKING:
-    from courser.testing.files import FakeFileSystem
-
 Result = TypeVar("Result")
+
+
+class Disk(Protocol):
+    """What they need of the ``FakeFileSystem``, which carries out all that they do."""
+
+    random: Random
+    plan: FaultPlan
+    cold: bool
+    life: int
+
+    def _perform(
+        self,
+        operation: str,
+        path: Path,
+        effect: Callable[[], Result],
+        *,
+        mutates: bool = True,
+        part: Callable[[], None] | None = None,
+        failed: Callable[[], None] | None = None,
+    ) -> Result: ...
+
+    def _write(self, file: "FakeFile", position: int, data: bytes) -> int: ...
+
+    def _truncate(self, file: "FakeFile", size: int) -> None: ...
+
+    def _allocate(self, file: "FakeFile", position: int, size: int) -> None: ...
+
+    def _reserve(self, file: "FakeFile", position: int, size: int) -> None: ...
+
+    def _release(self, file: "FakeFile") -> None: ...
+
+    def _commit_everything(self) -> None: ...
+
+    def _fail_everything(self) -> None: ...
 
 
 def refuse(error: int, path: Path) -> NoReturn:
@@ -24,7 +57,7 @@ def refuse(error: int, path: Path) -> NoReturn:
 class FakeFile:
     """An open file of a ``FakeFileSystem``. It dies with the process that opened it."""
 
-    def __init__(self, system: "FakeFileSystem", path: Path, node: FileNode, *, writable: bool) -> None:
+    def __init__(self, system: Disk, path: Path, node: FileNode, *, writable: bool) -> None:
         self._system = system
         self._path = path
         self._node = node
@@ -136,7 +169,7 @@ class FakeFile:
 class FakeWholeSync:
     """The sync of a whole ``FakeFileSystem``. It dies with the process that opened it."""
 
-    def __init__(self, system: "FakeFileSystem", path: Path) -> None:
+    def __init__(self, system: Disk, path: Path) -> None:
         self._system = system
         self._path = path
         self._life = system.life
