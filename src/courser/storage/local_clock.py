@@ -9,11 +9,13 @@ class SystemClock:
     def __init__(self) -> None:
         self.step = 0
 
-    def now(self) -> int:
+    @staticmethod
+    def now() -> int:
         """Wall clock in microseconds since 1970. It may jump, back as well as forth."""
         return time.time_ns() // 1000
 
-    def monotonic(self) -> int:
+    @staticmethod
+    def monotonic() -> int:
         """Microseconds from an arbitrary start. It never goes back."""
         return time.monotonic_ns() // 1000
 
