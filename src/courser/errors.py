@@ -15,6 +15,7 @@ import errno
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 
 class ErrorCode(IntEnum):
@@ -104,6 +105,7 @@ class ErrorCode(IntEnum):
     TOO_MANY_MEMBERS = 20031
     TOO_MANY_STREAMS = 20032
     TOO_MANY_TOPICS = 20033
+    GROUP_HAS_MEMBERS = 20034
 
 
 class CourserError(Exception):
@@ -226,12 +228,13 @@ class StorageFailure(CourserError):
     def __init__(self, operation: str, path: Path, cause: OSError | None = None) -> None:
         super().__init__(operation, path, cause)
         self.operation = operation
+        """A verb: open, read, write, sync, ..."""
         self.path = path
         self.cause = cause
 
     def __str__(self) -> str:
         reason = self.cause.strerror if self.cause is not None and self.cause.strerror else self.cause
-        return f"{self.operation} of {self.path} failed: {reason}"
+        return f"could not {self.operation} {self.path}: {reason}"
 
 
 class DiskFull(StorageFailure):
@@ -445,6 +448,24 @@ class InvalidRequest(RequestFailed):
     """An invalid request: an invalid value, an invalid batch, an unknown option."""
 
 
+class TooLarge(InvalidRequest):
+    """A request that is larger than the server accepts. Nothing was sent."""
+
+    def __init__(self, what: str, size: int, size_max: int, setting: str | None) -> None:
+        limit = f"the server's setting {setting}" if setting is not None else "the protocol"
+        super().__init__(
+            ErrorCode.INVALID_MESSAGES_SIZE,
+            f"{what} has {size:,} bytes, and {limit} allows {size_max:,} in one request",
+        )
+        self.args = (what, size, size_max, setting)
+        self.size = size
+        """Bytes of the request."""
+        self.size_max = size_max
+        """Bytes that are allowed."""
+        self.setting = setting
+        """The server's setting with this limit; None if it is the limit of the protocol."""
+
+
 class ServerFailure(RequestFailed):
     """The server could not carry out a valid request: disk full, read-only partition, topic full, a defect."""
 
@@ -498,6 +519,28 @@ class TimedOut(ConnectionFailed):
 
 class ClientClosed(ClientFailure):
     """A closed client, producer or consumer was used."""
+
+
+class NotDelivered(ClientFailure):
+    """Messages that a producer gave up, because they were not acknowledged in time."""
+
+    def __init__(self, reason: str, messages: Sequence[Any], uncertain_count: int = 0) -> None:
+        super().__init__(reason)
+        self.args = (reason, tuple(messages), uncertain_count)
+        self.messages = tuple(messages)
+        """The messages in the order of sending, as ``SendMessage``: ``send_many`` sends them again."""
+        self.uncertain_count = uncertain_count
+        """How many of them were sent without a reply. They may have been stored."""
+
+    def __str__(self) -> str:
+        text = f"{self.reason}: {_counted(len(self.messages), 'message was', 'messages were')} not acknowledged"
+        if self.uncertain_count:
+            text += f"; {self.uncertain_count} of them may have been stored"
+        return text
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
 
 
 class TargetRefused(ClientFailure):

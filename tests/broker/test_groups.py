@@ -237,8 +237,8 @@ def test_a_change_that_changes_nothing_is_no_new_generation() -> None:
 def test_a_deleted_group_has_no_members() -> None:
     groups = groups_over(2)
     sessions = joined(groups, 2)
-    groups.group_deleted(KEY)
-    groups.group_deleted(KEY)
+    groups.remove_members(KEY)
+    groups.remove_members(KEY)
     assert groups.members(KEY) == []
     assert all(session.groups == set() for session in sessions)
     assert refused(groups.assignment, sessions[0], KEY) is ErrorCode.GROUP_MEMBER_NOT_FOUND
@@ -325,7 +325,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(key=keys_drawn)
     def delete_group(self, key: GroupKey) -> None:
-        self.groups.group_deleted(key)
+        self.groups.remove_members(key)
         self.members[key] = []
         # Ids of groups are not used again; here they are, as those of a new group.
         self.generations[key] = 0

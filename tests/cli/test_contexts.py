@@ -34,8 +34,8 @@ def test_life_of_a_context(unset: Cli, file: Path, server: RunningServer) -> Non
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     rows = json.loads(unset("context", "list", "-o", "json").out)
     assert rows == [
-        {"selected": True, "name": "one", "url": f"iggy://iggy@{server.address}", "login": "password"},
-        {"selected": False, "name": "two", "url": "iggy://app@10.0.0.5:8090", "login": "password"},
+        {"selected": True, "name": "one", "url": f"iggy://{server.address}?username=iggy", "login": "password"},
+        {"selected": False, "name": "two", "url": "iggy://10.0.0.5:8090?username=app", "login": "password"},
     ]
     assert unset("ping").code == 0
     assert unset("context", "use", "two").err == 'selected context "two"\n'
@@ -51,7 +51,7 @@ def test_secrets_are_never_shown(unset: Cli, monkeypatch: pytest.MonkeyPatch) ->
     results = [
         unset("context", "create", "a", f"iggy://app:{SECRET}@127.0.0.1:1", "-o", "json"),
         unset("context", "create", "b", "127.0.0.1:1", "-o", "csv"),
-        unset("context", "create", "c", f"iggy://{SECRET}@127.0.0.1:1"),
+        unset("context", "create", "c", f"iggy://{SECRET}-{SECRET}@127.0.0.1:1"),
         *(unset("context", verb, "-o", output) for verb in ("list", "show") for output in ("table", "json", "csv")),
         unset("context", "show", "a"),
         unset("context", "use", "a"),
@@ -154,6 +154,28 @@ def test_login_and_logout(unset: Cli, file: Path, server: RunningServer, monkeyp
     assert unset("logout", "-o", "json").code == 0
     assert "token" not in tomllib.loads(file.read_text())["contexts"]["work"]
     assert unset("pat", "list", "--token", token).code == 4
+
+
+def test_a_user_without_a_password_is_not_a_token(
+    unset: Cli, file: Path, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments in ([server.address, "--user", "iggy"], [f"iggy://iggy@{server.address}"]):
+        assert unset("context", "create", "work", *arguments, "--force").code == 0
+        saved = tomllib.loads(file.read_text())["contexts"]["work"]
+        assert saved == {"url": f"iggy://{server.address}", "username": "iggy"}
+        result = unset("ls")
+        assert result.code == 1
+        assert result.err.startswith("error: the password of iggy is required")
+        monkeypatch.setenv("COURSER_PASSWORD", "iggy")
+        assert unset("login").code == 0
+        monkeypatch.delenv("COURSER_PASSWORD")
+        assert unset("ls").code == 0
+        assert unset("logout").code == 0
+        assert "the password of iggy is required" in unset("ls").err
+        monkeypatch.setenv("IGGY_PASSWORD", "iggy")
+        assert unset("ls").code == 0
+        monkeypatch.delenv("IGGY_PASSWORD")
+    assert "the password of iggy is required" in unset("ls", "--url", f"iggy://iggy@{server.address}").err
 
 
 def test_a_password_is_asked_for_at_a_terminal_only(server: RunningServer, unset: Cli, tmp_path: Path) -> None:

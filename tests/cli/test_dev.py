@@ -1,5 +1,6 @@
-"""``courser dev``: one command, and everything else finds the server."""
+"""``courser dev``: one command, and everything else finds the server. A root password that was lost."""
 
+import asyncio
 import json
 import re
 import signal
@@ -8,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import courser, start
+from courser.cli.dev_context import forget_dev_context, save_dev_context
+from courser.cli.serve_commands import greet
+from courser.client.contexts import Context, load_contexts
+from courser.server.server import Listening
+from tests.cli.commands import courser, in_this_process, start
+from tests.server.test_root_user import log_in, make_directory
+from tests.servers import RunningServer
 
 
 @pytest.fixture
@@ -59,6 +66,79 @@ def test_the_first_minutes(place: Path) -> None:
         assert facts["url"] == f"iggy://{facts['address']}"
         assert courser("tail", "demo/orders", "--raw").stdout == '{"n":1}\n'
         process.kill()
+
+
+def test_a_root_user_of_an_earlier_start(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its password is neither announced as iggy nor saved; a lost one is replaced."""
+    asyncio.run(make_directory(place / "local_data", "forgotten"))
+    with start("dev", "--port", 0) as process:
+        assert process.stdout is not None
+        _, login, advice, data = (process.stdout.readline() for _ in range(4))
+        assert login == "login    iggy, with the password of an earlier start\n"
+        assert advice == "         if it is lost: Ctrl-C, courser user reset-root --data local_data\n"
+        assert data == 'data     local_data (existing data)    context "dev" saved and selected\n'
+        cli = in_this_process(capsys)
+        assert "password of iggy is required" in cli("ls").err
+        assert cli("ls", "--user", "iggy", "--password", "forgotten").code == 0
+        result = cli("user", "reset-root", "--data", "local_data", "--generate")
+        assert result.code == 1
+        assert "in use by another server" in result.err
+        assert stop(process) == (0, "")
+
+
+def test_reset_root(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cli = in_this_process(capsys)
+    asyncio.run(make_directory(place / "local_data", "forgotten"))
+    result = cli("user", "reset-root")
+    assert result.code == 1
+    assert result.err.endswith("hint:  set COURSER_NEW_PASSWORD, or pass --generate\n")
+    result = cli("user", "reset-root", "--generate")
+    assert (result.code, result.err) == (0, 'changed the password of the root user "iggy" in local_data\n')
+    asyncio.run(log_in(place / "local_data", result.out.strip()))
+    monkeypatch.setenv("COURSER_NEW_PASSWORD", "found again")
+    assert cli("user", "reset-root", "--data", "local_data", "-o", "json").code == 0
+    asyncio.run(log_in(place / "local_data", "found again"))
+    monkeypatch.setenv("COURSER_NEW_PASSWORD", "no")
+    assert cli("user", "reset-root").code == 2
+    result = cli("user", "reset-root", "--data", "none", "--generate")
+    assert (result.code, (place / "none").exists()) == (1, False)
+    assert "not the data directory of a server" in result.err
+
+
+def listening(address: str, password: str | None = "iggy") -> Listening:
+    return Listening(address, f"iggy://{address}", is_first_start=True, username="iggy", password=password)
+
+
+def test_a_second_server_leaves_the_context_of_the_first_alone(server: RunningServer) -> None:
+    assert save_dev_context(listening(server.address)) == "dev"
+    assert save_dev_context(listening("127.0.0.1:1")) == "dev-2"
+    contexts = load_contexts()
+    assert contexts.current == "dev"
+    assert contexts.get("dev").target().address == server.address
+    assert contexts.get("dev-2").target().address == "127.0.0.1:1"
+    # The context of a second server goes with it; the usual one stays for the next start.
+    forget_dev_context("dev-2")
+    forget_dev_context("dev")
+    assert list(load_contexts().saved) == ["dev"]
+
+
+def test_the_context_of_a_server_that_is_gone_is_replaced() -> None:
+    assert save_dev_context(listening("127.0.0.1:1")) == "dev"
+    assert save_dev_context(listening("127.0.0.1:2", password=None)) == "dev"
+    saved = load_contexts().get("dev")
+    assert (saved.url, saved.username, saved.password) == ("iggy://127.0.0.1:2", "iggy", None)
+
+
+def test_a_context_of_that_name_for_another_machine_is_kept() -> None:
+    load_contexts().with_context("dev", Context("iggy://elsewhere.example:1")).save()
+    assert save_dev_context(listening("127.0.0.1:1")) == "dev-2"
+
+
+def test_the_commands_that_a_second_server_prints_name_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+    greet(listening("127.0.0.1:1"), Path("other"), "dev-2", "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == 'data     other    context "dev-2" saved'
+    assert lines[5] == "         courser --context dev-2 ls"
 
 
 def test_an_environment_that_leads_elsewhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """``courser doctor``: every finding has an advice, unless all is well."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from courser.cli import machine_facts as facts
 from courser.cli.machine_checks import CheckResult, CheckState
 from courser.cli.machine_facts import DiskSpace, Mount, SyncTimes
 from courser.cli.main import run
+from tests.cli.commands import on_a_terminal
 from tests.servers import RunningServer
 
 GIB = 2**30
@@ -150,6 +152,19 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "server" in err
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_narrow_terminal_cuts_nothing_off(columns: int, tmp_path: Path) -> None:
+    """The rows wrap at the edge, and between words: none is longer than the terminal, and none has lost its advice."""
+    arguments = ["doctor", "--data", str(tmp_path), "--set", "tcp.address=127.0.0.1:0"]
+    code, text = on_a_terminal(arguments, columns=columns, environment={"COURSER_NONE": "1"})
+    assert code == 0
+    plain = re.sub(r"\x1b\[[\d;]*m|\r", "", text)
+    assert max(map(len, plain.splitlines()[:-1])) <= columns
+    whole = " ".join(plain.split())
+    for words in ("compiled part", "data directory", "mount options", "warning", "prints each value and its source"):
+        assert words in whole
+
+
 def test_ports(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     def port_finding(address: str) -> dict[str, str]:
         run(["doctor", "--set", f"tcp.address={address}", "-o", "jsonl"])
@@ -177,5 +192,5 @@ def test_a_directory_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_configuration_that_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--set", "tcp.adress=1"]) == 1
+    assert run(["doctor", "--set", "tcp.adress=1"]) == 2
     assert "tcp.address" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import courser
+from tests.cli.commands import Result, courser, in_this_process
 from tests.servers import RunningServer
 
 
@@ -16,6 +16,22 @@ def hint_of(*arguments: object, **environment: str) -> tuple[int, str]:
 @pytest.mark.parametrize("option", ["-o", "--output"])
 def test_the_output_option_before_the_command(option: str) -> None:
     assert hint_of(option, "json", "ls") == (2, "put it after the command: courser ls -o json")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "hint"),
+    [
+        ("tail demo/orders", "--since", 'did you mean "--from"?'),
+        ("ls", "--since", "for usage, run courser ls --help"),
+        ("tail demo/orders", "--folow", 'did you mean "--follow"?'),
+        ("user list", "--usr", 'did you mean "--user"?'),
+    ],
+)
+def test_an_option_that_does_not_exist(
+    command: str, option: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = in_this_process(capsys)(*command.split(), option, "10m")
+    assert result == Result(2, "", f'error: no such option "{option}"\nhint:  {hint}\n')
 
 
 @pytest.mark.parametrize("arguments", [("serve", "--config"), ("config", "show", "--config")])

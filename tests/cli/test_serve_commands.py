@@ -37,7 +37,7 @@ def test_show_masks_secrets_and_says_what_would_be_refused(
 ) -> None:
     monkeypatch.setenv("IGGY_SYSTEM_ENCRYPTION_ENABLED", "true")
     monkeypatch.setenv("IGGY_SYSTEM_ENCRYPTION_KEY", "canary")
-    assert run(["config", "show"]) == 1
+    assert run(["config", "show"]) == 2
     out, err = capsys.readouterr()
     assert 'key = "***"' in out
     assert "canary" not in out + err
@@ -45,12 +45,18 @@ def test_show_masks_secrets_and_says_what_would_be_refused(
 
 
 def test_several_mistakes_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--set", "a=1", "--set", "tcp.enabled=x"]) == 1
+    assert run(["config", "show", "--set", "a=1", "--set", "tcp.enabled=x"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[0].startswith('error: a = "1" (--set): unknown key')
     assert err.splitlines()[1].startswith('       tcp.enabled = "x" (--set): expected true or false')
     assert err.splitlines()[2].startswith("hint:  courser config keys")
+
+
+@pytest.mark.parametrize("command", [["config", "show"], ["doctor"], ["serve"], ["user", "reset-root", "--generate"]])
+def test_an_invalid_configuration_has_one_exit_code(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--set", "tcp.enabled=x"]) == 2
+    assert 'tcp.enabled = "x" (--set): expected true or false' in capsys.readouterr().err
 
 
 def test_keys_prints_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,5 +65,5 @@ def test_keys_prints_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_that_would_steer_a_terminal_are_made_harmless(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--set", "\x1b[31m=1"]) == 1
+    assert run(["config", "show", "--set", "\x1b[31m=1"]) == 2
     assert "\x1b" not in capsys.readouterr().err

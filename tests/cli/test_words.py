@@ -100,9 +100,9 @@ def test_permissions_as_the_iggy_cli_writes_them() -> None:
             "5": {"permissions": [], "topics": {}},
         },
     }
-    assert [row["where"] for row in permission_rows(permissions)] == [
-        "stream 4",
-        "stream 4, topic 1",
+    assert [row["where"] for row in permission_rows(permissions, {(4, None): "shop", (4, 1): "shop/orders"})] == [
+        "shop",
+        "shop/orders",
         "stream 4, topic 2",
     ]
 

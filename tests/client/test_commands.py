@@ -2,6 +2,7 @@
 
 import inspect
 import zipfile
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -18,6 +19,7 @@ from courser.client.sync import SyncClient
 from courser.errors import (
     AlreadyExists,
     AuthenticationFailed,
+    ConnectionFailed,
     ErrorCode,
     InvalidRequest,
     NotAllowed,
@@ -121,8 +123,8 @@ async def test_a_setting_that_makes_no_sense_is_refused_before_it_travels(client
     with pytest.raises(ValueError, match="7 days"):
         await client.create_topic("demo/t", message_expiry="soon")
     for setting in ("durability", "consumer_offset_durability"):
-        with pytest.raises(ValueError, match=f'{setting} must be "replicated" or "persisted", not "synced"'):
-            await client.create_topic("demo/t", **{setting: "synced"})
+        with pytest.raises(ValueError, match=f'{setting} must be "synced" or "default", not "written"'):
+            await client.create_topic("demo/t", **{setting: "written"})
 
 
 async def test_what_the_protocol_has_no_room_for_is_named_and_harms_nothing(client: Any) -> None:
@@ -174,6 +176,44 @@ async def test_stored_offsets(client: Any) -> None:
     await client.delete_consumer_offset("demo/orders", consumer="reader")
     with pytest.raises(NotFound):
         await client.get_consumer_offset("demo/orders", consumer="reader")
+
+
+async def test_what_exists_is_not_created_again_if_that_is_asked_for(client: Any) -> None:
+    await client.create_consumer_group("demo/orders", name="app")
+    await client.create_user("alice", "secret")
+    for create in (
+        partial(client.create_stream, "demo"),
+        partial(client.create_topic, "demo/orders", partitions_count=7),
+        partial(client.create_consumer_group, "demo/orders", name="app"),
+        partial(client.create_user, "alice", "another"),
+    ):
+        with pytest.raises(AlreadyExists):
+            await create()
+    assert (await client.create_stream("demo", if_not_exists=True)).topic_count == 1
+    assert (await client.create_topic("demo/orders", partitions_count=7, if_not_exists=True)).topic.partition_count == 3
+    assert (await client.create_consumer_group("demo/orders", name="app", if_not_exists=True)).group.group_id == 0
+    assert (await client.create_user("alice", "another", if_not_exists=True)).user.user_id == 1
+    assert (await client.create_stream("new", if_not_exists=True)).topic_count == 0
+    assert (await client.create_topic("new/topic", if_not_exists=True)).topic.partition_count == 1
+
+
+async def test_a_creation_whose_reply_is_lost_is_repeated_if_that_is_harmless(
+    scene: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Connection.begin
+    lost: list[c.Command] = []
+
+    def losing(connection: Connection, command: c.Command) -> Any:
+        answer = begin(connection, command)
+        if isinstance(command, c.CreateStream) and not lost:
+            lost.append(command)
+            connection.fail(ConnectionFailed("somewhere", "for the test"))
+        return answer
+
+    client = await scene.connect()
+    monkeypatch.setattr(Connection, "begin", losing)
+    assert (await client.create_stream("demo", if_not_exists=True)).name == "demo"
+    assert len(lost) == 1
 
 
 async def test_arrivals(client: Any) -> None:
@@ -336,7 +376,11 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
         "chunk": 0,
         "chunk_count": 1,
         "parts": {0: 1},
+        "to": "earliest",
     }
+    # In the order below, the topic is deleted before this one.
+    await client.create_consumer_group("s/t", name="g")
+    await client.reset_consumer_group("s/t", consumer_group="g", to="latest")
     last = {"logout_user", "login_user", "login_with_personal_access_token"}
     methods = [name for name in public(Client) if name not in {"producer", "consumer", "close"}]
     for name in sorted(methods, key=lambda name: (name in last, name)):

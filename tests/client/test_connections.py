@@ -1,6 +1,8 @@
 """Connections: order, time limits, strangers, and what comes back after a break."""
 
 import asyncio
+import logging
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -174,16 +176,40 @@ async def test_tls_with_a_server_that_has_none_is_named() -> None:
             await connect(f"127.0.0.1:{port}", tls=True)
 
 
-async def test_a_server_of_another_kind_is_recognised() -> None:
-    async with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 300) as target:
-        with pytest.raises(ConnectionFailed, match="is this a Courser or Iggy"):
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            r"not a Courser or Iggy 0\.9 server: its reply begins with 'HTTP/1\.1 400 Bad",
+        ),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 300, "is this a Courser or Iggy"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "its reply begins with 'SSH-2"),
+        (b"-ERR unknown command\r\n", "its reply begins with '-ERR"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the server expects TLS: connect with tls=true"),
+    ],
+)
+async def test_a_server_of_another_kind_is_recognised_at_once(answer: bytes, words: str) -> None:
+    async with stranger(answer) as target:
+        with pytest.raises(ConnectionFailed, match=words):
             await connect(target)
 
 
-async def test_a_server_that_says_nothing_is_given_up() -> None:
-    async with stranger(None, request_timeout=0.2) as target:
-        with pytest.raises(TimedOut, match="no reply to LoginUser within"):
-            await connect(target)
+async def test_a_server_that_says_nothing_is_given_up_before_requests_are() -> None:
+    async with stranger(None) as target:
+        with pytest.raises(TimedOut, match=r"no reply within 0\.2 seconds; is this a Courser or Iggy 0\.9 server"):
+            await connect(target, connect_timeout=0.2)
+
+
+async def test_a_server_that_hangs_up_without_a_word() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match="without a reply; is this a Courser or Iggy"):
+            await connect(f"127.0.0.1:{port}")
 
 
 async def test_a_connection_that_does_not_come_about_in_time() -> None:
@@ -208,6 +234,20 @@ async def test_a_wrong_password_is_told_at_once(scene: Twins) -> None:
 
 
 # --- breaks -------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_is_logged_once_and_so_is_the_next(
+    broker: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await broker.connect()
+    with caplog.at_level(logging.INFO, "courser.client"):
+        broker.disconnect()
+        assert await client.get_streams() == []
+        await client.close()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 2
+    assert re.match("lost the connection to test-broker:8090: the server closed the connection", warnings[0])
+    assert re.match(r"restored the connection to .* after \d+\.\d seconds", warnings[1])
 
 
 async def test_the_connection_comes_back_by_itself(scene: Twins) -> None:
@@ -269,7 +309,7 @@ async def test_attempts_to_reconnect_can_be_counted(broker: TestBroker) -> None:
     options: dict[str, object] = {"reconnect_attempts": 3, "reconnect_interval": 0.001}
     client = Client(broker.target(**options), dial)
     async with client:
-        await broker._stop()
+        await broker.stop()
         with pytest.raises(ConnectionFailed, match="not running"):
             await client.ping()
         assert attempts == 4
@@ -283,7 +323,7 @@ async def test_attempts_to_reconnect_can_be_counted(broker: TestBroker) -> None:
 async def test_a_request_waits_for_a_connection_no_longer_than_it_should(broker: TestBroker) -> None:
     client = await broker.connect()
     client._link.target = broker.target(request_timeout=0.05)
-    await broker._stop()
+    await broker.stop()
     with pytest.raises(ConnectionFailed, match="no connection within"):
         await client.ping()
     await broker.open()

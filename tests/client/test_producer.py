@@ -11,7 +11,7 @@ from courser.api import commands as c
 from courser.client.connection import Connection
 from courser.client.messages import Message, PollingStrategy, SendMessage
 from courser.client.producer import ProducerSettings, Receipt
-from courser.errors import ClientClosed, ErrorCode, InvalidBatch, NotFound, Uncertain
+from courser.errors import ClientClosed, ConnectionFailed, ErrorCode, InvalidBatch, NotDelivered, NotFound, Uncertain
 from courser.model.permissions import GlobalPermissions, Permissions
 from tests.client.twins import Twins
 
@@ -349,3 +349,80 @@ async def test_a_client_that_never_reconnects_says_so(scene: Twins) -> None:
     await scene.disconnect()
     with pytest.raises(Exception, match="closed"):
         await producer.send_and_wait("y")
+
+
+# --- servers that are gone ----------------------------------------------------------------------------
+
+
+async def test_leaving_the_block_ends_when_the_time_for_delivery_is_over(scene: Twins, client: Any) -> None:
+    async def send_to_nobody() -> None:
+        async with client.producer(PLACE, partitioning=0, delivery_timeout=0.3, batch_count=2) as producer:
+            await scene.stop()
+            for number in range(3):
+                await producer.send(str(number), key="k", headers={"n": number})
+
+    expected = r"^the delivery timed out after 0\.3 seconds: 3 messages were not acknowledged$"
+    with pytest.raises(NotDelivered, match=expected) as given_up:
+        await send_to_nobody()
+    assert [message.payload for message in given_up.value.messages] == [b"0", b"1", b"2"]
+    assert given_up.value.uncertain_count == 0
+    assert str(given_up.value.__cause__) == "test-broker:8090: the test broker is not running"
+    await scene.open()
+    async with client.producer(PLACE) as producer:
+        await producer.send_many(given_up.value.messages)
+    (stored,) = [messages for messages in await everything(client) if messages]
+    assert [(message.text(), message.key, message.headers) for message in stored] == [
+        (str(number), b"k", {"n": number}) for number in range(3)
+    ]
+
+
+async def test_a_producer_is_closed_in_the_time_that_it_gets(scene: Twins, client: Any) -> None:
+    producer = client.producer(PLACE, partitioning=0, linger=60)
+    await producer.send("a")
+    await producer.flush()
+    await producer.send("b")
+    await scene.stop()
+    await producer.send("c")
+    with pytest.raises(NotDelivered, match=r"^closing timed out after 0\.1 seconds: 2 messages were not") as given_up:
+        await producer.close(timeout=0.1)
+    assert [message.payload for message in given_up.value.messages] == [b"b", b"c"]
+    await producer.close()
+    with pytest.raises(ClientClosed):
+        await producer.send("d")
+
+
+async def test_a_ticket_is_told_that_its_message_was_given_up(scene: Twins, client: Any) -> None:
+    async with client.producer(PLACE, partitioning=0, delivery_timeout=0.1) as producer:
+        await scene.stop()
+        ticket = await producer.send("a")
+        with pytest.raises(NotDelivered, match="1 message was not acknowledged"):
+            await ticket.acknowledged()
+    await scene.open()
+    assert (await everything(client))[0] == []
+
+
+async def test_messages_that_may_have_been_stored_are_counted(
+    scene: Twins, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says nothing to a send."""
+    begin = Connection.begin
+
+    def silent(connection: Connection, command: c.Command) -> Any:
+        if isinstance(command, c.SendMessages):
+            return connection._loop.create_future()
+        return begin(connection, command)
+
+    monkeypatch.setattr(Connection, "begin", silent)
+    producer = client.producer(PLACE, partitioning=0, delivery_timeout=0.1)
+    await producer.send("a")
+    with pytest.raises(NotDelivered, match="not acknowledged; 1 of them may have been stored"):
+        await producer.flush()
+
+
+async def test_a_batch_that_breaks_every_connection_is_not_resent_without_a_pause(client: Any, sends: Sends) -> None:
+    sends.after = lambda _, connection: connection.fail(ConnectionFailed("somewhere", "for the test"))
+    with pytest.raises(NotDelivered):
+        async with client.producer(PLACE, partitioning=0, delivery_timeout=0.5) as producer:
+            await producer.send("x")
+    # Pauses of 0, 0.2 and 0.4 seconds.
+    assert len(sends.sizes) <= 4

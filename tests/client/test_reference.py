@@ -167,7 +167,7 @@ async def test_what_does_not_exist_is_an_error_as_documented() -> None:
     values: dict[str, object] = dict.fromkeys(("batch", "part", "attempt", "chunk"), 0)
     values |= {"stream": "nowhere/nothing", "user": "nobody", "consumer_group": "billing", "sink": "loader"}
     values |= {"current_password": "a-password", "new_password": "a-password", "permissions": None}
-    values |= {"messages": ["hello"], "positions": {0: 0}}
+    values |= {"messages": ["hello"], "positions": {0: 0}, "to": "earliest"}
     async with TestBroker() as broker:
         client = await broker.connect()
         methods = [name for name in FUNCTIONS if name.path.startswith("Client.") and name.is_request]

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from courser.client.client import connect
 from courser.client.contexts import Context, Contexts, contexts_path, load_contexts, resolve_target
+from courser.client.sync import connect_sync
 from courser.client.targets import Target, parse_target, with_options
 from courser.errors import TargetRefused
 
@@ -22,6 +24,9 @@ from courser.errors import TargetRefused
         ("[::1]:1234", Target(host="::1", port=1234)),
         ("iggy://a%40b:p%3Aw%2F@h", Target(host="h", username="a@b", password="p:w/")),
         ("iggy://iggypat-123@h:1", Target(host="h", port=1, token="iggypat-123")),
+        (f"iggy://{'t' * 43}@h:1", Target(host="h", port=1, token="t" * 43)),
+        # A user name without a password is no token.
+        ("iggy://iggy@h:1", Target(host="h", port=1, username="iggy")),
         ("iggy://h?tls=true&tls_domain=d", Target(host="h", tls=True, tls_domain="d")),
         ("iggy://h?tls_ca_file=ca.pem", Target(host="h", tls_ca_file="ca.pem")),
         ("iggy://h?heartbeat_interval=5s&nodelay=true", Target(host="h", heartbeat_interval=5.0)),
@@ -56,7 +61,8 @@ def test_addresses_that_make_no_sense(text: str, reason: str) -> None:
 def test_secrets_are_not_shown() -> None:
     target = parse_target("iggy://me:secret@host", Target(encryption_key="secret"))
     assert "secret" not in repr(target)
-    assert target.url == "iggy://me@host:8090"
+    assert target.url == "iggy://host:8090?username=me"
+    assert parse_target(target.url) == Target(host="host", username="me")
     with pytest.raises(TargetRefused) as refused:
         parse_target("iggy://me:secret@host:port")
     assert "secret" not in str(refused.value)
@@ -183,6 +189,48 @@ def test_the_login_comes_from_the_environment_if_nothing_else_names_one() -> Non
     target = resolve_target("host", environment=login | {"COURSER_TOKEN": "t"}).target
     assert (target.token, target.username) == ("t", None)
     assert resolve_target("10.1.1.1", environment={}).target.username is None
+
+
+def test_a_password_that_is_missing_comes_from_the_environment() -> None:
+    login = {"HOME": "/nowhere", "COURSER_PASSWORD": "secret"}
+    assert resolve_target("host", environment=login, options={"username": "me"}).target.password == "secret"
+    assert resolve_target("iggy://me:@host", environment=login).target.password == "secret"
+    token = login | {"COURSER_TOKEN": "t"}
+    assert resolve_target("host", environment=token, options={"username": "me"}).target.password == "secret"
+    other = login | {"COURSER_USERNAME": "other"}
+    target = resolve_target("host", environment=other, options={"username": "me"}).target
+    assert (target.username, target.password) == ("me", None), "that is the password of somebody else"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (Target(username="me"), 'the password of user "me" is missing: pass password=, or set COURSER_PASSWORD'),
+        (Target(username="me", password=""), 'the password of user "me" is missing'),
+        (Target(host="host", password="secret"), "a password is given without a user name"),
+    ],
+)
+def test_a_login_that_is_not_complete_is_never_sent(
+    target: Target, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of 0.9 takes a name with an empty password for a token."""
+    for variable in ("COURSER_PASSWORD", "IGGY_PASSWORD", "COURSER_USERNAME", "IGGY_USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(TargetRefused, match=reason):
+        _ = connect(target)
+    with pytest.raises(TargetRefused, match=reason):
+        connect_sync(target)
+
+
+def test_a_login_of_the_options_replaces_that_of_the_target() -> None:
+    token, user = "iggy://secret@host", "iggy://a:b@host"
+    target = resolve_target(token, environment={}, options={"username": "c", "password": "d"}).target
+    assert (target.token, target.username, target.password) == (None, "c", "d")
+    target = resolve_target(user, environment={}, options={"token": "t"}).target
+    assert (target.token, target.username, target.password) == ("t", None, None)
+    target = resolve_target(user, environment={}, options={"username": "c"}).target
+    assert (target.username, target.password) == ("c", None), "that is the password of a"
+    assert resolve_target(environment={"HOME": "/nowhere"}, options={"password": "p"}).target.username == "iggy"
 
 
 def test_options_win_over_everything() -> None:

@@ -19,7 +19,7 @@ async def test_the_async_client_is_typed() -> None:
         client = await broker.connect()
         assert_type(client, Client)
         assert_type(await client.create_stream(name="demo"), r.StreamInfo)
-        details = await client.create_topic("demo", "orders", 2, message_expiry="7 days", durability="persisted")
+        details = await client.create_topic("demo", "orders", 2, message_expiry="7 days", durability="synced")
         assert_type(details, r.TopicDetails)
         assert_type(await client.get_streams(), list[r.StreamInfo])
         sent = await client.send_messages("demo/orders", partitioning=1, messages=["a", SendMessage({"b": 1}, key="k")])

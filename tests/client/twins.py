@@ -72,6 +72,14 @@ class Twins:
         """Break all connections."""
         await self._call(self.broker.disconnect)
 
+    async def stop(self) -> None:
+        """Stop the broker."""
+        await self._call(self.broker.stop)
+
+    async def open(self) -> None:
+        """Start it again on the same data."""
+        await self._call(self.broker.open)
+
     async def restart(self) -> None:
         """Stop the broker, and start it again on the same data."""
         await self._call(self.broker.restart)

@@ -127,7 +127,9 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.WaitForMessages: POLL,
     c.GetPartitionBounds: POLL | SEND,
     c.GetSegments: GET_TOPIC,
+    c.GetTopicDurability: GET_TOPIC,
     c.WaitForArrivals: POLL,
+    c.FindMessages: POLL,
     c.StageMessages: SEND,
     # One's own parts only: their targets are looked at when they are staged, and once more when they are published.
     c.FinishStage: ANYBODY,
@@ -137,6 +139,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     # What is in the answer depends on who asks: tests of staging show it.
     c.GetSinks: ANYBODY,
     c.GetStagedParts: ANYBODY,
+    c.ResetGroupOffsets: GET_TOPIC,
 }
 
 

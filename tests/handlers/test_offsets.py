@@ -4,10 +4,9 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.consuming import consumer_key
+from courser.broker.consuming import consumer_key, group_key
 from courser.errors import ConsumerOffsetNotFound, ErrorCode, InvalidOffset
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, poll_command, send, texts
 from tests.handlers.scenes import Scene
@@ -138,3 +137,53 @@ async def test_offsets_of_a_deleted_group_are_gone_also_for_one_of_the_same_name
         assert await texts(scene, poll_command(consumer=GROUP, commit=True)) == ["a"]
         await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
         assert len(log_of(scene).offsets) == 0
+
+
+# --- resets -------------------------------------------------------------------------------------------
+
+
+def reset(*offsets: tuple[int, int], is_forced: bool = False) -> c.ResetGroupOffsets:
+    return c.ResetGroupOffsets("s", "t", "g", is_forced, offsets)
+
+
+def stored_by_group(scene: Scene) -> list[int | None]:
+    return [log_of(scene, partition_id).offsets.get(group_key(0)) for partition_id in (0, 1)]
+
+
+async def test_a_group_is_reset_from_outside_to_the_next_offset_that_it_reads(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    for partition_id in (0, 1):
+        await send(scene, "a", "b", "c", to=partition_id)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    await scene.ask(scene.root, reset((0, 3), (1, 1)))
+    assert stored_by_group(scene) == [2, 0]
+    await scene.ask(scene.root, reset((0, 0), (1, 0)))
+    assert stored_by_group(scene) == [None, None]
+    await scene.ask(scene.root, reset((0, 0)))
+
+
+async def test_a_reset_with_something_invalid_changes_nothing(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await send(scene, "a", "b", to=0)
+    assert await scene.refusal(scene.root, reset((0, 1))) is ErrorCode.GROUP_NOT_FOUND
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    assert await scene.refusal(scene.root, reset((0, 1), (2, 0))) is ErrorCode.PARTITION_NOT_FOUND
+    with pytest.raises(InvalidOffset):
+        await scene.ask(scene.root, reset((0, 1), (1, 1)))
+    assert stored_by_group(scene) == [None, None]
+
+
+async def test_members_are_in_the_way_of_a_reset_unless_it_removes_them(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await send(scene, "a", "b", to=0)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    member = scene.connect(0)
+    await scene.ask(member, c.JoinConsumerGroup("s", "t", "g"))
+    await scene.ask(member, store(1, consumer=GROUP))
+    assert await scene.refusal(scene.root, reset((0, 1))) is ErrorCode.GROUP_HAS_MEMBERS
+    assert stored_by_group(scene) == [1, None]
+    await scene.ask(scene.root, reset((0, 1), is_forced=True))
+    assert stored_by_group(scene) == [0, None]
+    assert await scene.refusal(member, store(1, consumer=GROUP)) is ErrorCode.GROUP_MEMBER_NOT_FOUND
+    await scene.ask(member, c.JoinConsumerGroup("s", "t", "g"))
+    assert await texts(scene, poll_command(PollingKind.NEXT, consumer=GROUP), session=member) == ["b"]

@@ -1,14 +1,14 @@
 """Courser's own commands: long polls that skip nothing in silence, bounds, segments."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from tests.handlers.messaging import (
     add_topic,
@@ -167,6 +167,28 @@ async def test_bounds_tell_what_can_be_read_now(scene: Scene) -> None:
     size = 2 * (256 + 48 + 1)
     assert reply.topic_uuid == log_of(scene).identity.topic_uuid
     assert reply.partitions == [r.PartitionBounds(0, 1, 3, size, 2), r.PartitionBounds(1, 0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "durability"),
+    [
+        ({}, r.TopicDurability("written", None, None, None, "written")),
+        ({"durability": "replicated"}, r.TopicDurability("written", None, None, None, "written")),
+        (
+            {"durability": "persisted", "consumer_offset_durability": "persisted"},
+            r.TopicDurability("synced", None, None, None, "synced"),
+        ),
+        (
+            {"enforce_fsync": True, "messages_required_to_save": 500},
+            r.TopicDurability("bounded", 500, 2**20, 1_000_000, "written"),
+        ),
+    ],
+)
+async def test_the_durability_is_that_of_this_server(
+    scene: Scene, options: dict[str, Any], durability: r.TopicDurability
+) -> None:
+    await add_topic(scene, **options)
+    assert await scene.ask(scene.root, c.GetTopicDurability("s", "t")) == durability
 
 
 async def test_segments_are_listed_with_their_place(scene: Scene) -> None:

@@ -87,15 +87,22 @@ def test_pip_installs_into_the_environment_that_is_named(tmp_path: Path, monkeyp
     offer(tmp_path / "offers", "courser_sample", "1.5")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "offers"))
-    install_with_pip(["courser-sample>=1.2"], python)
+    said: list[str] = []
+    install_with_pip(["courser-sample>=1.2"], python, say=said.append)
+    assert [line.partition(":")[0] for line in said] == ["Installing collected packages"]
     answer = subprocess.run(
         [python, "-c", "import courser_sample; print(courser_sample.HERE)"], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "yes"
     with pytest.raises(InstallationFailed) as caught:
-        install_with_pip(["courser-sample>=2"], python)
+        install_with_pip(["courser-sample>=2"], python, say=said.append)
     assert "No matching distribution" in str(caught.value) or "Could not find a version" in str(caught.value)
     assert "-m pip install 'courser-sample>=2'" in str(caught.value)
+    # At a terminal, pip shows its own progress there.
+    with (tmp_path / "terminal").open("w+") as terminal:
+        install_with_pip(["courser-sample>=1.2"], python, say=refuse, terminal=terminal)
+        terminal.seek(0)
+        assert "courser-sample" in terminal.read()
 
 
 def environment_with_pip(directory: Path) -> Path:

@@ -11,8 +11,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from tests.torture.clients import HEADER_SIZE, PATIENCE, WIRES, Answer, ClassicClient, Client, VsrClient
 from tests.torture.conftest import Target
@@ -100,12 +99,37 @@ def vsr_frame(client: VsrClient, size: int) -> bytes:
     return bytes(frame)
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 255, 64 * MIB + 1, 2**31 - 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("size", [0, 1, 3, 255])
 def test_an_impossible_size_ends_a_connection_of_0_9(target: Target, size: int) -> None:
     client = target.connect("vsr")
     with client:
         assert isinstance(client, VsrClient)
         client.send(vsr_frame(client, size))
+        assert client.fate() is None
+
+
+@pytest.mark.parametrize("size", [64 * MIB + 1, 2**31 - 1, 2**31, 2**32 - 1])
+def test_a_frame_of_0_9_above_the_limit_is_refused_at_once_and_the_connection_closed(target: Target, size: int) -> None:
+    client = target.connect("vsr")
+    with client:
+        assert isinstance(client, VsrClient)
+        client.send(vsr_frame(client, size))
+        assert client.receive() == Answer(ErrorCode.INVALID_COMMAND)
+        assert client.fate() is None
+
+
+@every_wire
+def test_a_client_that_sends_all_of_a_frame_above_the_limit_gets_the_answer(target: Target, wire: str) -> None:
+    client = target.connect(wire)
+    with client:
+        if isinstance(client, VsrClient):
+            frame, status = vsr_frame(client, 64 * MIB + 1), ErrorCode.INVALID_COMMAND
+            rest_size = 64 * MIB + 1 - len(frame)
+        else:
+            frame, status = classic_frame(4 + 65 * MIB + 1, 101), ErrorCode.INVALID_MESSAGES_SIZE
+            rest_size = 65 * MIB + 1
+        client.send(frame + bytes(rest_size))
+        assert client.receive() == Answer(status)
         assert client.fate() is None
 
 

@@ -33,6 +33,9 @@ class Said(Reply, frozen=True):
     text: bytes
 
 
+REFUSED_SIZE = 1_000_000
+
+
 def frame(text: bytes) -> bytes:
     return len(text).to_bytes(3, "little") + text
 
@@ -40,12 +43,16 @@ def frame(text: bytes) -> bytes:
 class EchoCodec:
     """Three bytes of length, then text. ``!`` is refused, ``?`` is answered by the codec itself.
 
+    ``~`` begins a frame of ``REFUSED_SIZE`` bytes that is refused.
+
     Long texts that begin with ``slow`` take long to decode, answers that begin with ``epic`` take long to encode.
     """
 
     def frame_size(self, head: memoryview) -> int | None:
         if bytes(head[:1]) == b"!":
             raise FrameRefused("it begins with an exclamation mark", b"no!")
+        if bytes(head[:1]) == b"~":
+            raise FrameRefused("it is too large", b"too large!", REFUSED_SIZE)
         return None if len(head) < 3 else 3 + int.from_bytes(head[:3], "little")
 
     def is_slow(self, frame: memoryview) -> bool:
@@ -83,6 +90,7 @@ class Wire:
         self.sent = bytearray()
         self.is_stuck = False
         self.flow = "open"
+        self.is_finished = False
         self.is_closed = False
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
@@ -97,6 +105,9 @@ class Wire:
     def resume(self) -> None:
         assert self.flow == "paused"
         self.flow = "open"
+
+    def finish(self) -> None:
+        self.is_finished = True
 
     def close(self) -> None:
         self.is_closed = True

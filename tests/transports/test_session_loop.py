@@ -18,7 +18,7 @@ from courser.transports.turns import (
     Turns,
 )
 from courser.wire.codec import QUICK_SIZE_MAX
-from tests.transports.echo import Peer, frame
+from tests.transports.echo import REFUSED_SIZE, Peer, frame
 
 GONE = CommandRejected(ErrorCode.STALE_CLIENT, "silent for too long")
 
@@ -405,6 +405,37 @@ async def test_an_operator_may_allow_smaller_frames_than_the_protocol() -> None:
     assert peer.wire.is_closed
 
 
+async def test_a_frame_that_is_too_large_is_answered_and_dropped_before_the_connection_is_closed() -> None:
+    peer = Peer()
+    peer.receive(b"~" * 1000)
+    assert peer.wire.sent == b"too large!"
+    assert peer.wire.is_finished
+    for _ in range(998):
+        peer.receive(b"~" * 1000)
+        assert not peer.wire.is_closed, "the client has not sent all of it, and may not have read the answer"
+    assert peer.loop.room().nbytes == BASE_SIZE, "no memory is lent for it"
+    peer.receive(b"~" * 1000)
+    assert peer.wire.is_closed
+    assert (peer.seen, bytes(peer.wire.sent)) == ([], b"too large!")
+
+
+async def test_a_frame_that_is_too_large_has_a_deadline() -> None:
+    settings = ConnectionSettings(frame_deadline=1_000_000, frame_rate_min=1000)
+    peer = Peer(settings)
+    peer.receive(b"~")
+    peer.receive(b"~" * 2000)
+    now = peer.clock.monotonic()
+    assert not peer.loop.is_frame_overdue(now + 2_900_000)
+    assert peer.loop.is_frame_overdue(now + 3_100_000)
+
+
+async def test_nothing_is_dropped_for_strangers() -> None:
+    peer = Peer()
+    peer.session.user_id = None
+    peer.receive(b"~~~~")
+    assert (bytes(peer.wire.sent), peer.wire.is_closed) == (b"too large!", True)
+
+
 async def test_an_idle_session_that_the_server_ends_is_told_and_closed() -> None:
     peer = Peer()
     peer.receive(frame(b"hello"))
@@ -633,9 +664,14 @@ class WatchedLoop(SessionLoop):
 def do_anything(peer: Peer, source: random.Random) -> None:
     """Something that may happen to a connection."""
     texts = [b"hello", b"wait", b"pend", b"refuse", b"?hm", b"epic", SLOW]
-    match source.choice(["send", "send", "send", "ahead", "stuck", "sent", "open", "work", "end", "stop", "lose"]):
+    match source.choice(
+        ["send", "send", "send", "ahead", "stuck", "sent", "open", "work", "end", "stop", "lose", "flood"]
+    ):
         case "send":
             peer.offer(frame(source.choice(texts))[: source.choice([2, 1 << 20])])
+        case "flood":
+            for _ in range(REFUSED_SIZE // 50_000):
+                peer.offer(frame(b"x" * 49_997))
         case "ahead":
             peer.offer(frame(b"x") * 200)
         case "stuck":
@@ -650,7 +686,7 @@ def do_anything(peer: Peer, source: random.Random) -> None:
         case "end":
             peer.session.end(GONE)
         case "stop":
-            peer.offer(source.choice([frame(b"?close"), b"!!!"]))
+            peer.offer(source.choice([frame(b"?close"), b"!!!", b"~"]))
         case "lose":
             peer.loop.lost()
             peer.wire.is_closed = True

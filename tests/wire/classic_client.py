@@ -160,6 +160,8 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + topic_options(command.options) + w.text8(command.name)
         case c.GetTopic() | c.DeleteTopic() | c.PurgeTopic() | c.GetConsumerGroups() | c.GetPartitionBounds():
             return identifiers(command, "stream", "topic")
+        case c.GetTopicDurability():
+            return identifiers(command, "stream", "topic")
         case c.CreatePartitions() | c.DeletePartitions():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.count)
         case c.DeleteSegments():
@@ -167,6 +169,11 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + numbers
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
+        case c.FindMessages():
+            numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
+            encoded = [condition.encode() for condition in command.conditions]
+            rows = b"".join(struct.pack("<I", len(condition)) + condition for condition in encoded)
+            return identifiers(command, "stream", "topic") + numbers + rows
         case c.FlushMessages():
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
             return identifiers(command, "stream", "topic") + numbers
@@ -194,6 +201,10 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return w.text8(command.sink) + struct.pack("<BQB", is_one, batch, command.forget)
         case c.GetSink() | c.GetStagedParts():
             return w.text8(command.sink)
+        case c.ResetGroupOffsets():
+            names = w.identifier(command.stream) + w.identifier(command.topic) + w.identifier(command.group)
+            rows = b"".join(struct.pack("<IQ", *row) for row in command.offsets)
+            return names + struct.pack("<BI", command.is_forced, len(command.offsets)) + rows
         case c.StoreConsumerOffset():
             return place(command) + struct.pack("<Q", command.offset)
         case c.GetConsumerOffset() | c.DeleteConsumerOffset():
@@ -405,6 +416,12 @@ def _bounds(cursor: Cursor) -> r.TopicBounds:
     return r.TopicBounds(stream_id, topic_id, uuid, [r.PartitionBounds(*cursor.unpack("IQQQQ")) for _ in range(count)])
 
 
+def _durability(cursor: Cursor) -> r.TopicDurability:
+    level = cursor.text8()
+    count, size, interval = (value if is_there else None for is_there, value in (cursor.unpack("?Q") for _ in range(3)))
+    return r.TopicDurability(level, count, size, interval, cursor.text8())
+
+
 def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
@@ -469,7 +486,9 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.Assignment: _assignment,
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
+    r.TopicDurability: _durability,
     r.Arrivals: _arrivals,
+    r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,

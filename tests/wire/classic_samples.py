@@ -2,8 +2,7 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition, Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions
@@ -94,6 +93,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 20_000_000, 8 * 1024 * 1024),
     c.GetPartitionBounds("orders", 0),
     c.GetSegments(0, "topic", 1),
+    c.GetTopicDurability("orders", 0),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.StageMessages(PART, 3, "orders", 0, ToPartition(1), build_batch([NewMessage(b"one"), NewMessage(b"three")])),
@@ -107,6 +107,10 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.FindMessages("orders", 0, 1, 2**40, ("text", "header.größe>3")),
+    c.FindMessages(0, "topic", 0, 0, ()),
+    c.ResetGroupOffsets("orders", 0, "group", True, ((0, 7), (3, 2**64 - 1))),
+    c.ResetGroupOffsets(0, "topic", 1, False, ()),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (
@@ -203,8 +207,11 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
             [r.SegmentInfo(0, 4, 900, 4, 10, 11, True), r.SegmentInfo(4, 9, 500, 5, 12, 13, False)],
         ),
     ),
+    (c.GetTopicDurability(0, 3), r.TopicDurability("written", None, None, None, "synced")),
+    (c.GetTopicDurability(0, 3), r.TopicDurability("bounded", 100, 2**20, 1_000_000, "written")),
     (c.WaitForArrivals(POLL.consumer, 0, 0, ((0, 0), (2, 7)), 2, 0), r.Arrivals(3, (0, 2))),
     (c.WaitForArrivals(POLL.consumer, 0, 0, (), 0, 0), r.Arrivals(0, ())),
+    (c.FindMessages(0, 0, 1, 5, ("text",)), r.FoundMessages(7, 9, 2**40)),
     (c.FinishStage(PART, 4), r.StagedPart(2**33, 2**40)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(False, 5, 999)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(True, 0, 0)),

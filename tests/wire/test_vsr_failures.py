@@ -6,8 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_failures import Channel, judge
@@ -72,6 +71,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.WaitForMessages: read(60001, b"\x01" + identifier(1) + PLACE + POLL_TAIL + bytes(12)),
     c.GetPartitionBounds: read(60002, PLACE),
     c.GetSegments: read(60003, PLACE + bytes(4)),
+    c.GetTopicDurability: read(60015, PLACE),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
     c.StageMessages: read(60005, PART + bytes(4) + PLACE + b"\x01\x00" + encode_batch(build_batch([NewMessage(b"x")]))),
     c.FinishStage: read(60006, PART + bytes(4)),
@@ -80,6 +80,8 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSink: read(60009, text8("sink")),
     c.GetSinks: read(60010),
     c.GetStagedParts: read(60011, text8("sink")),
+    c.ResetGroupOffsets: read(60012, GROUP + bytes(5)),
+    c.FindMessages: read(60016, PLACE + bytes(16)),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

@@ -12,7 +12,7 @@ from courser.errors import ErrorCode
 from courser.records.classic import Dialect
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, Reason
+from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, EvictionReason
 from courser.wire.vsr_requests import READERS_OF_CODES
 from tests.wire.classic_client import payload_of
 from tests.wire.classic_samples import COMMANDS
@@ -25,7 +25,7 @@ NUMBERS = {
     "ok": {0},
     "status": {int(code) for code in ErrorCode},
     "result": {int(ErrorCode.REQUEST_ALREADY_APPLIED)},
-    "evict": {int(reason) for reason in Reason},
+    "evict": {int(reason) for reason in EvictionReason},
 }
 
 
@@ -190,14 +190,41 @@ def test_recorded_requests_mixed(data: st.DataObject) -> None:
 # --- where frames begin and end -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 1, 255, 64 * 1024 * 1024 + 1, 2**31 - 1, 2**32 - 1])
+@pytest.mark.parametrize("size", [0, 1, 255])
 def test_impossible_sizes_are_refused_as_soon_as_they_are_seen(size: int) -> None:
     request = bytearray(frame(2, code=PING))
     request[48:52] = size.to_bytes(4, "little")
     codec = VsrCodec()
     assert codec.frame_size(memoryview(request)[:51]) is None
-    with pytest.raises(FrameRefused, match=f"a frame must have .* bytes, not {size}"):
+    with pytest.raises(FrameRefused, match=f"a frame must have at least 256 bytes, not {size}"):
         codec.frame_size(memoryview(request)[:52])
+
+
+@pytest.mark.parametrize("size", [64 * 1024 * 1024 + 1, 2**31 - 1, 2**32 - 1])
+@pytest.mark.parametrize(("operation", "code", "status"), [(2, PING, 3), (160, 0, 4036), (2, 60005, 4036)])
+def test_frames_that_are_too_large_are_answered_when_their_header_is_there(
+    size: int, operation: int, code: int, status: int
+) -> None:
+    request = bytearray(frame(operation, code=code))
+    request[48:52] = size.to_bytes(4, "little")
+    codec = VsrCodec()
+    assert codec.frame_size(memoryview(request)[:255]) is None
+    with pytest.raises(FrameRefused, match=f"has {size} bytes, but at most 67108864 are allowed") as refused:
+        codec.frame_size(memoryview(request)[:256])
+    assert refused.value.size == size
+    assert channel_of(refused.value.answer) == ("status", status)
+
+
+def test_an_operator_may_allow_smaller_frames() -> None:
+    request = bytearray(frame(2, code=PING))
+    codec = VsrCodec(frame_size_max=1000)
+    for size in (1000, 1001):
+        request[48:52] = size.to_bytes(4, "little")
+        if size == 1000:
+            assert codec.frame_size(memoryview(request)) == size
+            continue
+        with pytest.raises(FrameRefused, match="at most 1000 are allowed"):
+            codec.frame_size(memoryview(request))
 
 
 @pytest.mark.parametrize("size", [256, 257, 64 * 1024 * 1024])

@@ -9,32 +9,60 @@ import msgspec
 
 from courser.api import replies as r
 from courser.api import table
+from courser.api.account_commands import (
+    ChangePassword,
+    CreateToken,
+    CreateUser,
+    DeleteToken,
+    DeleteUser,
+    GetTokens,
+    GetUser,
+    GetUsers,
+    LoginUser,
+    LoginWithToken,
+    LogoutUser,
+    UpdatePermissions,
+    UpdateUser,
+)
 from courser.api.fields import (
     U8,
     U32,
     U64,
-    Active,
     ChosenId,
     Counted,
     Flag,
     Id,
-    Kind,
     Name,
-    OptionalActive,
-    OptionalName,
     OptionalPartition,
     OptionalU64,
     SnapshotCompression,
     SnapshotKinds,
-    Text8,
     Text32,
 )
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Partitioning, PollingKind
-from courser.model.permissions import Action, Permissions
+from courser.model.permissions import Action
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
+from courser.records.message_filter import FILTER_COUNT_MAX
+
+__all__ = [
+    "ChangePassword",
+    "CreateToken",
+    "CreateUser",
+    "DeleteToken",
+    "DeleteUser",
+    "GetTokens",
+    "GetUser",
+    "GetUsers",
+    "LoginUser",
+    "LoginWithToken",
+    "LogoutUser",
+    "UpdatePermissions",
+    "UpdateUser",
+]
+"""Commands that other modules define."""
 
 Command: TypeAlias = table.Command
 """Base class of all commands."""
@@ -95,110 +123,6 @@ class GetClient(Command, frozen=True):
 @command(22, r.ClientList, Action.READ_SERVER)
 class GetClients(Command, frozen=True):
     """All connections."""
-
-
-# --- users --------------------------------------------------------------------------------------------
-
-
-@command(31, r.UserDetails, Action.READ_USERS)
-class GetUser(Command, frozen=True):
-    """One user with permissions."""
-
-    user: Identifier
-
-
-@command(32, r.UserList, Action.READ_USERS)
-class GetUsers(Command, frozen=True):
-    """All users."""
-
-
-@command(33, r.UserDetails, Action.MANAGE_USERS, operation=141, is_audited=True)
-class CreateUser(Command, frozen=True):
-    """Create a user."""
-
-    name: Name
-    password: Text8
-    is_active: Active
-    permissions: Permissions | None
-
-
-@command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True)
-class DeleteUser(Command, frozen=True):
-    """Delete a user."""
-
-    user: Identifier
-
-
-@command(35, None, Action.MANAGE_USERS, operation=142, is_audited=True)
-class UpdateUser(Command, frozen=True):
-    """Change name or status; None leaves it unchanged."""
-
-    user: Identifier
-    name: OptionalName
-    is_active: OptionalActive
-
-
-@command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True)
-class UpdatePermissions(Command, frozen=True):
-    """Replace all permissions."""
-
-    user: Identifier
-    permissions: Permissions | None
-
-
-@command(37, operation=144, is_audited=True)
-class ChangePassword(Command, frozen=True):
-    """Replace a password; the current one is required."""
-
-    user: Identifier
-    current_password: Text8
-    new_password: Text8
-
-
-@command(38, r.LoggedIn, operation=1, is_public=True, is_audited=True)
-class LoginUser(Command, frozen=True):
-    """Log in by password."""
-
-    name: Name
-    password: Text8
-    version: Text32 = ""
-    context: Text32 = ""
-    token: str | None = None
-    """The same bytes read as a token, to try if the password is wrong: 0.9 does not say which one it sends."""
-
-
-@command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True)
-class LoginWithToken(Command, frozen=True):
-    """Log in by personal access token."""
-
-    token: Name
-    version: Annotated[str, Kind.ABSENT] = ""
-
-
-@command(39, operation=3, is_audited=True)
-class LogoutUser(Command, frozen=True):
-    """Log out; the connection stays open."""
-
-
-@command(41, r.TokenList)
-class GetTokens(Command, frozen=True):
-    """The user's own personal access tokens."""
-
-
-@command(42, r.NewToken, operation=146, is_audited=True)
-class CreateToken(Command, frozen=True):
-    """Create a personal access token."""
-
-    name: Name
-    expiry: U64
-    """Microseconds from now; 0 and ``NEVER`` are never."""
-
-
-@command(43, operation=147, is_audited=True)
-class DeleteToken(Command, frozen=True):
-    """Delete one of the user's own personal access tokens."""
-
-    name: Name
 
 
 # --- streams ------------------------------------------------------------------------------------------
@@ -500,6 +424,19 @@ class WaitForArrivals(Command, frozen=True):
     """How long to wait for messages, in microseconds; at most 20 seconds."""
 
 
+@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
+class FindMessages(Command, frozen=True):
+    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    offset: U64
+    """Where to start."""
+    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
+    """All of them must be satisfied."""
+
+
 @command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
 class GetPartitionBounds(Command, frozen=True):
     """First and next offset of every partition of a topic, with the topic's identity."""
@@ -515,6 +452,14 @@ class GetSegments(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: Id
+
+
+@command(60015, r.TopicDurability, Action.READ_TOPIC)
+class GetTopicDurability(Command, frozen=True):
+    """The durability level of a topic: what an acknowledgement guarantees on this server."""
+
+    stream: Identifier
+    topic: Identifier
 
 
 # --- staged writes ------------------------------------------------------------------------------------
@@ -592,6 +537,22 @@ class GetStagedParts(Command, frozen=True):
     """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
 
     sink: Name
+
+
+# --- consumer groups, from outside --------------------------------------------------------------------
+
+
+@command(60012, None, Action.READ_TOPIC, is_audited=True)
+class ResetGroupOffsets(Command, frozen=True):
+    """Set where a consumer group continues to read, without being a member; all partitions or none."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    is_forced: Flag
+    """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
+    offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
 
 
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))

@@ -128,6 +128,16 @@ class Arrivals(Reply, frozen=True):
     partition_ids: Annotated[tuple[U32, ...], Counted()]
 
 
+class FoundMessages(Reply, frozen=True):
+    """A range that contains all messages that match, among those that were looked at; empty if none does."""
+
+    first_offset: U64
+    end_offset: U64
+    """The offset after the last message that may match."""
+    next_offset: U64
+    """Where to continue; the offset of the request if there was nothing to look at."""
+
+
 class StoredOffset(Reply, frozen=True):
     """The stored offset of a consumer."""
 
@@ -153,6 +163,21 @@ class TopicBounds(Reply, frozen=True):
     topic_id: U32
     topic_uuid: Uuid
     partitions: Annotated[list[PartitionBounds], Counted()]
+
+
+class TopicDurability(Reply, frozen=True):
+    """The levels in effect, and the bounds of ``bounded``."""
+
+    level: Text8
+    """``written``, ``bounded`` or ``synced``."""
+    message_count_max: OptionalU64
+    """How many messages a power cut may lose per partition; like the next two, absent if there is no such bound."""
+    size_max: OptionalU64
+    """The same in bytes."""
+    interval: OptionalU64
+    """Microseconds from the first unsynced write to its sync."""
+    offset_level: Text8
+    """The level of stored offsets: ``written`` or ``synced``."""
 
 
 class SegmentInfo(Reply, frozen=True):
@@ -224,6 +249,8 @@ class LoggedIn(Reply, frozen=True):
     user_id: int
     session: int
     """Increases with every login."""
+    frame_size_max: int | None = None
+    """Maximum bytes of a request, for Courser's own client. None: the server does not say."""
 
 
 class UserInfo(Reply, frozen=True):

@@ -58,6 +58,43 @@ RULES: dict[Action, Rule] = {
     Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A permission at one level."""
+
+    level: str
+    """``everywhere``, ``stream`` or ``topic``."""
+    name: str
+
+
+def sufficient(action: Action, *, has_stream: bool = False, has_topic: bool = False) -> list[Grant]:
+    """The permissions of which one is enough for an action on a topic, on a stream, or on neither."""
+    rule = RULES[action]
+    levels = {"everywhere": rule.everywhere}
+    if has_stream:
+        levels["stream"] = rule.stream
+    if has_topic:
+        levels["topic"] = rule.topic
+    return [Grant(level, name) for level, names in levels.items() for name in names]
+
+
+def granted(permissions: Permissions | None, stream_id: int | None, topic_id: int | None) -> list[Grant]:
+    """All permissions that a user has for a topic, for a stream, or without either."""
+    if permissions is None:
+        return []
+    stream = permissions.streams.get(stream_id) if stream_id is not None else None
+    topic = stream.topics.get(topic_id) if stream is not None and topic_id is not None else None
+    levels = (("everywhere", permissions.everywhere), ("stream", stream), ("topic", topic))
+    return [
+        Grant(level, name)
+        for level, held in levels
+        if held is not None
+        for name in held.__struct_fields__
+        if getattr(held, name) is True
+    ]
+
+
 _Values = Callable[[Any], tuple[bool, ...]]
 
 

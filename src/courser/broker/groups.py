@@ -162,8 +162,8 @@ class ConsumerGroups:
                 group.partition_count = count
                 group.rebalance()
 
-    def group_deleted(self, key: GroupKey) -> None:
-        """A group was deleted: remove its members."""
+    def remove_members(self, key: GroupKey) -> None:
+        """Remove all members of a group: it was deleted, or its offsets are reset."""
         stream_id, topic_id, group_id = key
         groups = self._topics.get((stream_id, topic_id), {})
         group = groups.pop(group_id, None)
@@ -177,7 +177,7 @@ class ConsumerGroups:
     def topic_deleted(self, stream_id: int, topic_id: int) -> None:
         """A topic was deleted with all its groups."""
         for group_id in tuple(self._topics.get((stream_id, topic_id), {})):
-            self.group_deleted((stream_id, topic_id, group_id))
+            self.remove_members((stream_id, topic_id, group_id))
 
     def stream_deleted(self, stream_id: int) -> None:
         """A stream was deleted with all its topics."""

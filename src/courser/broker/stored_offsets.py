@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from courser.api.commands import DeleteConsumerOffset, GetConsumerOffset, StoreConsumerOffset
+from courser.api.commands import DeleteConsumerOffset, GetConsumerOffset, ResetGroupOffsets, StoreConsumerOffset
 from courser.api.replies import StoredOffset
 from courser.broker.consuming import Polls, consumer_key, current_offset, group_key
 from courser.broker.groups import ConsumerGroups, GroupKey
@@ -11,9 +11,8 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
-from courser.errors import ConsumerOffsetNotFound, CourserError
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Identifier, TopicAddress
+from courser.errors import CommandRejected, ConsumerOffsetNotFound, CourserError, ErrorCode, InvalidOffset
+from courser.model.identifiers import ConsumerKind, Identifier, TopicAddress
 from courser.storage.offset_table import ConsumerKey
 
 _log = logging.getLogger(__name__)
@@ -57,6 +56,27 @@ class StoredOffsets:
         """Forget how far a consumer got. Raises 3021 if nothing is stored."""
         partition, key = self._target(session, self._partitions.at(address), command)
         await partition.delete_offset(key)
+
+    async def reset_group(self, group: GroupKey, command: ResetGroupOffsets) -> None:
+        """Set where a group continues to read. Nothing is changed if one of the partitions or offsets is invalid.
+
+        Raises:
+            CommandRejected: the group has members (20034), or there is no such partition (3007).
+            InvalidOffset: an offset is beyond the end of its partition.
+        """
+        topic = self._partitions.at(TopicAddress(*group[:2]))
+        wanted = {topic.partition(partition_id): offset for partition_id, offset in command.offsets}
+        for partition, offset in wanted.items():
+            partition.log.check_readable()
+            if offset > partition.log.visible_end:
+                raise InvalidOffset(offset=offset, next_offset=partition.log.visible_end)
+        member_count = self._groups.member_count(group)
+        if member_count and not command.is_forced:
+            reason = f"consumer group {command.group!r} has {member_count} active members, which would undo the reset"
+            raise CommandRejected(ErrorCode.GROUP_HAS_MEMBERS, reason)
+        self._groups.remove_members(group)
+        key = group_key(group[2])
+        await asyncio.gather(*(_reset(partition, key, offset) for partition, offset in wanted.items()))
 
     def _target(
         self, session: Session, topic: OpenTopic, command: StoreConsumerOffset | DeleteConsumerOffset
@@ -104,6 +124,15 @@ def _known_groups(state: CatalogState, topic: OpenTopic) -> set[ConsumerKey]:
     return {group_key(group_id) for group_id in found.groups}
 
 
+async def _reset(partition: Partition, consumer: ConsumerKey, next_offset: int) -> None:
+    """Continue at ``next_offset``. What is stored is the offset before it, so nothing can be stored for offset 0."""
+    if next_offset:
+        # Synced, so that a power cut does not undo a reset that was reported.
+        await partition.store_offset(consumer, next_offset - 1, persisted=True)
+    elif partition.log.offsets.get(consumer) is not None:
+        await partition.delete_offset(consumer)
+
+
 async def _forget(partition: Partition, consumer: ConsumerKey) -> None:
     try:
         await partition.delete_offset(consumer)
@@ -111,4 +140,6 @@ async def _forget(partition: Partition, consumer: ConsumerKey) -> None:
         # A purge came first.
         return
     except CourserError as error:
-        _log.warning("offset of deleted group kept partition=%s reason=%s", partition.log.directory, error)
+        _log.warning(
+            "could not delete the offset of a deleted group partition=%s reason=%s", partition.log.directory, error
+        )

@@ -6,7 +6,7 @@ must not fail because of an option that an older version allowed.
 
 import msgspec
 
-from courser.api.replies import OptionDescription, OptionList
+from courser.api.replies import OptionDescription, OptionList, TopicDurability
 from courser.broker.settings import PERSISTED, REPLICATED, BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.durability import Durability, DurabilityPolicy
@@ -155,6 +155,24 @@ def durability_of(options: TopicOptions, settings: BrokerSettings) -> Durability
         message_count_max=message_count_max,
         size_max=size_max,
         interval=_sync_interval(effective, settings),
+    )
+
+
+def describe_durability(options: TopicOptions, settings: BrokerSettings) -> TopicDurability:
+    """The durability of a topic, for clients. A bound that is never reached is left out."""
+    policy = durability_of(options, settings)
+    is_bounded = policy.level is Durability.BOUNDED
+
+    def bound(value: int) -> int | None:
+        return value if is_bounded and value < _UNBOUNDED else None
+
+    are_offsets_synced = persists_offsets(effective_options(options, settings.topic_defaults))
+    return TopicDurability(
+        policy.level.value,
+        bound(policy.message_count_max),
+        bound(policy.size_max),
+        bound(policy.interval),
+        (Durability.SYNCED if are_offsets_synced else Durability.WRITTEN).value,
     )
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from courser.bench.plan import Mode, Plan, WireName
-from courser.bench.ranges import Range, parse_range
-from courser.cli.quantity_words import BYTE_SIZE
+from courser.bench.plan import Mode, Plan, Spread, WireName, parse_spread
+from courser.cli.quantity_words import BYTE_SIZE, DURABILITY
 from courser.model.quantities import SECOND, parse_duration
 
 _BALANCED_ACTORS = 4
@@ -18,15 +17,15 @@ _SECONDS = 5.0
 """Default duration of a run."""
 
 
-class _RangeType(click.ParamType[Range]):
+class _RangeType(click.ParamType[Spread]):
     name = "range"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A ``Range``."""
+        """A ``Spread``."""
         if not isinstance(value, str):
             return value
         try:
-            return parse_range(value)
+            return parse_spread(value)
         except ValueError as error:
             self.fail(f"expected {error}", param, ctx)
 
@@ -202,10 +201,10 @@ def _server_options() -> list[click.Option]:
         ),
         _option(
             "--durability",
-            type=click.Choice(("replicated", "persisted")),
-            default="replicated",
+            type=DURABILITY,
+            default="default",
             show_default=True,
-            help="Durability of the topics. persisted: sends are acknowledged after a sync.",
+            help="Durability of the topics. synced: sends are acknowledged after a sync. default: the server's level.",
         ),
         _option(
             "--server",
@@ -280,6 +279,6 @@ def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
         message_rate=options["message_rate"],
         warm_up=options["warm_up"],
         fill_size=options.get("fill_size", 1),
-        is_synced=options["durability"] == "persisted",
+        is_synced=options["durability"] == "synced",
         processes=options["processes"] or max(min(actors, len(os.sched_getaffinity(0))), 1),
     )

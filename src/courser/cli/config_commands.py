@@ -17,7 +17,7 @@ from courser.server.configuration.effective import effective_lines, to_toml
 from courser.server.configuration.key_index import all_keys
 from courser.server.configuration.loading import FROM_DEFAULT, Configuration
 from courser.server.configuration.reference import reference_markdown
-from courser.server.starting import Wishes, load_configuration
+from courser.server.entry_point import Wishes, load_configuration
 
 PROFILES = {
     "production": "fsync in batches of 100 messages, a week of retention, checks on",
@@ -36,7 +36,7 @@ _KEY_FIELDS = (Field("key"), Field("default"), Field("kind"), Field("status"), F
     "  courser config show\n"
     "  courser config show --config server.toml\n"
     "  courser config show -o csv\n\n"
-    "Exit codes: 0 a server would start with it, 1 it would not, 2 wrong usage.",
+    "Exit codes: 0 a server would start with it, 1 the file cannot be read, 2 invalid configuration or wrong usage.",
 )
 @config_option
 @set_option

@@ -37,9 +37,13 @@ set_option = click.option(
 )
 
 
-def refused(refusal: ConfigurationRefused, code: ExitCode = ExitCode.FAILED) -> Failure:
-    """One line per problem. ``code`` is for invalid values; an unreadable file may become readable: FAILED."""
+def refused(refusal: ConfigurationRefused) -> Failure:
+    """One line per problem. Every command has the same exit codes for them.
+
+    That of invalid values differs from other failures, so that a supervisor does not restart a server with an invalid
+    configuration. A file that cannot be read may become readable.
+    """
     problems = "\n       ".join(harmless(problem) for problem in refusal.problems)
     if isinstance(refusal.__cause__, OSError):
         return Failure(problems, "courser config example production prints a file to start from")
-    return Failure(problems, "courser config keys lists every key; docs/configuration.md explains them", code)
+    return Failure(problems, "courser config keys lists and explains every key", ExitCode.USAGE)

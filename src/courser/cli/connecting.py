@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from courser.cli.explaining import explain, explain_missing
+from courser.cli.explaining import explain, explain_login, explain_missing
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.naming import TopicPath
 from courser.cli.server_options import ServerChoice, server_choice
@@ -51,9 +51,12 @@ def ask_server(
     """
     found = resolved or find_target()
     target = replace(found.target, reconnect=is_patient)
+    is_logged_in = False
 
     async def converse() -> _Answer:
+        nonlocal is_logged_in
         async with connect(target) as client:
+            is_logged_in = True
             try:
                 return await action(client)
             except NotFound as error:
@@ -62,7 +65,7 @@ def ask_server(
     try:
         return asyncio.run(converse())
     except CourserError as error:
-        raise explain(error, found) from error
+        raise explain(error, found) if is_logged_in else explain_login(error, found) from error
     except UnicodeEncodeError as error:
         raise Failure("a name is not valid UTF-8", "names must be UTF-8 text", ExitCode.USAGE) from error
 

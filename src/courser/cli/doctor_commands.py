@@ -22,13 +22,15 @@ from courser.server.configuration import keys
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
-from courser.server.limits import check_address
-from courser.server.starting import Wishes, load_configuration
+from courser.server.entry_point import Wishes, load_configuration
+from courser.server.system_limits import check_address
 from courser.spark.java import JavaMissing, find_java
 from courser.spark.preparing import installed_version, requirements_of
 from courser.storage.paths import LOCK
 
 _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"))
+_COLUMNS_AT_TERMINAL = _COLUMNS[:3]
+"""Two columns of sentences do not fit side by side: the advice follows the finding."""
 
 
 @click.command(
@@ -37,7 +39,7 @@ _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"
     "  courser doctor\n"
     "  courser doctor --data /var/lib/courser\n"
     "  courser doctor --config server.toml -o json\n\n"
-    "Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage.",
+    "Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage or configuration.",
 )
 @config_option
 @set_option
@@ -60,10 +62,11 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
     directory = data or configuration[keys.PATH]
     findings = list(_examine(configuration, Path(directory)))
     worst = [CheckState.OK, CheckState.WARNING, CheckState.PROBLEM][max(_severity(finding) for finding in findings)]
+    is_terminal = output == "table" and sys.stdout.isatty()
     emit(
         Report(
-            columns=_COLUMNS,
-            cells=_cells,
+            columns=_COLUMNS_AT_TERMINAL if is_terminal else _COLUMNS,
+            cells=_cells_at_terminal if is_terminal else _cells,
             rows=findings,
             is_alarming=lambda row: isinstance(row, CheckResult) and row.state is not CheckState.OK,
             head={"directory": str(directory)},
@@ -91,6 +94,11 @@ def _severity(finding: CheckResult) -> int:
 def _cells(row: object) -> tuple[str, ...]:
     assert isinstance(row, CheckResult)
     return row.check, row.state.value, row.finding, row.advice
+
+
+def _cells_at_terminal(row: object) -> tuple[str, ...]:
+    check, state, finding, advice = _cells(row)
+    return check, state, f"{finding}; {advice}" if advice else finding
 
 
 def _examine(configuration: Configuration, directory: Path) -> Iterator[CheckResult]:

@@ -209,6 +209,6 @@ def _print_text(rows: Iterator[LevelRow | KillRow | FlipRow]) -> None:
     write(
         "\nNext steps\n"
         "  courser inspect --help     inspect files on disk, check a directory\n"
-        "  make bench                 measure the speed on this machine\n"
-        "  docs/ARCHITECTURE.md       how it works\n"
+        "  courser bench --help       measure the speed on this machine\n"
+        "  courser dev                run a server for development\n"
     )

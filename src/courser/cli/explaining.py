@@ -23,6 +23,7 @@ from courser.errors import (
     OffsetsUnavailable,
     Rejection,
     TimedOut,
+    TooLarge,
     Uncertain,
 )
 from courser.model.identifiers import Identifier
@@ -36,6 +37,7 @@ _HINTS = {
     ErrorCode.DAMAGED_DATA: "courser inspect verify, on the server's machine, shows what is damaged",
     ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "split the message, or store the data elsewhere and send a reference to it",
     ErrorCode.SERVER_BUSY: "try again in a moment",
+    ErrorCode.GROUP_HAS_MEMBERS: "stop the members, or pass --force to remove them from the group",
     ErrorCode.SINK_NOT_FOUND: "courser sink list shows all sinks",
     ErrorCode.TOO_MANY_SINKS: "delete a sink whose job has finished: courser sink delete",
     ErrorCode.STAGED_PART_NOT_FOUND: "run the job again: it stages its parts again",
@@ -61,9 +63,7 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
         case ConnectionFailed():
             return Failure(text, _connect_hint(error, resolved), ExitCode.CANNOT_CONNECT)
         case AuthenticationFailed():
-            return Failure(
-                f"login to {resolved.target.address} failed: {text}", _login_hint(resolved), ExitCode.NOT_ALLOWED
-            )
+            return _failed_login(error, resolved)
         case NotAllowed():
             hint = "a user who may manage users can grant the permission: courser user permissions"
             return Failure(f"permission denied: {text}", hint, ExitCode.NOT_ALLOWED)
@@ -73,10 +73,27 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
             return Failure(text, "choose another name, or use the existing one")
         case OffsetsUnavailable():
             return Failure(text, f"to continue after them, pass --from {error.end_offset}")
+        case TooLarge():
+            advice = "split the data, or store it elsewhere and send a reference to it"
+            return Failure(
+                text, advice if error.setting is None else f"raise {error.setting} on the server, or {advice}"
+            )
         case InvalidRequest() | Rejection():
             usage = f"for usage, run {click.get_current_context().command_path} --help"
             return Failure(text, _HINTS.get(error.code, usage))
     return Failure(text, _HINTS.get(error.code, "check the server's log for details"))
+
+
+def explain_login(error: CourserError, resolved: Resolved) -> Failure:
+    """The failure for an error before the login was complete: a name or password of a wrong size is a failed login."""
+    if error.code in (ErrorCode.INVALID_USERNAME, ErrorCode.INVALID_PASSWORD):
+        return _failed_login(error, resolved)
+    return explain(error, resolved)
+
+
+def _failed_login(error: CourserError, resolved: Resolved) -> Failure:
+    text = f"login to {resolved.target.address} failed: {harmless(str(error))}"
+    return Failure(text, _login_hint(resolved), ExitCode.NOT_ALLOWED)
 
 
 def _connect_hint(error: ConnectionFailed, resolved: Resolved) -> str:

@@ -7,7 +7,8 @@ from courser.cli.bounds import bounds_by_partition
 from courser.cli.naming import TopicPath
 from courser.cli.records import Field, Record
 from courser.client.client import Client
-from courser.errors import NotAllowed, NotFound
+from courser.client.group_reset import count_messages
+from courser.errors import NotFound
 from courser.model.identifiers import Identifier
 
 GROUP_LAG_FIELDS = (
@@ -45,13 +46,7 @@ async def lag_of(client: Client, place: TopicPath, bounds: PartitionBounds, stor
     """
     first, end = bounds.first_offset, bounds.next_offset
     position = first if stored_offset is None else max(stored_offset + 1, first)
-    if end - first == bounds.message_count:
-        return end - position
-    try:
-        segments = (await client.get_segments(*place.names, bounds.partition_id)).segments
-    except NotAllowed:  # a user who may only poll gets the upper bound
-        return end - position
-    return sum(max(0, min(row.next_offset, end) - max(row.first_offset, position)) for row in segments)
+    return await count_messages(client, place.names, bounds, position, end)
 
 
 async def _stored_offset(client: Client, place: TopicPath, group: Identifier, partition_id: int) -> int | None:

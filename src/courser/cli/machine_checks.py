@@ -106,7 +106,7 @@ def check_mount_options(mount: Mount | None) -> list[CheckResult]:
     if mount is None:
         return []
     found = [_OPTIONS[option] for option in mount.options if option in _OPTIONS]
-    shown = ",".join(mount.options)
+    shown = ", ".join(mount.options)
     findings = [CheckResult("mount options", state, shown, advice) for state, advice in found]
     if not {"noatime", "relatime"} & set(mount.options) and "ro" not in mount.options:
         advice = "mount it with noatime: otherwise every read causes a write"

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import click
 
-from courser.cli.failures import ExitCode, Failure, OutputClosed
+from courser.cli.failures import ExitCode, Failure, OutputClosed, closest
 from courser.cli.tree import root
+
+_OTHER_NAMES = {"--since": "--from", "--start": "--from", "--offset": "--from"}
+"""Options that other tools call by another name."""
 
 
 def main() -> None:
@@ -57,15 +60,29 @@ def _open_what_is_closed() -> None:
 def _explain(error: click.ClickException) -> None:
     """Print an error and its hint."""
     hint = getattr(error, "hint", None)
+    message = error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
         if type(error).__name__ == "NoArgsIsHelpError":
             click.echo(error.ctx.get_help(), err=True)
             return
-        if isinstance(error, click.NoSuchOption) and error.option_name in ("-o", "--output"):
-            hint = "put it after the command: courser ls -o json"
+        if isinstance(error, click.NoSuchOption):
+            message, hint = f'no such option "{error.option_name}"', _similar_option(error.option_name, error.ctx)
         hint = hint or f"for usage, run {error.ctx.command_path} --help"
-    click.echo(f"error: {error.format_message()}", err=True)
+    click.echo(f"error: {message}", err=True)
     click.echo(f"hint:  {hint or 'for a list of commands, run courser --help'}", err=True)
+
+
+def _similar_option(name: str, context: click.Context) -> str | None:
+    """The hint for an option that the command does not have."""
+    known = {option for parameter in context.command.params for option in parameter.opts}
+    if name in ("-o", "--output") and name not in known:
+        return "put it after the command: courser ls -o json"
+    meant = _OTHER_NAMES.get(name)
+    if meant not in known:
+        # Without the dashes, which all of them share.
+        alike = closest(name.lstrip("-"), (option[2:] for option in known if option.startswith("--")))
+        meant = f"--{alike}" if alike else None
+    return f'did you mean "{meant}"?' if meant else None
 
 
 def _silence_stdout() -> None:

@@ -4,7 +4,7 @@ Each permission has a long name, that of the SDKs, and a short one. Streams and 
 stores them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import click
@@ -13,7 +13,7 @@ import msgspec
 from courser.cli.failures import closest
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
-_Level = TypeVar("_Level", bound=GlobalPermissions | StreamPermissions | TopicPermissions)
+Level = TypeVar("Level", bound=GlobalPermissions | StreamPermissions | TopicPermissions)
 
 _SHORT: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
     GlobalPermissions: {
@@ -54,7 +54,7 @@ def parse_permissions(everywhere: str | None, streams: Sequence[str]) -> Permiss
     if everywhere is None and not streams:
         return None
     return Permissions(
-        _level(GlobalPermissions, everywhere or ""),
+        parse_level(GlobalPermissions, everywhere or ""),
         dict(_stream(text) for text in streams),
     )
 
@@ -62,11 +62,11 @@ def parse_permissions(everywhere: str | None, streams: Sequence[str]) -> Permiss
 def _stream(text: str) -> tuple[int, StreamPermissions]:
     first, *topics = text.split("#")
     stream_id, words = _id_and_words("stream", first)
-    permissions = _level(StreamPermissions, words)
+    permissions = parse_level(StreamPermissions, words)
     granted = {}
     for topic in topics:
         topic_id, topic_words = _id_and_words("topic", topic)
-        granted[topic_id] = _level(TopicPermissions, topic_words)
+        granted[topic_id] = parse_level(TopicPermissions, topic_words)
     return stream_id, msgspec.structs.replace(permissions, topics=granted)
 
 
@@ -77,14 +77,20 @@ def _id_and_words(kind: str, text: str) -> tuple[int, str]:
     return int(number), words
 
 
-def _level(kind: type[_Level], text: str) -> _Level:
+def parse_level(kind: type[Level], text: str, other_words: Iterable[str] = ()) -> Level:
+    """Parse the permissions of one level. ``other_words`` are known to the caller, and mentioned in errors.
+
+    Raises:
+        click.UsageError: a word is not a permission.
+    """
     short = _SHORT[kind]
     granted = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = short.get(word, word)
         if name not in short.values():
-            alike = closest(word, [*short, *short.values()])
-            meant = f'; did you mean "{alike}"?' if alike else f"; known are {', '.join(short.values())}"
+            alike = closest(word, [*other_words, *short, *short.values()])
+            known = ", ".join([*other_words, *short.values()])
+            meant = f'; did you mean "{alike}"?' if alike else f"; known are {known}"
             raise click.UsageError(f'unknown permission "{word[:40]}"{meant}')
         granted[name] = True
     return msgspec.convert([granted.get(name, False) for name in short.values()], kind)
@@ -111,7 +117,11 @@ def permissions_record(permissions: Permissions | None) -> dict[str, object] | N
     }
 
 
-def permission_rows(permissions: Permissions | None) -> list[dict[str, object]]:
+Names = Mapping[tuple[int, int | None], str]
+"""The names of streams, and of topics as ``stream/topic``, by id."""
+
+
+def permission_rows(permissions: Permissions | None, names: Names) -> list[dict[str, object]]:
     """All permissions, one row for each level that has some."""
     if permissions is None:
         return []
@@ -119,9 +129,13 @@ def permission_rows(permissions: Permissions | None) -> list[dict[str, object]]:
         {"where": "everywhere", "permissions": permission_names(permissions.everywhere)},
     ]
     for stream_id, stream in permissions.streams.items():
-        rows.append({"where": f"stream {stream_id}", "permissions": permission_names(stream)})
+        name = names.get((stream_id, None), f"stream {stream_id}")
+        rows.append({"where": name, "permissions": permission_names(stream)})
         rows += [
-            {"where": f"stream {stream_id}, topic {topic_id}", "permissions": permission_names(topic)}
+            {
+                "where": names.get((stream_id, topic_id), f"stream {stream_id}, topic {topic_id}"),
+                "permissions": permission_names(topic),
+            }
             for topic_id, topic in stream.topics.items()
         ]
     return [row for row in rows if row["permissions"]]

@@ -319,7 +319,7 @@ def _load(path: Path) -> Definition:
     except ConfigurationRefused as refusal:
         for problem in refusal.problems[:-1]:
             say(f"error: {problem}")
-        hint = "docs/spark/pipelines.md lists every key"
+        hint = f"correct the file; courser pipeline check {path} checks it again"
         raise Failure(refusal.problems[-1], hint, ExitCode.USAGE) from refusal
 
 
@@ -340,7 +340,8 @@ def _explained() -> Iterator[None]:
         raise Failure("; ".join(refusal.problems), "correct the files", ExitCode.USAGE) from refusal
     except CourserError as error:
         code = _CODES.get(kind_of(error), ExitCode.FAILED)
-        raise Failure(one_line(error), _HINTS.get(code, "docs/spark/pipelines.md explains it"), code) from error
+        hint = _HINTS.get(code, "courser pipeline check FILE says whether it would run")
+        raise Failure(one_line(error), hint, code) from error
 
 
 def _is_file(name: str) -> bool:

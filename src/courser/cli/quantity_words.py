@@ -1,4 +1,4 @@
-"""Parameter types for sizes, durations and points in time."""
+"""Parameter types for sizes, durations, points in time and durability."""
 
 import time
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from courser.client.messages import PollingStrategy, microseconds
+from courser.model.durability import REQUESTS
 from courser.model.quantities import (
     parse_byte_size,
     parse_duration,
@@ -35,11 +36,24 @@ class Quantity(click.ParamType[int | None]):
         return self._default if number is None else number
 
 
+class DurabilityChoice(click.Choice[str]):
+    """What a client can request for a topic. Iggy's words are accepted, but not offered."""
+
+    def __init__(self) -> None:
+        super().__init__(tuple(REQUESTS))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The request in Courser's words."""
+        ours = {theirs: word for word, theirs in REQUESTS.items()}
+        return super().convert(ours.get(value, value), param, ctx)
+
+
 EXPIRY = Quantity("expiry", parse_expiry)
 """``server_default`` becomes None: not set."""
 DURATION = Quantity("duration", parse_duration)
 BYTE_SIZE = Quantity("size", parse_byte_size)
 TOPIC_SIZE = Quantity("size", parse_max_topic_size)
+DURABILITY = DurabilityChoice()
 COMPRESSION = click.Choice(("none", "gzip"))
 
 
@@ -92,6 +106,6 @@ def parse_time(text: str, now: int | None = None) -> int | None:
         except (ValueError, OverflowError):
             continue
     try:
-        return max(0, present - parse_duration(text.removesuffix("ago").strip()))
+        return max(0, present - parse_duration(text.removeprefix("-").removesuffix("ago").strip()))
     except ValueError:
         return None

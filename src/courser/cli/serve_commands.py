@@ -9,24 +9,24 @@ import click
 
 from courser.cli.cells import harmless
 from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option
 from courser.cli.records import Field, RecordWriter
 from courser.cli.terminal import flush, say, write
-from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, load_contexts
+from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES
 from courser.errors import (
     AddressRefused,
     ConfigurationRefused,
     CourserError,
     DiskFull,
     StartRefused,
-    TargetRefused,
 )
-from courser.server.root_user import choose_root
-from courser.server.starting import Wishes, serve
+from courser.server.entry_point import Wishes, serve
+from courser.server.root_user import DEVELOPMENT_PASSWORD
+from courser.server.server import Listening
 
-_DEV_CONTEXT = "dev"
-_DEV_LOG_LEVELS = "warn,courser.server.starting=error"
+_DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
 
@@ -50,8 +50,8 @@ _DEV_LOG_LEVELS = "warn,courser.server.starting=error"
 def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_root: bool, output: str) -> int:
     """Run the server until SIGTERM or Ctrl-C.
 
-    At the first start it creates the root user from COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD (or IGGY_...).
-    Without these, the user is "iggy" with a generated password, which is printed once. Logs go to stderr.
+    At the first start it creates the root user "iggy" with the password of COURSER_ROOT_PASSWORD, or with a generated
+    one, which is printed once. COURSER_ROOT_USERNAME sets another name. Logs go to stderr.
     """
     wishes = Wishes(environment=os.environ, path=path, settings=settings, use_default_root=use_default_root)
     return _run(wishes, _announcer(output))
@@ -86,70 +86,86 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     """Run a server for development: local connections only, user iggy with password iggy, no configuration.
 
     Saves the address and login as the context "dev" and selects it, so that other commands and courser.connect() use
-    this server. Stop it with Ctrl-C.
+    this server. While another server of that name is running, the context is "dev-2", and is not selected. An existing
+    data directory keeps its data and its root user. Stop the server with Ctrl-C.
     """
     settings = [f"tcp.address=127.0.0.1:{port}", f"system.path={data}"]
     if not verbose:
         settings.append(f"system.logging.level={_DEV_LOG_LEVELS}")
     wishes = Wishes(environment=os.environ, settings=settings, use_default_root=True)
 
-    def on_ready(address: str) -> None:
-        facts = {"address": address, "data": str(data), **_save_context(address)}
-        _greet(facts, output)
+    contexts: list[str] = []
 
-    return _run(wishes, _announcer(output), on_ready, busy_port_hint="courser dev --port 0 picks a free port")
+    def on_ready(server: Listening) -> None:
+        name = save_dev_context(server)
+        contexts.extend([name] if name is not None else [])
+        greet(server, data, name, output)
 
-
-def _save_context(address: str) -> dict[str, str | None]:
-    """Save and select a context for the server. The server works without it, too."""
-    root = choose_root(os.environ, use_default=True)
-    context = Context(f"iggy://{address}", root.name, root.password)
     try:
-        load_contexts().with_context(_DEV_CONTEXT, context, select=True).save()
-    except TargetRefused as refusal:
-        say(f'warning: cannot save the context "{_DEV_CONTEXT}": {refusal}')
-        return {"context": None, "username": root.name, "url": context.url}
-    return {"context": _DEV_CONTEXT, "username": root.name, "url": context.url}
+        return _run(wishes, _announcer(output), on_ready, busy_port_hint="courser dev --port 0 picks a free port")
+    finally:
+        for name in contexts:
+            forget_dev_context(name)
 
 
-def _greet(facts: dict[str, str | None], output: str) -> None:
+def greet(server: Listening, data: Path, context: str | None, output: str) -> None:
+    """Print how to use a server for development."""
     if output != "table":
+        facts = {
+            "address": server.address,
+            "data": str(data),
+            "is_new": server.is_first_start,
+            "context": context,
+            "username": server.username,
+            "is_password_known": server.password is not None,
+            "url": server.url,
+        }
         writer = RecordWriter([Field(key) for key in facts], output)
         writer.put(facts)
         writer.close()
         return
-    saved = f'context "{facts["context"]}" saved and selected' if facts["context"] else "no context saved"
-    # The default password is not a secret. One from the environment is.
-    password = "iggy" if not os.environ.get("COURSER_ROOT_PASSWORD") else "as in COURSER_ROOT_PASSWORD"
+    is_usual = context == DEV_CONTEXT
+    saved = f'context "{context}" saved' + (" and selected" if is_usual else "") if context else "no context saved"
+    command = "courser" if is_usual or context is None else f"courser --context {context}"
     lines = (
-        ("server", f"tcp {facts['address']}, local connections only"),
-        ("login", f"{facts['username']} / {password}"),
-        ("data", f"{facts['data']}    {saved}"),
-        ("next", """echo '{"n":1}' | courser send demo/orders --create"""),
-        ("", "courser tail demo/orders --from earliest --follow"),
-        ("", "courser ls"),
+        ("server", f"tcp {server.address}, local connections only"),
+        ("login", f"{server.username}{_password_text(server)}"),
+        *([("", f"if it is lost: Ctrl-C, courser user reset-root --data {data}")] if server.password is None else []),
+        ("data", f"{data}{'' if server.is_first_start else ' (existing data)'}    {saved}"),
+        ("next", f"""echo '{{"n":1}}' | {command} send demo/orders --create"""),
+        ("", f"{command} tail demo/orders --from earliest --follow"),
+        ("", f"{command} ls"),
         ("end", "Ctrl-C"),
     )
     for name, text in lines:
         write(f"{name:<8} {harmless(text)}\n")
     flush()
+    if not is_usual:
+        return
     for variable in (*URL_VARIABLES, CONTEXT_VARIABLE):
         if os.environ.get(variable):
             say(f"warning: {variable} overrides the selected context; unset it to use this server")
 
 
+def _password_text(server: Listening) -> str:
+    if server.password is None:
+        return ", with the password of an earlier start"
+    # The default password is not a secret. One from the environment is.
+    is_default = server.password == DEVELOPMENT_PASSWORD
+    return f" / {DEVELOPMENT_PASSWORD if is_default else 'as in COURSER_ROOT_PASSWORD'}"
+
+
 def _run(
     wishes: Wishes,
     announce: Callable[[str], None],
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[Listening], None] | None = None,
     busy_port_hint: str | None = None,
 ) -> int:
     """Run the server, and explain every reason why it cannot start."""
     try:
         is_clean = serve(wishes, announce=announce, stream=sys.stderr, on_ready=on_ready)
     except ConfigurationRefused as refusal:
-        # A separate exit code, so that a supervisor does not restart a server with an invalid configuration.
-        raise refused(refusal, ExitCode.USAGE) from refusal
+        raise refused(refusal) from refusal
     except StartRefused as refusal:
         raise _cannot_start(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
     except AddressRefused as refusal:

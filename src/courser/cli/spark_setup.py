@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from courser.spark.session import PackageMissing, default_log
 
 
 def prepare_spark(*extras: str) -> None:
-    """Install missing packages for Spark and for extras of Courser (``lake``), and print what is installed.
+    """Install missing packages for Spark and for extras of Courser (``lake``), and show what is installed.
 
     Raises:
         Failure: the installation failed.
@@ -25,7 +26,8 @@ def prepare_spark(*extras: str) -> None:
     # py4j logs the trace of every call that Ctrl-C interrupts, and installs a handler if there is none.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        prepare(os.environ, say, extras=("spark", *extras))
+        terminal = sys.stderr if sys.stderr.isatty() else None
+        prepare(os.environ, say, extras=("spark", *extras), terminal=terminal)
     except (InstallationFailed, JavaMissing, PackageMissing) as error:
         raise Failure(str(error), "courser doctor shows what is missing") from error
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from courser.api.commands import Ping
 from courser.cli.cells import size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
@@ -95,7 +94,7 @@ async def _ping(target: Target, count: int) -> list[Record]:
     try:
         for number in range(1, count + 1):
             begin = time.perf_counter()
-            await connection.request(Ping())
+            await connection.greet(target.connect_timeout)
             milliseconds = round((time.perf_counter() - begin) * 1000, 3)
             records.append({"number": number, "milliseconds": milliseconds, "address": target.address})
     finally:

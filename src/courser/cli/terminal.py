@@ -1,11 +1,14 @@
 """Output and questions: data goes to stdout, messages to stderr; questions are asked only at a terminal."""
 
+import os
 import sys
 
 import click
 
 from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, OutputClosed
+
+_NEW_PASSWORD_VARIABLE = "COURSER_NEW_PASSWORD"
 
 
 def write(text: str) -> None:
@@ -60,3 +63,10 @@ def ask_secret(name: str, remedy: str, *, is_new: bool = False) -> str:
     answer = click.prompt(name, hide_input=True, confirmation_prompt=is_new, err=True)
     assert isinstance(answer, str)
     return answer
+
+
+def ask_new_password(owner: str, other_remedy: str = "") -> str:
+    """The new password of a user: from the environment, or asked for twice."""
+    variable = os.environ.get(_NEW_PASSWORD_VARIABLE)
+    remedy = f"set {_NEW_PASSWORD_VARIABLE}{other_remedy}"
+    return variable or ask_secret(f"the new password of {owner}", remedy, is_new=True)

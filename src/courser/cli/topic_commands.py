@@ -8,7 +8,7 @@ import click
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
-from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, EXPIRY, TOPIC_SIZE, expiry_of
+from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, DURABILITY, EXPIRY, TOPIC_SIZE, expiry_of
 from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
@@ -16,6 +16,7 @@ from courser.cli.topic_records import (
     PARTITION_FIELDS,
     SETTING_FIELDS,
     TOPIC_FIELDS,
+    durability_record,
     partition_records,
     topic_record,
 )
@@ -37,7 +38,11 @@ def list_command(*, place: TopicPath, output: str) -> None:
 @server_command("get", "courser topic get demo/orders", "courser topic get demo orders -o json")
 @topic_argument()
 def get_command(*, place: TopicPath, output: str) -> None:
-    """Show one topic: its settings and its partitions."""
+    """Show one topic: its settings and its partitions.
+
+    The durability is what this server does: written, bounded or synced. The requested durability is what the client
+    that created or updated the topic asked for, in Iggy's words.
+    """
     emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Section("partitions", PARTITION_FIELDS)])
 
 
@@ -45,7 +50,11 @@ def _whole(place: TopicPath) -> Record:
     async def ask(client: Client) -> Record:
         details = await client.get_topic(*place.names)
         bounds = await bounds_by_partition(client, place)
-        return {**topic_record(details.topic), "partitions": partition_records(details.partitions, bounds)}
+        return {
+            **topic_record(details.topic),
+            **durability_record(await client.get_topic_durability(*place.names)),
+            "partitions": partition_records(details.partitions, bounds),
+        }
 
     return ask_server(ask, place)
 
@@ -62,12 +71,12 @@ _CHANGEABLE_OPTIONS = (
     ),
     click.option(
         "--durability",
-        type=click.Choice(("replicated", "persisted")),
-        help="persisted: sends are acknowledged after a sync. replicated: the server's default.",
+        type=DURABILITY,
+        help="synced: sends are acknowledged after a sync. default: the level of the server.",
     ),
     click.option(
         "--consumer-offset-durability",
-        type=click.Choice(("replicated", "persisted")),
+        type=DURABILITY,
         help="The same for stored offsets.",
     ),
 )

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
-from courser.api.replies import PartitionBounds, PartitionInfo, TopicInfo
+from courser.api.replies import PartitionBounds, PartitionInfo, TopicDurability, TopicInfo
 from courser.cli.cells import ABSENT
 from courser.cli.records import Field, Record, as_size, as_time
+from courser.model.durability import Durability
 from courser.model.quantities import format_byte_size, format_duration
 from courser.model.topic_options import NEVER
 
@@ -48,9 +49,12 @@ SETTING_FIELDS = (
     Field("enforce_fsync"),
     Field("messages_required_to_save"),
     Field("size_of_messages_required_to_save", text=as_exact_size),
-    Field("durability"),
-    Field("consumer_offset_durability"),
     Field("compression_algorithm"),
+    Field("durability"),
+    Field("power_cut_loses"),
+    Field("consumer_offset_durability"),
+    Field("requested_durability"),
+    Field("requested_consumer_offset_durability"),
 )
 PARTITION_FIELDS = (
     Field("partition_id", "partition", is_number=True),
@@ -64,8 +68,14 @@ PARTITION_FIELDS = (
 
 
 def topic_record(topic: TopicInfo) -> Record:
-    """A topic with its effective settings; no expiry and no limit are None."""
+    """A topic with its effective settings; no expiry and no limit are None.
+
+    What a client requested as durability is in Iggy's words, and need not be what this server does.
+    """
     settings = asdict(topic.effective)
+    for name in ("durability", "consumer_offset_durability"):
+        del settings[name]
+        settings[f"requested_{name}"] = getattr(topic.options, name)
     for name in ("message_expiry", "max_topic_size"):
         settings[name] = None if settings[name] == NEVER else settings[name]
     settings["compression_algorithm"] = _COMPRESSIONS.get(settings.pop("compression"))
@@ -78,6 +88,27 @@ def topic_record(topic: TopicInfo) -> Record:
         "size": topic.size,
     }
     return {**own, **settings, "set_for_this_topic": _set_names(topic)}
+
+
+def durability_record(durability: TopicDurability) -> Record:
+    """The durability in effect, in Courser's words."""
+    return {
+        "durability": durability.level,
+        "power_cut_loses": _loss(durability),
+        "consumer_offset_durability": durability.offset_level,
+    }
+
+
+def _loss(durability: TopicDurability) -> str:
+    if durability.level != Durability.BOUNDED.value:
+        return "nothing" if durability.level == Durability.SYNCED.value else "what the kernel had not written back"
+    count, size, interval = durability.message_count_max, durability.size_max, durability.interval
+    bounds = [
+        *([] if count is None else [f"{count} messages"]),
+        *([] if size is None else [format_byte_size(size)]),
+        *([] if interval is None else [f"what was sent in {format_duration(2 * interval)}"]),
+    ]
+    return f"per partition at most {' or '.join(bounds)}"
 
 
 def _set_names(topic: TopicInfo) -> list[str]:

@@ -39,6 +39,7 @@ def _noun(
     summaries: Mapping[str, str],
     *examples: str,
     aliases: Mapping[str, str] | None = None,
+    other_modules: Mapping[str, str] | None = None,
 ) -> LazyGroup:
     """A group with the verbs of one noun. Short names are those of the Iggy CLI: ``l`` is list."""
     verbs = {short: verb for short, verb in _VERBS.items() if verb in summaries} if aliases is None else aliases
@@ -46,6 +47,7 @@ def _noun(
         name,
         commands_module=f"courser.cli.{module}",
         summaries=summaries,
+        other_modules={verb: f"courser.cli.{other}" for verb, other in (other_modules or {}).items()},
         aliases=verbs,
         description=description,
         epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) + "\n",
@@ -123,9 +125,11 @@ _GROUP = _noun(
         "list": "List the consumer groups of a topic.",
         "get": "Show one group: its members and its progress.",
         "create": "Create a consumer group.",
+        "reset": "Set where a group continues to read.",
         "delete": "Delete a consumer group and its stored offsets.",
     },
     "courser consumer-group create demo/orders billing",
+    "courser group reset demo/orders billing --to earliest --dry-run",
     "courser g l demo/orders",
 )
 _OFFSET = _noun(
@@ -152,8 +156,11 @@ _USER = _noun(
         "status": "Activate or deactivate a user.",
         "password": "Change a password.",
         "permissions": "Replace all permissions of a user.",
+        "can": "Say whether a user may do something, and why.",
+        "reset-root": "Set the root user's password, offline.",
     },
-    "courser user create reader -g p_msg,r_top",
+    "courser user create reader --allow shop/orders:read",
+    "courser user can reader send shop/orders",
     aliases={
         "l": "list",
         "g": "get",
@@ -164,6 +171,7 @@ _USER = _noun(
         "pwd": "password",
         "p": "permissions",
     },
+    other_modules={"reset-root": "root_commands"},
 )
 _TOKEN = _noun(
     "pat",
@@ -338,7 +346,7 @@ _MODULES = {
     **dict.fromkeys(("audit", "usage"), "audit_commands"),
     "demo": "demo_commands",
     "doctor": "doctor_commands",
-    "completion": "completion_commands",
+    **dict.fromkeys(("help", "completion"), "guide_commands"),
     "engine-demo": "engine_demo",
 }
 
@@ -347,39 +355,49 @@ def _summary(name: str) -> str:
     return _GROUPS[name].get_short_help_str(limit=100)
 
 
-root = LazyGroup(
-    "courser",
-    commands_module="courser.cli.engine_demo",
-    summaries={
+_SECTIONS = {
+    "Run a server": {
         "dev": "Run a server for development, ready to use.",
         "serve": "Run the server.",
+        "config": _summary("config"),
+        "doctor": "Check whether this machine is suitable for a server.",
+    },
+    "Messages": {
         "send": "Send messages.",
         "tail": "Print messages of a topic, optionally as they arrive.",
+        "message": _summary("message"),
+    },
+    "Streams and topics": {
         "ls": "List topics, partitions and the lag of consumer groups.",
         "stream": _summary("stream"),
         "topic": _summary("topic"),
         "partition": _summary("partition"),
         "segment": _summary("segment"),
-        "message": _summary("message"),
+    },
+    "Readers and writers": {
         "consumer-group": _summary("consumer-group"),
         "consumer-offset": _summary("consumer-offset"),
+        "sink": _summary("sink"),
+    },
+    "Users and logins": {
         "user": _summary("user"),
         "pat": _summary("pat"),
-        "client": _summary("client"),
-        "sink": _summary("sink"),
         "context": _summary("context"),
         "login": "Log in once: save a token instead of a password.",
         "logout": "Delete the token that login created.",
-        "me": "Show the connection of this command.",
+    },
+    "Look after a server": {
         "ping": "Check whether the server responds.",
         "stats": "Show statistics about the server.",
+        "client": _summary("client"),
+        "me": "Show the connection of this command.",
         "options": "List the options of topics, streams or users.",
         "cluster": "List the servers of the cluster.",
         "snapshot": "Collect logs and state for troubleshooting.",
-        "config": _summary("config"),
-        "doctor": "Check whether this machine is suitable for a server.",
         "inspect": _summary("inspect"),
         "bench": _summary("bench"),
+    },
+    "Spark": {
         "pipeline": _summary("pipeline"),
         "export": "Write a topic to a lake of Parquet files.",
         "replay": "Send the messages of a topic, or of segment files, to another topic.",
@@ -388,10 +406,21 @@ root = LazyGroup(
         "merge": "Merge many small files of a lake into few large ones.",
         "audit": "Check every segment of a data directory in parallel.",
         "usage": "Show volumes, rates, sizes and when limits are reached.",
-        "completion": "Print a shell completion script.",
         "demo": "Run a sample pipeline on Spark, from orders to a lake.",
+    },
+    "Help": {
+        "help": "Print the help of a command.",
+        "completion": "Print a shell completion script.",
         "engine-demo": "Show how the log engine survives a kill and a flipped bit.",
     },
+}
+
+
+root = LazyGroup(
+    "courser",
+    commands_module="courser.cli.engine_demo",
+    summaries={name: summary for section in _SECTIONS.values() for name, summary in section.items()},
+    sections={title: tuple(section) for title, section in _SECTIONS.items()},
     other_modules={name: f"courser.cli.{module}" for name, module in _MODULES.items()},
     groups=_GROUPS,
     aliases={
@@ -400,6 +429,7 @@ root = LazyGroup(
         "p": "partition",
         "seg": "segment",
         "m": "message",
+        "group": "consumer-group",
         "g": "consumer-group",
         "o": "consumer-offset",
         "u": "user",

@@ -1,24 +1,30 @@
 """``courser user``: users, their passwords and permissions."""
 
-import os
+import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import click
 from msgspec.structs import asdict
 
-from courser.api.replies import UserInfo
+from courser.api.replies import UserDetails, UserInfo
+from courser.cli.allowing import ACTIONS, Verdict, find_ids, judge, parse_allowances, with_allowances
+from courser.cli.cells import harmless
 from courser.cli.connecting import ask_server
+from courser.cli.failures import ExitCode
 from courser.cli.lazy import completed_by
-from courser.cli.naming import identifier, sought
-from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
+from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
+from courser.cli.permission_words import Names, parse_permissions, permission_rows, permissions_record
 from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
-from courser.cli.terminal import ask_secret, confirm
+from courser.cli.terminal import ask_new_password, ask_secret, confirm, write
+from courser.client.client import Client
+from courser.errors import CourserError
+from courser.model.permissions import Permissions
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-_NEW_PASSWORD_VARIABLE = "COURSER_NEW_PASSWORD"
 _STATES = {"active": True, "inactive": False}
 _FIELDS = (
     Field("user_id", "id", is_number=True),
@@ -33,6 +39,14 @@ _user_argument = click.argument("user", metavar="USER", shell_complete=completed
 
 
 def _permission_options(function: _Function) -> _Function:
+    allowed = click.option(
+        "--allow",
+        "allowed",
+        metavar="PLACE:WORDS",
+        multiple=True,
+        help="Permissions by name: shop/orders:read for a topic, shop:send for a stream, '*:poll' for all. Words: read "
+        "(topics, messages, groups), poll (messages only), send, manage; or any permission below. May be repeated.",
+    )
     everywhere = click.option(
         "-g",
         "--global-permissions",
@@ -49,7 +63,7 @@ def _permission_options(function: _Function) -> _Function:
         multiple=True,
         help="Permissions for one stream and its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
     )
-    return everywhere(streams(function))
+    return allowed(everywhere(streams(function)))
 
 
 def _record(user: UserInfo) -> Record:
@@ -68,17 +82,34 @@ def list_command(*, output: str) -> None:
 def get_command(*, user: str, output: str) -> None:
     """Show one user and its permissions."""
     name = identifier(user)
-    details = ask_server(lambda client: client.get_user(name), names=sought(user=name))
+
+    async def ask(client: Client) -> tuple[UserDetails, Names]:
+        details = await client.get_user(name)
+        return details, await _names(client, details.permissions)
+
+    details, names = ask_server(ask, names=sought(user=name))
     record = _record(details.user)
     if output == "table":
-        record = {**record, "rows": permission_rows(details.permissions)}
+        record = {**record, "rows": permission_rows(details.permissions, names)}
         emit_thing(_FIELDS, record, output, [Section("rows", _PERMISSION_FIELDS)])
         return
     emit_thing(_FIELDS, {**record, "permissions": permissions_record(details.permissions)}, output)
 
 
+async def _names(client: Client, permissions: Permissions | None) -> Names:
+    """The names of the streams and topics in these permissions, as far as they exist and the caller may see them."""
+    names: dict[tuple[int, int | None], str] = {}
+    for stream_id in () if permissions is None else permissions.streams:
+        with suppress(CourserError):
+            details = await client.get_stream(stream_id)
+            names[stream_id, None] = details.stream.name
+            names |= {(stream_id, topic.topic_id): f"{details.stream.name}/{topic.name}" for topic in details.topics}
+    return names
+
+
 @server_command(
     "create",
+    "courser user create reader --allow shop/orders:read",
     "courser user create reader -g p_msg,r_top",
     "courser user create writer --user-status inactive -s 0#1:s_msg",
 )
@@ -97,22 +128,21 @@ def create_command(
     name: str,
     new_password: str | None,
     user_status: str,
+    allowed: tuple[str, ...],
     everywhere: str | None,
     streams: tuple[str, ...],
     output: str,
 ) -> None:
     """Create a user. Without PASSWORD, it is taken from COURSER_NEW_PASSWORD, or asked for at a terminal."""
-    permissions = parse_permissions(everywhere, streams)
-    secret = new_password or _new_password(name)
-    details = ask_server(
-        lambda client: client.create_user(name, secret, permissions=permissions, is_active=_STATES[user_status])
-    )
+    permissions, allowances = parse_permissions(everywhere, streams), parse_allowances(allowed)
+    secret = new_password or ask_new_password(name)
+
+    async def ask(client: Client) -> UserDetails:
+        wanted = await with_allowances(client, allowances, permissions)
+        return await client.create_user(name, secret, permissions=wanted, is_active=_STATES[user_status])
+
+    details = ask_server(ask)
     emit_deed(f'created user "{name}" with id {details.user.user_id}', _record(details.user), output)
-
-
-def _new_password(name: str) -> str:
-    variable = os.environ.get(_NEW_PASSWORD_VARIABLE)
-    return variable or ask_secret(f"the new password of {name}", f"set {_NEW_PASSWORD_VARIABLE}", is_new=True)
 
 
 @server_command("delete", "courser user delete reader --yes")
@@ -159,23 +189,65 @@ def password_command(*, user: str, current_password: str | None, new_password: s
     """
     name = identifier(user)
     present = current_password or ask_secret(f"the current password of {user}", "pass it as CURRENT")
-    secret = new_password or _new_password(user)
+    secret = new_password or ask_new_password(user)
     ask_server(lambda client: client.change_password(name, present, secret), names=sought(user=name))
     emit_deed(f'changed the password of user "{user}"', {"user": name, "changed": True}, output)
 
 
 @server_command(
     "permissions",
+    "courser user permissions reader --allow shop/orders:read,send",
     "courser user permissions reader -g p_msg,r_top",
     "courser user permissions reader -s 0:r_str#1:s_msg",
     "courser user permissions reader",
 )
 @_user_argument
 @_permission_options
-def permissions_command(*, user: str, everywhere: str | None, streams: tuple[str, ...], output: str) -> None:
+def permissions_command(
+    *, user: str, allowed: tuple[str, ...], everywhere: str | None, streams: tuple[str, ...], output: str
+) -> None:
     """Replace all permissions of a user. Without options, all permissions are revoked."""
     name = identifier(user)
-    permissions = parse_permissions(everywhere, streams)
-    ask_server(lambda client: client.update_permissions(name, permissions), names=sought(user=name))
+    given, allowances = parse_permissions(everywhere, streams), parse_allowances(allowed)
+
+    async def ask(client: Client) -> Permissions | None:
+        wanted = await with_allowances(client, allowances, given)
+        await client.update_permissions(name, wanted)
+        return wanted
+
+    permissions = ask_server(ask, names=sought(user=name))
     record = {"user": name, "permissions": permissions_record(permissions)}
     emit_deed(f'changed the permissions of user "{user}"', record, output)
+
+
+@server_command(
+    "can",
+    "courser user can bob send shop/orders",
+    "courser user can bob read shop",
+    "courser user can bob manage-users",
+    exits="Exit codes: 0 yes, 1 no, 2 wrong usage, 3 cannot connect, 4 login failed or permission denied, 5 not found.",
+)
+@_user_argument
+@click.argument("action", type=click.Choice(tuple(ACTIONS)))
+@any_place_argument()
+def can_command(*, user: str, action: str, place: TopicPath | None, output: str) -> int:
+    """Say whether a user may do something with a topic, with a stream or everywhere, and why.
+
+    read covers topics, messages and consumer groups; poll covers messages only.
+    """
+    name = identifier(user)
+
+    async def ask(client: Client) -> Verdict:
+        details = await client.get_user(name)
+        return judge(details, action, *await find_ids(client, place))
+
+    verdict = ask_server(ask, names=sought(user=name))
+    if output == "table":
+        where = f' "{place}"' if place is not None else ""
+        answer = f'yes: user "{user}" may' if verdict.is_allowed else f'no: user "{user}" may not'
+        write(f"{harmless(f'{answer} {action}{where}; {verdict.reason}')}\n")
+    else:
+        asked = {"user": name, "action": action, "place": None if place is None else str(place)}
+        fields = [Field("user"), Field("action"), Field("place"), Field("is_allowed"), Field("reason")]
+        emit_thing(fields, {**asked, **dataclasses.asdict(verdict)}, output)
+    return ExitCode.OK if verdict.is_allowed else ExitCode.FAILED

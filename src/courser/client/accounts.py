@@ -68,11 +68,20 @@ class Accounts(Asking):
         *,
         permissions: Permissions | None = None,
         is_active: bool = True,
+        if_not_exists: bool = False,
     ) -> r.UserDetails:
         """Create a user.
 
+        Args:
+            username: 3 to 50 bytes.
+            password: 3 to 100 bytes.
+            permissions: What the user may do; None is nothing.
+            is_active: Whether the user may log in.
+            if_not_exists: Return an existing user of this name, with password and permissions unchanged, instead of
+                raising.
+
         Raises:
-            AlreadyExists: a user has this name.
+            AlreadyExists: there is a user of this name, and ``if_not_exists`` is not set.
             InvalidRequest: the name or the password is too short or too long.
 
         Example:
@@ -81,7 +90,10 @@ class Accounts(Asking):
             readers = Permissions(GlobalPermissions(read_streams=True, poll_messages=True))
             await client.create_user("reader", "secret-of-the-reader", permissions=readers)
         """
-        return await self._ask(c.CreateUser(username, password, is_active, permissions), r.UserDetails)
+        command = c.CreateUser(username, password, is_active, permissions)
+        if not if_not_exists:
+            return await self._ask(command, r.UserDetails)
+        return await self._ensure(command, r.UserDetails, lambda: self.get_user(username))
 
     async def get_user(self, user: Identifier) -> r.UserDetails:
         """One user with permissions.
@@ -295,6 +307,7 @@ class Accounts(Asking):
 
 
 def _number(word: str, numbers: dict[str, int]) -> int:
-    if word not in numbers:
+    # A tuple: a value that cannot be hashed is not found either.
+    if word not in tuple(numbers):
         raise ValueError(f'expected one of {", ".join(numbers)}, not "{word}"')
     return numbers[word]

@@ -5,12 +5,13 @@ from typing import TypedDict, Unpack, cast
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
+from courser.client.checking import check_names
+from courser.model.durability import REQUESTS
 from courser.model.identifiers import Identifier
 from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
 from courser.model.topic_options import TopicOptions
 
 _COMPRESSIONS = {"none": 1, "gzip": 2}
-_DURABILITIES = ("replicated", "persisted")
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
@@ -27,7 +28,7 @@ class ChangeableTopicSettings(TypedDict, total=False):
     compression_algorithm: str | None
     """``none`` or ``gzip``: information for clients."""
     durability: str | None
-    """``persisted``: acknowledged after a sync. ``replicated``: the server's default."""
+    """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
     consumer_offset_durability: str | None
     """The same for stored offsets."""
 
@@ -60,9 +61,6 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
     compression = settings.get("compression_algorithm")
     if compression is not None and compression not in _COMPRESSIONS:
         raise ValueError(f'compression_algorithm must be "none" or "gzip", not "{compression}"')
-    for name in ("durability", "consumer_offset_durability"):
-        if settings.get(name) not in (None, *_DURABILITIES):
-            raise ValueError(f'{name} must be "replicated" or "persisted", not "{settings.get(name)}"')
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(
@@ -74,9 +72,18 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
         messages_required_to_save=settings.get("messages_required_to_save"),
         size_of_messages_required_to_save=parse_byte_size(save_size) if isinstance(save_size, str) else save_size,
         preallocate_segments=settings.get("preallocate_segments"),
-        durability=settings.get("durability"),
-        consumer_offset_durability=settings.get("consumer_offset_durability"),
+        durability=_requested("durability", settings.get("durability")),
+        consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),
     )
+
+
+def _requested(name: str, word: str | None) -> str | None:
+    """A durability as it is sent: in Iggy's words, ``persisted`` or ``replicated``."""
+    if word is None or word in REQUESTS.values():
+        return word
+    if word not in REQUESTS:
+        raise ValueError(f'{name} must be "synced" or "default", not "{word}"')
+    return REQUESTS[word]
 
 
 class Administration(Asking):
@@ -84,17 +91,28 @@ class Administration(Asking):
 
     # --- streams --------------------------------------------------------------------------------------
 
-    async def create_stream(self, name: str) -> r.StreamInfo:
+    async def create_stream(self, name: str, *, if_not_exists: bool = False) -> r.StreamInfo:
         """Create a stream.
 
+        Args:
+            name: 1 to 255 bytes.
+            if_not_exists: Return an existing stream of this name instead of raising.
+
         Raises:
-            AlreadyExists: a stream has this name.
+            AlreadyExists: there is a stream of this name, and ``if_not_exists`` is not set.
 
         Example:
             stream = await client.create_stream("warehouse")
             print(stream.stream_id, stream.name)
         """
-        return await self._ask(c.CreateStream(name), r.StreamInfo)
+        command = c.CreateStream(name)
+        if not if_not_exists:
+            return await self._ask(command, r.StreamInfo)
+
+        async def find() -> r.StreamInfo:
+            return (await self.get_stream(name)).stream
+
+        return await self._ensure(command, r.StreamInfo, find)
 
     async def get_stream(self, stream: Identifier) -> r.StreamDetails:
         """One stream with its topics.
@@ -158,19 +176,22 @@ class Administration(Asking):
         stream: Identifier,
         name: str | None = None,
         partitions_count: int = 1,
+        *,
+        if_not_exists: bool = False,
         **settings: Unpack[TopicSettings],
     ) -> r.TopicDetails:
         """Create a topic.
 
         Args:
-            stream: The name or number of the stream, or ``"stream/topic"``.
-            name: The name of the topic.
-            partitions_count: The number of partitions.
+            stream: Its name or number, or ``"stream/topic"``.
+            name: The name of the topic, 1 to 255 bytes.
+            partitions_count: How many partitions it gets.
+            if_not_exists: Return an existing topic of this name, unchanged, instead of raising.
             settings: The fields of ``TopicSettings``.
 
         Raises:
+            AlreadyExists: there is a topic of this name, and ``if_not_exists`` is not set.
             NotFound: the stream does not exist.
-            AlreadyExists: a topic of the stream has this name.
             ValueError: a text is not a size or duration, or a word is unknown.
 
         Example:
@@ -178,9 +199,13 @@ class Administration(Asking):
             print(details.topic.topic_id, len(details.partitions))
         """
         place, topic = place_of(stream, name)
-        assert isinstance(topic, str)
+        if not isinstance(topic, str):
+            raise TypeError(f"the name of a topic must be a str, not {topic!r}")
+        check_names("a topic", settings, TopicSettings.__annotations__)
         command = c.CreateTopic(place, topic, partitions_count, topic_options(settings))
-        return await self._ask(command, r.TopicDetails)
+        if not if_not_exists:
+            return await self._ask(command, r.TopicDetails)
+        return await self._ensure(command, r.TopicDetails, lambda: self.get_topic(place, topic))
 
     async def get_topic(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDetails:
         """One topic with its partitions.
@@ -321,6 +346,18 @@ class Administration(Asking):
         """
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
+    async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
+        """The durability level in effect, and what a power cut may lose at ``bounded``.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            durability = await client.get_topic_durability("shop/orders")
+            print(durability.level, durability.offset_level)
+        """
+        return await self._ask(c.GetTopicDurability(*place_of(stream, topic)), r.TopicDurability)
+
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
         """First and next offset of every partition, with the UUID of the topic.
 
@@ -355,19 +392,29 @@ class Administration(Asking):
     # --- consumer groups ------------------------------------------------------------------------------
 
     async def create_consumer_group(
-        self, stream: Identifier, topic: Identifier | None = None, name: str = ""
+        self, stream: Identifier, topic: Identifier | None = None, name: str = "", *, if_not_exists: bool = False
     ) -> r.GroupDetails:
         """Create a consumer group.
 
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            name: The name of the group, 1 to 255 bytes.
+            if_not_exists: Return an existing group of this name instead of raising.
+
         Raises:
+            AlreadyExists: there is a group of this name, and ``if_not_exists`` is not set.
             NotFound: the stream or topic does not exist.
-            AlreadyExists: a group of the topic has this name.
 
         Example:
             group = await client.create_consumer_group("shop/orders", name="billing")
             print(group.group.group_id)
         """
-        return await self._ask(c.CreateConsumerGroup(*place_of(stream, topic), name), r.GroupDetails)
+        place = place_of(stream, topic)
+        command = c.CreateConsumerGroup(*place, name)
+        if not if_not_exists:
+            return await self._ask(command, r.GroupDetails)
+        return await self._ensure(command, r.GroupDetails, lambda: self.get_consumer_group(*place, name))
 
     async def get_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""

@@ -1,12 +1,13 @@
 """The base of all parts of a client: send a command and check the type of its reply."""
 
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
-from courser.errors import TargetRefused
+from courser.errors import AlreadyExists, TargetRefused, Uncertain
 from courser.model.identifiers import Identifier
 
 Answer = TypeVar("Answer", bound=Reply)
@@ -23,6 +24,17 @@ class Asking:
         reply = await self._link.request(command)
         assert isinstance(reply, kind), f"{type(command).__name__} was answered with {reply!r}"
         return reply
+
+    async def _ensure(self, command: Command, kind: type[Answer], find: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Create something, or return what ``find`` finds if it exists already."""
+        try:
+            try:
+                return await self._ask(command, kind)
+            except Uncertain:
+                # Whether it was created shows when it is created again.
+                return await self._ask(command, kind)
+        except AlreadyExists:
+            return await find()
 
     async def _tell(self, command: Command) -> None:
         await self._link.request(command)

@@ -1,21 +1,21 @@
 """The client: one login, one method per server command, producers and consumers."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
-from courser.client.administration import Administration
 from courser.client.asking import place_of
+from courser.client.checking import settings_of
 from courser.client.connection import open_connection
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
 from courser.client.encryption import Encryptor
+from courser.client.group_reset import GroupResets
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
-from courser.client.messaging import Messaging
 from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
@@ -32,6 +32,7 @@ class ProducerOptions(TypedDict, total=False):
     buffer_size: int
     max_in_flight: int
     resend: bool
+    delivery_timeout: float
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -48,7 +49,7 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
-class Client(Administration, Accounts, Messaging, SinkCommands):
+class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made.
@@ -83,12 +84,15 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
 
         Raises:
             CourserError: whatever the command can raise.
+            TypeError: it is not a command, or one of its fields has another type.
 
         Example:
             from courser.api.commands import GetStreams
 
             print(await client.request(GetStreams()))
         """
+        if not isinstance(command, Command):
+            raise TypeError(f"a request must be a command of courser.api.commands, not {command!r}")
         return await self._link.request(command)
 
     def producer(
@@ -114,7 +118,7 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             async with client.producer("shop/orders", linger=0.05) as producer:
                 await producer.send({"n": 1}, key="customer-7")
         """
-        settings = ProducerSettings(**options)
+        settings = settings_of("producer", ProducerSettings, options)
         producer = Producer(
             self._link,
             *place_of(stream, topic),
@@ -155,6 +159,8 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             async for message in client.consumer("shop/orders", group="billing", stop_at_end=True):
                 print(message.partition_id, message.offset, message.text())
         """
+        if partitions is not None and not isinstance(partitions, Iterable):
+            raise TypeError(f"partitions must be a list of partition ids, not {partitions!r}")
         consumer = Consumer(
             Link(self._link.login_target(), self._dial),
             *place_of(stream, topic),
@@ -162,7 +168,7 @@ class Client(Administration, Accounts, Messaging, SinkCommands):
             name=name,
             partitions=partitions,
             start=start,
-            settings=ConsumerSettings(**options),
+            settings=settings_of("consumer", ConsumerSettings, options),
             encryptor=self._encryptor,
         )
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
@@ -236,7 +242,7 @@ def connect(
         options: Fields of ``Target``, such as ``username``, ``password``, ``token``, ``tls``, ``request_timeout``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
         ConnectionFailed: no server listens at the address. Raised by ``async with`` and ``await``.
         AuthenticationFailed: the login failed. Raised by ``async with`` and ``await``.
 

@@ -11,14 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from courser.api.commands import Command
+from courser.api.commands import Command, Ping
 from courser.api.replies import Reply
+from courser.client.checking import wrong_type
 from courser.client.receiving import ReadPatience, ReceiveMemory
 from courser.client.targets import Target
-from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut
+from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut, TooLarge
 from courser.model.buffers import Buffer
 from courser.wire.reading import Malformed
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
+from courser.wire.vsr_headers import FRAME_SIZE_MAX
 
 _BASE_SIZE = 64 * 1024
 """Size of the buffer for small replies. The part of a large reply that it contains is copied."""
@@ -26,16 +28,27 @@ _HEAD_SIZE = 256
 _SLICE_SIZE = 512 * 1024
 """Bytes of a request passed to asyncio at a time: asyncio copies what the kernel does not accept at once."""
 
+_WRONG_PEER = "is this a Courser or Iggy 0.9 server, and does it use TLS?"
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""The first bytes of a server that expects TLS: an alert, or a handshake."""
+_PRINTABLE = frozenset(range(32, 127)) | frozenset(b"\t\r\n")
+_TEXT_SIZE = 4
+"""Bytes of text that no frame of a server begins with: known releases begin with zeros."""
+
 
 class _Pending:
     """A request without a reply so far."""
 
-    __slots__ = ("command", "deadline", "future")
+    __slots__ = ("command", "deadline", "future", "patience")
 
-    def __init__(self, command: Command, future: "asyncio.Future[Reply | None]", deadline: float) -> None:
+    def __init__(
+        self, command: Command, future: "asyncio.Future[Reply | None]", deadline: float, patience: float
+    ) -> None:
         self.command = command
         self.future = future
         self.deadline = deadline
+        self.patience = patience
+        """The seconds that it was given, for the error message."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -65,6 +78,13 @@ class Connection(asyncio.BufferedProtocol):
         self._end = 0
         """Bytes of the buffer that are filled."""
         self._patience = ReadPatience(None)
+        self._is_silent = True
+        """Whether no frame has been received: the peer may be anything."""
+
+    @property
+    def frame_size_max(self) -> int:
+        """Maximum bytes of a request. Known after a login."""
+        return self._codec.frame_size_max
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -88,12 +108,24 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._writable)
         return await self.begin(command)
 
+    def greet(self, patience: float) -> "asyncio.Future[Reply | None]":
+        """Send a ping, which every server answers at once. Without a reply in time, the connection fails."""
+        answer = self._begin(Ping(), min(patience, self._request_timeout))
+        # Not awaited if a request behind it reports the failure.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return answer
+
     def begin(self, command: Command) -> "asyncio.Future[Reply | None]":
         """Send a command; the future gets its reply. Data that the kernel does not accept is kept in memory.
 
         Raises:
             InvalidRequest: the command does not fit into the protocol; nothing was sent.
+            TypeError: a field of the command has another type; nothing was sent.
+            TooLarge: the server does not accept so large a request; nothing was sent.
         """
+        return self._begin(command, self._request_timeout)
+
+    def _begin(self, command: Command, patience: float) -> "asyncio.Future[Reply | None]":
         if self.error is not None:
             raise self.error.with_traceback(None)
         assert self._transport is not None, "the connection is made before the first request"
@@ -102,15 +134,20 @@ class Connection(asyncio.BufferedProtocol):
         except UnicodeEncodeError:
             # This error already names the invalid text.
             raise
-        except (struct.error, OverflowError, ValueError) as error:
+        except (struct.error, OverflowError, ValueError, TypeError, AttributeError) as error:
+            if (wrong := wrong_type(command)) is not None:
+                raise TypeError(f"cannot send {type(command).__name__}: {wrong}") from error
             reason = "a number is negative or too large, or a name is longer than 255 bytes"
             refusal = f"cannot send {type(command).__name__}: {reason}"
             raise InvalidRequest(ErrorCode.INVALID_COMMAND, refusal) from error
+        size = sum(map(len, buffers))
+        if size > self._codec.frame_size_max:
+            raise too_large(f"this {type(command).__name__}", size, self._codec.frame_size_max)
         now = self._loop.time()
         # Long polls get more time.
         wait: float = getattr(command, "wait", 0) / 1_000_000
         future: asyncio.Future[Reply | None] = self._loop.create_future()
-        self._pending.append(_Pending(command, future, now + self._request_timeout + wait))
+        self._pending.append(_Pending(command, future, now + patience + wait, patience))
         self.last_request = now
         if self._timer is None:
             self._timer = self._loop.call_at(self._pending[0].deadline, self._check_deadline)
@@ -146,9 +183,12 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = None
         if not self._pending:
             return
-        if self._pending[0].deadline <= self._loop.time():
-            name = type(self._pending[0].command).__name__
-            self.fail(TimedOut(self.address, f"no reply to {name} within {self._request_timeout:g} seconds"))
+        late = self._pending[0]
+        if late.deadline <= self._loop.time():
+            reason = f"no reply to {type(late.command).__name__} within {late.patience:g} seconds"
+            if self._is_silent:
+                reason = f"no reply within {late.patience:g} seconds; {_WRONG_PEER}"
+            self.fail(TimedOut(self.address, reason))
             return
         self._timer = self._loop.call_at(self._pending[0].deadline, self._check_deadline)
 
@@ -175,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
             left = len(self._buffer) - self._end
             self._patience.expect(left)
             if not left:
+                self._is_silent = False
                 frame = self._buffer
                 self._buffer, self._end = self._base, 0
                 self._answer(frame)
@@ -195,13 +236,24 @@ class Connection(asyncio.BufferedProtocol):
                     self._patience.expect(size - self._end)
                     return
                 break
+            self._is_silent = False
             # The buffer is reused, so the reply gets its own memory.
             self._answer(memoryview(bytes(buffer[start : start + size])))
             start += size
+        if self._is_silent:
+            self._check_peer(buffer[:end])
         if start:
             rest = end - start
             buffer[:rest] = bytes(buffer[start:end])
             self._end = rest
+
+    def _check_peer(self, head: memoryview) -> None:
+        """Notice other protocols by their first bytes, which are too few for a frame. Raises ``Malformed``."""
+        if bytes(head[:2]) in _TLS_RECORDS:
+            raise Malformed("the server expects TLS: connect with tls=true")
+        if len(head) >= _TEXT_SIZE and all(byte in _PRINTABLE for byte in head):
+            line = bytes(head).decode().splitlines()[0]
+            raise Malformed(f"this is not a Courser or Iggy 0.9 server: its reply begins with {line[:40]!r}")
 
     def _answer(self, frame: memoryview) -> None:
         if not self._pending:
@@ -257,6 +309,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection was closed by either side."""
         reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
+        if self._is_silent:
+            reason += f" without a reply; {_WRONG_PEER}"
+        # Closed already: an abort now would make asyncio close it a second time.
+        self._transport = None
         self.fail(ConnectionFailed(self.address, reason))
 
     # --- the end --------------------------------------------------------------------------------------
@@ -284,6 +340,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
         self.fail(self.error)
+
+
+def too_large(what: str, size: int, size_max: int) -> TooLarge:
+    """The error for a request that is too large. A limit below the protocol's is the server's setting."""
+    return TooLarge(what, size, size_max, "tcp.frame_size_max" if size_max < FRAME_SIZE_MAX else None)
 
 
 async def open_connection(target: Target) -> Connection:

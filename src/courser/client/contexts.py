@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import msgspec
@@ -177,21 +177,44 @@ def resolve_target(
 ) -> Resolved:
     """Find the target: argument, else environment, else saved context, else default.
 
-    Options override it. The login of the environment is used if none of these contains a login.
+    Options override it. The login of the environment is used if none of these contains a login, and its password if
+    they contain only the user.
 
     Raises:
         TargetRefused: a value is invalid, or a context does not exist.
     """
     found = _base(target, context, environment)
-    chosen = with_options(found.target, options or {})
-    if chosen.token is None and chosen.username is None:
-        chosen = with_options(chosen, _login_of(environment))
+    chosen = with_options(_without_other_login(found.target, options or {}), options or {})
+    if chosen.token is None:
+        chosen = with_options(chosen, _missing_login(chosen, _login_of(environment)))
     return Resolved(chosen.with_default_login(), found.source)
+
+
+def _without_other_login(target: Target, options: Mapping[str, object]) -> Target:
+    """The target without a login that the options replace: a token, or the password of another user."""
+    given = with_options(Target(), options)
+    if given.token is not None:
+        return replace(target, username=None, password=None)
+    if given.username is not None:
+        password = target.password if target.username == given.username else None
+        return replace(target, token=None, username=None, password=password)
+    return target
+
+
+def _missing_login(target: Target, found: Mapping[str, str]) -> Mapping[str, str]:
+    """What the environment adds to the login of a target: all of it, or the password of the same user."""
+    if target.username is None and target.password is None:
+        return {"token": found["token"]} if "token" in found else found
+    missing = {name: value for name, value in found.items() if name != "token" and getattr(target, name) is None}
+    is_other_user = target.username is not None and found.get("username", target.username) != target.username
+    return {} if is_other_user else missing
 
 
 def _base(target: str | Target | None, context: str | None, environment: Mapping[str, str]) -> Resolved:
     if isinstance(target, Target):
         return Resolved(target, "the argument")
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"the target must be a connection string or a Target, not {target!r}")
     if target:
         return Resolved(parse_target(target), "the argument")
     if context:
@@ -213,4 +236,4 @@ def _login_of(environment: Mapping[str, str]) -> dict[str, str]:
         for variable in variables:
             if name not in found and (value := environment.get(variable)):
                 found[name] = value
-    return {"token": found["token"]} if "token" in found else found
+    return found

@@ -8,7 +8,7 @@ connection may process a batch from its receive buffer after the client has sear
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +25,14 @@ from courser.errors import (
     ConnectionFailed,
     CourserError,
     NotAllowed,
+    NotDelivered,
     NotFound,
     OffsetsUnavailable,
     RequestFailed,
     TimedOut,
     Uncertain,
 )
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import PollingKind, ToPartition
 from courser.records import layout
 from courser.records.batch import Batch
@@ -99,10 +99,14 @@ class ProducerSettings:
     """Maximum batches that are sent but not acknowledged."""
     resend: bool = True
     """Whether to resend batches whose replies were lost. If False, they raise ``Uncertain``."""
+    delivery_timeout: float = 120.0
+    """Seconds after which a batch that is not acknowledged fails with ``NotDelivered``, also while disconnected."""
 
     def __post_init__(self) -> None:
         if min(self.batch_count, self.batch_size, self.buffer_size, self.max_in_flight) < 1 or self.linger < 0:
             raise ValueError(_BUFFER_WORDS)
+        if not self.delivery_timeout > 0:
+            raise ValueError(f"a producer's delivery_timeout must be more than 0 seconds, not {self.delivery_timeout}")
 
 
 class Delivery:
@@ -131,8 +135,10 @@ class Delivery:
         self._room: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
-        self._failed: Parcel | None = None
-        """The first failure that has not been reported."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while there are parcels."""
+        self._failed: list[Parcel] = []
+        """Failures that have not been reported."""
         self._bounds: dict[int, int] = {}
         """By partition, an offset below all unacknowledged messages."""
         self._loop = asyncio.get_running_loop()
@@ -148,6 +154,9 @@ class Delivery:
         """Add a parcel after all others: it is packed and sent, or waits its turn."""
         self._count += 1
         parcel.number = self._count
+        parcel.deadline = self._loop.time() + self._settings.delivery_timeout
+        if self._timer is None:
+            self._timer = self._loop.call_at(parcel.deadline, self._expire)
         self._size += parcel.size
         self._ready.append(parcel)
         self._pump()
@@ -157,6 +166,8 @@ class Delivery:
         self._is_closed = True
         if self._recovery is not None:
             self._recovery.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for parcel in (*self._flying, *self._ready):
             give_up(parcel)
         self._ready.clear()
@@ -184,14 +195,37 @@ class Delivery:
     @property
     def has_failed(self) -> bool:
         """Whether there is a failure that has not been reported."""
-        return self._failed is not None
+        return bool(self._failed)
+
+    @property
+    def parcels(self) -> list[Parcel]:
+        """All parcels without a result, in the order of sending."""
+        return sorted((*self._flying, *self._ready), key=lambda parcel: parcel.number)
 
     def raise_failure(self) -> None:
-        """Raise the first failure that has not been reported, once."""
-        failed, self._failed = self._failed, None
-        if failed is not None and not failed.is_watched:
-            assert failed.error is not None
-            raise failed.error.with_traceback(None)
+        """Raise the first failure that has not been reported, once. All parcels that were given up share one error."""
+        failed, self._failed = [parcel for parcel in self._failed if not parcel.is_watched], []
+        if failed:
+            error = failed[0].error
+            assert error is not None
+            if isinstance(error, NotDelivered):
+                error = joined(error.reason, [row.error for row in failed if isinstance(row.error, NotDelivered)])
+            raise error.with_traceback(None)
+
+    def _expire(self) -> None:
+        """Give up the parcels whose time is over."""
+        self._timer = None
+        now = self._loop.time()
+        for parcel in self.parcels:
+            if parcel.deadline > now:
+                self._timer = self._loop.call_at(parcel.deadline, self._expire)
+                break
+            (self._ready if parcel in self._ready else self._flying).remove(parcel)
+            error = parcel.not_delivered(f"the delivery timed out after {self._settings.delivery_timeout:g} seconds")
+            error.__cause__ = self._link.last_error
+            self._fail(parcel, error)
+        self._pump()
+        self._let_in()
 
     def _let_in(self) -> None:
         if self._room is not None and self._size <= self._settings.buffer_size:
@@ -230,6 +264,8 @@ class Delivery:
         except CourserError as error:
             self._fail(parcel, error)
             return
+        parcel.launch_count += 1
+        parcel.is_uncertain = True
         self._flying.append(parcel)
         answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
 
@@ -244,7 +280,6 @@ class Delivery:
             self._acknowledge(parcel, sent)
         elif isinstance(error, ConnectionFailed):
             if self._settings.resend and self._link.target.reconnect and not isinstance(error, TimedOut):
-                parcel.is_uncertain = True
                 self._put_back(parcel)
             else:
                 reason = f"{error.reason} before {len(parcel)} messages were acknowledged"
@@ -253,6 +288,7 @@ class Delivery:
             assert isinstance(error, CourserError)
             if self._link.logs_in_again(error):
                 # The server ended the session and rejected the batch: it was not stored.
+                parcel.is_uncertain = False
                 self._put_back(parcel)
                 connection.fail(ConnectionFailed(connection.address, str(error)))
             else:
@@ -275,8 +311,8 @@ class Delivery:
         self._size -= parcel.size
         parcel.is_watched = parcel.is_watched or bool(parcel.waiters)
         parcel.settle(error=error)
-        if not parcel.is_watched and self._failed is None:
-            self._failed = parcel
+        if not parcel.is_watched:
+            self._failed.append(parcel)
             self._on_failure()
 
     # --- broken connections ---------------------------------------------------------------------------
@@ -291,6 +327,7 @@ class Delivery:
                 try:
                     await self._link.connection(patient=True)
                     await self._settle_uncertain()
+                    await asyncio.sleep(self._pause())
                 except ConnectionFailed as error:
                     if self._link.gave_up or not self._link.target.reconnect:
                         self._fail_all(error)
@@ -306,6 +343,14 @@ class Delivery:
                 self._pump()
                 self._let_in()
 
+    def _pause(self) -> float:
+        """How long to wait before parcels are sent again: not at first, longer if each time the connection breaks."""
+        repeats = max((parcel.launch_count for parcel in self._ready), default=0) - 1
+        if repeats <= 0:
+            return 0.0
+        target = self._link.target
+        return min(target.reconnect_interval * 2.0 ** min(repeats, 32), target.reconnect_interval_max)
+
     async def _settle_uncertain(self) -> None:
         while uncertain := [parcel for parcel in self._ready if parcel.is_uncertain]:
             parcel = uncertain[0]
@@ -316,8 +361,12 @@ class Delivery:
                 try:
                     sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
                 except RequestFailed as error:
-                    self._ready.remove(parcel)
-                    self._fail(parcel, error)
+                    if not parcel.is_done:
+                        self._ready.remove(parcel)
+                        self._fail(parcel, error)
+                    continue
+                if parcel.is_done:
+                    # Its time was over meanwhile.
                     continue
                 if sent is not None:
                     self._ready.remove(parcel)
@@ -332,6 +381,15 @@ class Delivery:
             if parcel.is_uncertain:
                 failure = Uncertain(self._link.target.address, f"not known whether these messages were stored: {error}")
             self._fail(parcel, failure)
+
+
+def joined(reason: str, errors: Iterable[NotDelivered]) -> NotDelivered:
+    """One error for the messages of several."""
+    errors = tuple(errors)
+    messages = [message for error in errors for message in error.messages]
+    whole = NotDelivered(reason, messages, sum(error.uncertain_count for error in errors))
+    whole.__cause__ = next((error.__cause__ for error in errors if error.__cause__ is not None), None)
+    return whole
 
 
 def give_up(parcel: Parcel) -> None:

@@ -17,6 +17,9 @@ from courser.records.user_headers import is_typed
 
 KEY_SIZE = 32
 _NONCE_SIZE = 12
+_TAG_SIZE = 16
+ENCRYPTION_SIZE = 2 * (_NONCE_SIZE + _TAG_SIZE)
+"""Bytes that a message grows by: a nonce and a tag, once for the payload and once for the headers."""
 
 
 class Encryptor:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from courser import __version__
 from courser.api import commands as c
 from courser.api.replies import LoggedIn, Reply
-from courser.client.connection import Connection, open_connection
+from courser.client.connection import Connection, open_connection, too_large
 from courser.client.targets import Target
 from courser.errors import (
     AuthenticationFailed,
@@ -28,6 +28,7 @@ from courser.errors import (
     Uncertain,
 )
 from courser.model.identifiers import Identifier
+from courser.wire.vsr_headers import FRAME_SIZE_MAX, HEADER_SIZE
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +59,16 @@ class Link:
         self._heartbeat: asyncio.Task[None] | None = None
         self._memberships: dict[GroupName, None] = {}
         self._is_closed = False
+        self._lost_at: float | None = None
+        """When the connection broke, by the event loop's clock; None if there is one."""
+        self.last_error: CourserError | None = None
+        """Why the connection broke, or why the last attempt to connect failed; None while there is a connection."""
         self.user_id: int | None = None
         """The id of the user who is logged in."""
         self.connection_count = 0
         """Number of connections so far."""
+        self.frame_size_max = FRAME_SIZE_MAX
+        """Maximum bytes of a request, from the last login."""
         self.gave_up = False
         """Whether the last attempts to connect were abandoned."""
 
@@ -74,7 +81,7 @@ class Link:
             ConnectionFailed: no server listens at the address.
             AuthenticationFailed: the login failed.
         """
-        self._connection = await self._connect()
+        self._adopt(await self._connect())
         self._heartbeat = asyncio.create_task(self._beat(), name="courser-heartbeat")
 
     async def close(self) -> None:
@@ -117,6 +124,17 @@ class Link:
 
     # --- requests -------------------------------------------------------------------------------------
 
+    def check_size(self, message_count: int, batch_size: int) -> None:
+        """Refuse a batch that the server would not accept, before memory is spent on it.
+
+        Raises:
+            TooLarge: the batch is too large.
+        """
+        size = HEADER_SIZE + batch_size
+        if size > self.frame_size_max:
+            what = "the message" if message_count == 1 else f"the batch of {message_count} messages"
+            raise too_large(what, size, self.frame_size_max)
+
     async def request(self, command: c.Command, *, patient: bool = False) -> Reply | None:
         """Send a command and return its reply. ``patient``: wait for a connection without a time limit.
 
@@ -126,6 +144,7 @@ class Link:
             Uncertain: the reply was lost, and the command is not idempotent.
         """
         is_refused = False
+        pause = 0.0
         while True:
             connection = await self.connection(patient=patient)
             await connection.drained()
@@ -148,6 +167,9 @@ class Link:
                     raise Uncertain(error.address, f"{error.reason} before the reply to {_name(command)}") from error
                 if not self.target.reconnect:
                     raise
+                # Not at once a second time: perhaps it is this request that breaks the connection.
+                await asyncio.sleep(pause)
+                pause = min(max(pause * 2, self.target.reconnect_interval), self.target.reconnect_interval_max)
                 continue
             self._note(command, reply)
             return reply
@@ -208,10 +230,11 @@ class Link:
         while True:
             attempt += 1
             try:
-                self._connection = connection = await self._connect()
+                connection = await self._connect()
             except AuthenticationFailed:
                 raise
             except CourserError as error:
+                self.last_error = error
                 attempts = self.target.reconnect_attempts
                 if attempts is not None and attempt >= attempts:
                     self.gave_up = True
@@ -219,15 +242,32 @@ class Link:
                 _log.info("could not connect to %s, attempt %d: %s", self.target.address, attempt, error)
             else:
                 self.gave_up = False
-                _log.info("reconnected to %s", self.target.address)
+                self._adopt(connection)
                 return connection
             # Spread the attempts: the clients of a restarted server must not all reconnect at the same moment.
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, self.target.reconnect_interval_max)
 
+    def _adopt(self, connection: Connection) -> None:
+        """Use a new connection, and note when it breaks."""
+        if self._lost_at is not None:
+            time = asyncio.get_running_loop().time() - self._lost_at
+            _log.warning("restored the connection to %s after %.1f seconds", self.target.address, time)
+            self._lost_at = None
+        self._connection, self.last_error = connection, None
+        connection.closed.add_done_callback(lambda _: self._note_lost(connection))
+
+    def _note_lost(self, connection: Connection) -> None:
+        if self._is_closed or connection is not self._connection:
+            return
+        self._lost_at, self.last_error = asyncio.get_running_loop().time(), connection.error
+        _log.warning("lost the connection to %s", connection.error)
+
     async def _connect(self) -> Connection:
         connection = await self._dial(self.target)
         try:
+            # Every server answers a ping at once, whoever asks. A login may have to wait for others.
+            pong = connection.greet(self.target.connect_timeout)
             if self._login is not None:
                 reply = await connection.request(self._login)
                 assert isinstance(reply, LoggedIn)
@@ -236,9 +276,11 @@ class Link:
                 # If the group was deleted, the next poll for it fails.
                 with suppress(NotFound):
                     await connection.request(c.JoinConsumerGroup(stream, topic, group))
+            await pong
         except BaseException:
             connection.close()
             raise
+        self.frame_size_max = connection.frame_size_max
         self.connection_count += 1
         return connection
 
@@ -262,10 +304,11 @@ class Link:
 
 
 def _login_of(target: Target) -> c.LoginUser | c.LoginWithToken | None:
+    target.check_login()
     if target.token is not None:
         return c.LoginWithToken(target.token, __version__)
-    if target.username is not None:
-        return c.LoginUser(target.username, target.password or "", __version__)
+    if target.username is not None and target.password is not None:
+        return c.LoginUser(target.username, target.password, __version__)
     return None
 
 

@@ -12,10 +12,16 @@ from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
 from courser.model.quantities import CALENDAR_END
 from courser.records.message_keys import KEY_HEADER, key_header
-from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
+from courser.records.user_headers import (
+    HeaderKind,
+    HeaderValue,
+    UserHeader,
+    build_user_headers,
+    is_typed,
+    iterate_user_headers,
+    read_value,
+)
 
-HeaderValue: TypeAlias = str | bytes | bool | int | float
-"""The value of a header. Its kind is stored with it."""
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
 """Headers by name. A ``UserHeader`` chooses the exact kind, such as a number of 16 bits."""
 Payload: TypeAlias = Any
@@ -23,8 +29,7 @@ Payload: TypeAlias = Any
 
 Decoded = TypeVar("Decoded")
 
-_FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
-_SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
+_FLOAT = Struct("<d")
 _INT64 = range(-(2**63), 2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,10 +73,14 @@ AnyPartitioning: TypeAlias = int | ModelPartitioning | None
 
 
 def partitioning_of(value: AnyPartitioning) -> ModelPartitioning:
-    """A number is a partition, None is balanced."""
+    """A number is a partition, None is balanced. Raises ``TypeError`` for anything else."""
     if value is None:
         return Balanced()
-    return ToPartition(value) if isinstance(value, int) else value
+    if isinstance(value, Balanced | ByKey | ToPartition):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"partitioning must be a partition id, a Partitioning or None, not {value!r}")
+    return ToPartition(value)
 
 
 class PollingStrategy(msgspec.Struct, frozen=True):
@@ -116,8 +125,10 @@ class PollingStrategy(msgspec.Struct, frozen=True):
 
 def microseconds(value: int | datetime) -> int:
     """A time as microseconds since 1970. A datetime without a zone is local time."""
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"a time must be a datetime, or microseconds since 1970 as an int, not {value!r}")
     difference = value.astimezone(UTC) - _EPOCH
     return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
 
@@ -142,8 +153,12 @@ def payload_bytes(payload: Payload) -> Buffer:
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """A key as bytes."""
-    return key.encode() if isinstance(key, str) else key
+    """A key as bytes. Raises ``TypeError`` for anything else."""
+    if isinstance(key, str):
+        return key.encode()
+    if not isinstance(key, bytes):
+        raise TypeError(f"a key must be a str or bytes, not {key!r}")
+    return key
 
 
 def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
@@ -151,18 +166,34 @@ def write_headers(headers: Headers | None, key: bytes | None = None) -> bytes:
 
     Raises:
         InvalidBatch: a name or value is empty or too long.
+        TypeError: a name is not a str, or a value has none of the types of ``HeaderValue``.
     """
     if not headers and key is None:
         return b""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a mapping of names to values, not {headers!r}")
     entries = [_entry_of(name, value) for name, value in (headers or {}).items()]
     if key is not None:
         entries.append(key_header(key))
     return build_user_headers(entries)
 
 
+def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
+    """Headers and key from a block that ``write_headers`` wrote."""
+    if not block:
+        return None, None
+    entries = {entry.name: entry for entry in iterate_user_headers(block)}
+    key = entries.pop(KEY_HEADER.decode(), None)
+    return entries or None, None if key is None else key.value
+
+
 def _entry_of(name: str, value: HeaderValue | UserHeader) -> UserHeader:
     if isinstance(value, UserHeader):
         return value
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a header must be a str, not {name!r}")
+    if not isinstance(value, str | bytes | bytearray | memoryview | bool | int | float):
+        raise TypeError(f'header "{name}" must be a str, bytes, a bool or a number, not {value!r}')
     kind, data = _typed(value)
     return UserHeader(name.encode(), data, HeaderKind.STRING, kind)
 
@@ -176,22 +207,8 @@ def _typed(value: HeaderValue) -> tuple[HeaderKind, bytes]:
         kind = HeaderKind.INT64 if value in _INT64 else HeaderKind.INT128
         return kind, value.to_bytes(kind.width, "little", signed=True)
     if isinstance(value, float):
-        return HeaderKind.FLOAT64, _FLOATS[HeaderKind.FLOAT64].pack(value)
+        return HeaderKind.FLOAT64, _FLOAT.pack(value)
     return HeaderKind.RAW, bytes(value)
-
-
-def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
-    """A header's value as a Python value; bytes if they do not match their kind."""
-    if kind is HeaderKind.RAW or (kind.width and len(data) != kind.width):
-        return data
-    if kind is HeaderKind.STRING:
-        return data.decode(errors="replace")
-    if kind is HeaderKind.BOOL:
-        return data != b"\0"
-    if kind in _FLOATS:
-        value: float = _FLOATS[kind].unpack(data)[0]
-        return value
-    return int.from_bytes(data, "little", signed=kind in _SIGNED)
 
 
 # --- messages -----------------------------------------------------------------------------------------
@@ -249,7 +266,7 @@ class Message(msgspec.Struct, frozen=True):
     def headers(self) -> dict[str, HeaderValue]:
         """The user headers without the key; empty if the block is malformed."""
         return {
-            _name(entry): read_value(entry.value_kind, entry.value)
+            entry.name: read_value(entry.value_kind, entry.value)
             for entry in self.header_entries()
             if entry.key != KEY_HEADER
         }
@@ -304,14 +321,22 @@ class Message(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
 
 
-def _name(entry: UserHeader) -> str:
-    return str(read_value(entry.key_kind, entry.key)) if entry.key_kind is not HeaderKind.RAW else entry.key.hex()
-
-
 def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage") -> list[SendMessage]:
     """The messages to send: from one or several payloads or ``SendMessage`` objects. A list means several."""
     if isinstance(messages, SendMessage):
         return [messages]
-    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+    if _is_one(messages):
         return [SendMessage(messages)]
     return [entry if isinstance(entry, SendMessage) else SendMessage(entry) for entry in messages]
+
+
+def several(messages: Iterable[Payload | SendMessage]) -> Iterable[Payload | SendMessage]:
+    """The messages of a call that takes several. Raises ``TypeError`` for a single one: text would become letters."""
+    if isinstance(messages, SendMessage) or _is_one(messages):
+        raise TypeError(f"several messages must be given, in a list for example, not {messages!r}")
+    return messages
+
+
+def _is_one(messages: object) -> bool:
+    """Whether this is a payload, and not several of them."""
+    return isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable)

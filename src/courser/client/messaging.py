@@ -1,12 +1,14 @@
 """Sends, polls and stored offsets, one request each. Producers and consumers use the same commands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
+from courser.client.checking import check_seconds
 from courser.client.encryption import Encryptor
+from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
     Message,
@@ -21,8 +23,7 @@ from courser.client.messages import (
 )
 from courser.client.outbox import Outbox
 from courser.errors import OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024
@@ -40,18 +41,25 @@ def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None
     return _DEFAULT_CONSUMER if consumer is None else Consumer(ConsumerKind.CONSUMER, consumer)
 
 
-def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None) -> Batch:
-    """Build one batch from messages, each with a time and an id.
+def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = None, link: Link | None = None) -> Batch:
+    """Build one batch from messages, each with a time and an id, small enough for the link.
 
     Raises:
         InvalidBatch: there are no messages, or a header or time is invalid.
+        TooLarge: the server does not accept so large a batch.
     """
     outbox = Outbox()
     for message in messages:
         key = None if message.key is None else key_bytes(message.key)
         headers = write_headers(message.headers, key)
         outbox.add(payload_bytes(message.payload), headers, message.id, message.timestamp)
+    if link is not None:
+        link.check_size(len(outbox), outbox.size)
     return outbox.pack(encryptor)
+
+
+def _microseconds(wait: float) -> int:
+    return int(check_seconds("wait", wait) * 1_000_000)
 
 
 class Messaging(Asking):
@@ -75,12 +83,14 @@ class Messaging(Asking):
         Raises:
             NotFound: the stream, topic or partition does not exist.
             InvalidBatch: there are no messages, or a header or time is invalid.
+            TooLarge: the server does not accept so large a request. Nothing was sent.
+            Uncertain: the connection was lost before the reply.
 
         Example:
             sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
             print(sent.partition_id, sent.base_offset)
         """
-        batch = make_batch(outgoing(messages), self._encryptor)
+        batch = make_batch(outgoing(messages), self._encryptor, self._link)
         return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
 
     async def poll_messages(
@@ -196,6 +206,8 @@ class Messaging(Asking):
         size_max: int,
         skip_missing: bool,
     ) -> r.Polled:
+        if not isinstance(strategy, PollingStrategy):
+            raise TypeError(f"polling_strategy must be a PollingStrategy, not {strategy!r}")
         consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
@@ -205,11 +217,46 @@ class Messaging(Asking):
         if skip_missing and not wait:
             return await self._ask(poll, r.Polled)
         try:
-            return await self._ask(c.WaitForMessages(poll, int(wait * 1_000_000), size_max), r.Polled)
+            return await self._ask(c.WaitForMessages(poll, _microseconds(wait), size_max), r.Polled)
         except OffsetsUnavailable:
             if not skip_missing:
                 raise
             return await self._ask(poll, r.Polled)
+
+    async def find_messages(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        partition_id: int = 0,
+        offset: int = 0,
+        conditions: Sequence[str] = (),
+    ) -> r.FoundMessages:
+        """Let the server search a partition. One request looks at up to 2,000 messages; continue at ``next_offset``.
+
+        All messages that match are in the returned range. Others may be in it, too: poll the range, and use
+        ``courser.records.message_filter.MessageFilter`` to select. The server cannot search encrypted messages.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            partition_id: The partition.
+            offset: Where to start.
+            conditions: As ``--filter`` of ``courser tail``; all of them must be satisfied.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            InvalidRequest: a condition has a wrong form.
+            OffsetsUnavailable: messages from ``offset`` on are deleted or damaged.
+            TypeError: ``conditions`` is not a list of texts.
+
+        Example:
+            found = await client.find_messages("shop/orders", conditions=["key=customer-7", ".total > 100"])
+            print(found.first_offset, found.end_offset, found.next_offset)
+        """
+        if not isinstance(conditions, list | tuple) or not all(isinstance(text, str) for text in conditions):
+            raise TypeError(f"conditions must be a list of texts, not {conditions!r}")
+        command = c.FindMessages(*place_of(stream, topic), partition_id, offset, tuple(conditions))
+        return await self._ask(command, r.FoundMessages)
 
     async def wait_for_arrivals(
         self,
@@ -240,9 +287,11 @@ class Messaging(Asking):
             arrivals = await client.wait_for_arrivals("shop/orders", positions={0: 3, 1: 0}, wait=0.1)
             print(arrivals.partition_ids)
         """
+        if positions is not None and not isinstance(positions, Mapping):
+            raise TypeError(f"positions must be a mapping of partitions to offsets, not {positions!r}")
         rows = tuple((positions or {}).items())
         who = consumer_of(consumer, group)
-        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, int(wait * 1_000_000))
+        command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
 
     # --- stored offsets -------------------------------------------------------------------------------

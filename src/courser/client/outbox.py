@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from courser.client.encryption import Encryptor
+from courser.client.messages import SendMessage, read_headers
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
@@ -19,6 +20,8 @@ from courser.records.frame_walk import write_frames
 from courser.records.frame_walk_pure import FRAME_FIELDS
 
 FRAME_HEADER_SIZE = layout.FRAME_HEADER_SIZE
+EMPTY_MESSAGE_SIZE = layout.BATCH_HEADER_SIZE + FRAME_HEADER_SIZE
+"""Bytes of a batch with one message that has neither payload nor headers."""
 _LINGER_MAX = 60_000_000
 """Microseconds that a batch may wait before its messages without a time are stamped."""
 _TWO_U64 = Struct("<QQ")
@@ -29,6 +32,13 @@ _ID_MAX = 2**128 - 1
 def now_in_microseconds() -> int:
     """The current time for new messages."""
     return time.time_ns() // 1000
+
+
+def check_numbers(message_id: int | None, timestamp: int | None) -> None:
+    """Raise ``TypeError`` if the id or the time of a message is not an int."""
+    for name, value in (("id", message_id), ("timestamp", timestamp)):
+        if value is not None and type(value) is not int:
+            raise TypeError(f"the {name} of a message must be an int, not {value!r}")
 
 
 class Outbox:
@@ -70,7 +80,10 @@ class Outbox:
 
         Raises:
             InvalidBatch: the id or the time is out of range. Nothing was added.
+            TypeError: the id or the time is not an int. Nothing was added.
         """
+        if message_id is not None or timestamp is not None:
+            check_numbers(message_id, timestamp)
         if timestamp is not None and not 0 <= timestamp <= _MASK:
             reason = f"timestamp {timestamp} is out of range: it must be 0 to {_MASK} microseconds since 1970"
             raise InvalidBatch(ErrorCode.INVALID_COMMAND, reason)
@@ -85,6 +98,18 @@ class Outbox:
             self._ids[number] = message_id
         if timestamp is not None:
             self._times[number] = timestamp
+
+    def messages(self) -> list[SendMessage]:
+        """The messages, to be sent again. They keep their ids and times only if these were given."""
+        return [
+            SendMessage(
+                payload,
+                self._ids.get(number),
+                *read_headers(self._headers.get(number, b"")),
+                self._times.get(number),
+            )
+            for number, payload in enumerate(self.payloads)
+        ]
 
     # --- frames ---------------------------------------------------------------------------------------
 

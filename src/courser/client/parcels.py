@@ -6,7 +6,7 @@ import msgspec
 
 from courser.api.replies import Sent
 from courser.client.outbox import Outbox
-from courser.errors import CourserError
+from courser.errors import CourserError, NotDelivered
 from courser.model.messaging import Partitioning
 from courser.records.batch import Batch
 
@@ -29,7 +29,18 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 class Parcel(Outbox):
     """A batch that is being collected, was sent, was acknowledged, or has failed."""
 
-    __slots__ = ("batch", "error", "is_uncertain", "is_watched", "number", "sent", "target", "waiters")
+    __slots__ = (
+        "batch",
+        "deadline",
+        "error",
+        "is_uncertain",
+        "is_watched",
+        "launch_count",
+        "number",
+        "sent",
+        "target",
+        "waiters",
+    )
 
     def __init__(self, target: Partitioning) -> None:
         super().__init__()
@@ -37,10 +48,14 @@ class Parcel(Outbox):
         self.batch: Batch | None = None
         self.number = 0
         """The position in the order of sending."""
+        self.deadline = 0.0
+        """When it fails if it is not acknowledged, by the event loop's clock."""
+        self.launch_count = 0
+        """How often it was sent."""
         self.sent: Sent | None = None
         self.error: CourserError | None = None
         self.is_uncertain = False
-        """Whether it was sent on a connection that broke before the reply arrived."""
+        """Whether it was sent, and no reply has arrived: it may be stored."""
         self.is_watched = False
         """Whether a caller waits for the result, or its failure was reported."""
         self.waiters: list[asyncio.Future[None]] = []
@@ -49,6 +64,10 @@ class Parcel(Outbox):
     def is_done(self) -> bool:
         """Whether the result is known."""
         return self.sent is not None or self.error is not None
+
+    def not_delivered(self, reason: str) -> NotDelivered:
+        """The error for giving up this parcel."""
+        return NotDelivered(reason, self.messages(), len(self) if self.is_uncertain else 0)
 
     async def settled(self) -> Sent:
         """Wait for the reply. Raises the error if the batch failed."""

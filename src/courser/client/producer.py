@@ -11,8 +11,8 @@ from typing import Self
 
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
-from courser.client.delivery import Delivery, ProducerSettings, give_up
-from courser.client.encryption import Encryptor
+from courser.client.delivery import Delivery, ProducerSettings, give_up, joined
+from courser.client.encryption import ENCRYPTION_SIZE, Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
@@ -22,15 +22,19 @@ from courser.client.messages import (
     key_bytes,
     partitioning_of,
     payload_bytes,
+    several,
     write_headers,
 )
-from courser.client.outbox import FRAME_HEADER_SIZE
+from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
 from courser.client.parcels import Parcel, Receipt, Ticket
-from courser.errors import ClientClosed, NotAllowed
+from courser.errors import ClientClosed, CourserError, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
 from courser.records.message_keys import partition_of_key
+
+_REQUEST_RESERVE = 2048
+"""Bytes of a request besides its batch: a header, and the names of stream and topic."""
 
 __all__ = ["Producer", "ProducerSettings", "Receipt", "Ticket"]
 
@@ -71,6 +75,7 @@ class Producer:
         """The index of the message that fills a batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._encryptor = encryptor
         self._delivery = Delivery(link, (stream, topic), self.settings, encryptor, self._look_again)
         self._is_closed = False
         self._is_open = False
@@ -87,6 +92,16 @@ class Producer:
         """Whether it was closed."""
         return self._is_closed
 
+    @property
+    def last_error(self) -> CourserError | None:
+        """Why there is no connection at the moment, as far as it is known."""
+        return self._link.last_error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a message has failed, and the next call will raise its error."""
+        return self._delivery.has_failed
+
     async def open(self) -> None:
         """Look up the topic. The first ``send`` does this if necessary.
 
@@ -101,7 +116,13 @@ class Producer:
         if self._is_open:
             return
         await self._look()
+        self._batch_size = self._limited_batch_size()
         self._is_open = True
+
+    def _limited_batch_size(self) -> int:
+        """The size of a batch, such that it fits into a request of this server."""
+        reserve = _REQUEST_RESERVE + (0 if self._encryptor is None else ENCRYPTION_SIZE * self.settings.batch_count)
+        return max(min(self.settings.batch_size, self._link.frame_size_max - reserve), 1)
 
     async def _look(self) -> None:
         """Get the number of partitions and their ends. Without permission for that, the server chooses partitions."""
@@ -127,23 +148,39 @@ class Producer:
         else:
             self.abandon()
 
-    async def close(self) -> None:
-        """Send remaining messages and wait for all replies.
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is reported
+        """Send remaining messages and wait for all replies: at most ``delivery_timeout``, or ``timeout`` seconds.
 
         Raises:
-            CourserError: the first failure that was not reported yet.
+            NotDelivered: the time is over. The error lists the messages that were not acknowledged.
+            CourserError: the first other failure that was not reported yet.
 
         Example:
             producer = client.producer("shop/orders")
             await producer.send("hello")
-            await producer.close()
+            await producer.close(timeout=5)
         """
         if self._is_closed:
             return
         try:
-            await self.flush()
+            async with asyncio.timeout(timeout):
+                await self.flush()
+        except TimeoutError:
+            raise self.not_delivered(f"closing timed out after {timeout:g} seconds") from self._link.last_error
         finally:
             self.abandon()
+
+    def not_delivered(self, reason: str) -> NotDelivered:
+        """The error that lists all messages without a result, for programs that give up in their own way.
+
+        Example:
+            producer = client.producer("shop/orders", linger=60)
+            await producer.send("not sent yet")
+            print(producer.not_delivered("too late").messages)
+            producer.abandon()
+        """
+        parcels = (*self._delivery.parcels, *self._open.values())
+        return joined(reason, (parcel.not_delivered(reason) for parcel in parcels))
 
     def abandon(self) -> None:
         """Give up: unsent messages are not sent.
@@ -188,8 +225,9 @@ class Producer:
 
         Raises:
             NotFound: the stream or topic does not exist. Later failures are raised by the ticket.
-            TypeError: the payload cannot be represented as JSON.
-            InvalidBatch: a header is empty or too long.
+            TypeError: the payload cannot be represented as JSON, or an argument has another type.
+            InvalidBatch: the id or the time is out of range, or a header is empty or too long.
+            TooLarge: the server does not accept so large a message. It is not sent; the producer can be used further.
 
         Example:
             async with client.producer("shop/orders") as producer:
@@ -227,7 +265,10 @@ class Producer:
     ) -> Ticket:
         if self._is_closed or self._delivery.has_failed or not self._is_open:
             await self._get_ready()
+        if message_id is not None or timestamp is not None:
+            check_numbers(message_id, timestamp)
         block = write_headers(headers, None if key is None else key_bytes(key))
+        self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
         is_full = len(parcel) and parcel.size + len(payload) > self._batch_size
         if is_full or ((timestamp is not None or parcel.has_times) and not parcel.fits(timestamp)):
@@ -242,6 +283,18 @@ class Producer:
         elif key is None and partition is None and not parcel.has_times:
             self._current = parcel
         return Ticket(parcel, number)
+
+    def check_size(self, size: int) -> None:
+        """Check the size of a message: its payload and headers in bytes.
+
+        Raises:
+            TooLarge: the server does not accept so large a message.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                producer.check_size(1024)
+        """
+        self._link.check_size(1, EMPTY_MESSAGE_SIZE + size)
 
     async def send_and_wait(
         self,
@@ -279,13 +332,13 @@ class Producer:
 
         Raises:
             NotFound: the stream or topic does not exist.
-            TypeError: a payload cannot be represented as JSON.
+            TypeError: a single message is given, or a payload cannot be represented as JSON.
 
         Example:
             async with client.producer("shop/orders") as producer:
                 await producer.send_many([b"one", "two", courser.SendMessage("three", key="ada")])
         """
-        for message in messages:
+        for message in several(messages):
             if type(message) is bytes and key is None and self._takes(message):
                 continue
             if isinstance(message, SendMessage):
@@ -342,7 +395,7 @@ class Producer:
     def _parcel_for(self, key: str | bytes | None, partition: int | None) -> Parcel:
         target = self._partitioning
         if partition is not None:
-            target = ToPartition(partition)
+            target = partitioning_of(partition)
         elif key is not None:
             target = self._target_of(key_bytes(key))
         parcel = self._open.get(target)

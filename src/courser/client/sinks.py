@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.asking import Asking, place_of
+from courser.client.checking import check_seconds
 from courser.client.messages import AnyPartitioning, Payload, SendMessage, outgoing, partitioning_of
 from courser.client.messaging import make_batch
 from courser.errors import TimedOut
@@ -57,7 +58,9 @@ class SinkCommands(Asking):
             await client.finish_stage("loader", 1, 0, 0, chunk_count=1)
             await client.publish_staged("loader", 1, {0: 0})
         """
-        packed = messages if isinstance(messages, Batch) else make_batch(outgoing(messages), self._encryptor)
+        packed = (
+            messages if isinstance(messages, Batch) else make_batch(outgoing(messages), self._encryptor, self._link)
+        )
         name = c.StagedPartName(sink, batch, part, attempt)
         place = place_of(stream, topic)
         await self._tell(c.StageMessages(name, chunk, *place, partitioning_of(partitioning), packed))
@@ -101,7 +104,10 @@ class SinkCommands(Asking):
             published = await client.publish_staged("loader", 1, {0: 0})
             print(published.message_count, published.is_repeated)
         """
-        command = c.PublishStaged(sink, batch, tuple(sorted(parts.items())), int(keep * 1_000_000))
+        if not isinstance(parts, Mapping):
+            raise TypeError(f"parts must be a mapping of parts to attempts, not {parts!r}")
+        microseconds = int(check_seconds("keep", keep) * 1_000_000)
+        command = c.PublishStaged(sink, batch, tuple(sorted(parts.items())), microseconds)
         for _ in range(PUBLISH_ATTEMPT_MAX - 1):
             try:
                 return await self._ask(command, r.Published)

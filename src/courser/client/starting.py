@@ -1,7 +1,7 @@
 """Where a consumer starts: turn words, offsets and times into one offset per partition."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from courser.api import commands as c
@@ -9,14 +9,15 @@ from courser.api import replies as r
 from courser.client.batch_view import batches_of
 from courser.client.link import Link
 from courser.client.messages import PollingStrategy, microseconds
+from courser.client.outbox import now_in_microseconds
 from courser.errors import NotFound, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
-Start: TypeAlias = str | int | datetime | PollingStrategy | Mapping[int, int]
-"""``next``, ``first``, ``last``, ``end``, ``earliest``, ``latest``; an offset, a time, or offsets by partition."""
+Start: TypeAlias = str | int | datetime | timedelta | PollingStrategy | Mapping[int, int]
+"""``next``, ``first``, ``last``, ``end``, ``earliest``, ``latest``; an offset, a time, how long ago by this machine's
+clock, or offsets by partition."""
 
 _WORDS = {
     "next": PollingKind.NEXT,
@@ -30,9 +31,24 @@ _ENDS = ("end", "latest")
 class StartingPoint:
     """Where a consumer starts to read a partition that it has not read yet."""
 
-    def __init__(self, link: Link, stream: Identifier, topic: Identifier, reader: Reader | None, start: Start) -> None:
-        """``reader`` is None if no offsets are stored. Raises ``ValueError`` for an invalid start."""
+    def __init__(
+        self,
+        link: Link,
+        stream: Identifier,
+        topic: Identifier,
+        reader: Reader | None,
+        start: Start,
+        *,
+        patient: bool = True,
+    ) -> None:
+        """``reader`` is None if no offsets are stored. ``patient``: wait for a connection without a time limit.
+
+        Raises:
+            ValueError: an unknown word, or a negative offset or duration.
+            TypeError: ``start`` is none of the types of ``Start``.
+        """
         self._link = link
+        self._is_patient = patient
         self._stream, self._topic = stream, topic
         self._reader = reader
         self._offsets: Mapping[int, int] = {}
@@ -46,7 +62,7 @@ class StartingPoint:
 
     async def bounds(self) -> dict[int, r.PartitionBounds]:
         """First and next offset of every partition."""
-        reply = await self._link.request(c.GetPartitionBounds(self._stream, self._topic), patient=True)
+        reply = await self._link.request(c.GetPartitionBounds(self._stream, self._topic), patient=self._is_patient)
         assert isinstance(reply, r.TopicBounds)
         return {row.partition_id: row for row in reply.partitions}
 
@@ -66,7 +82,7 @@ class StartingPoint:
             return None
         command = c.GetConsumerOffset(self._reader, self._stream, self._topic, partition_id)
         try:
-            reply = await self._link.request(command, patient=True)
+            reply = await self._link.request(command, patient=self._is_patient)
         except NotFound:
             return None
         assert isinstance(reply, r.StoredOffset)
@@ -92,7 +108,7 @@ class StartingPoint:
         reader = Reader(ConsumerKind.CONSUMER, 0)
         poll = c.PollMessages(reader, self._stream, self._topic, bounds.partition_id, kind, value, count, False)
         try:
-            polled = await self._link.request(c.WaitForMessages(poll, 0, 1), patient=True)
+            polled = await self._link.request(c.WaitForMessages(poll, 0, 1), patient=self._is_patient)
         except OffsetsUnavailable as gap:
             return gap.first_offset
         assert isinstance(polled, r.Polled)
@@ -101,14 +117,37 @@ class StartingPoint:
 
 def _understood(start: Start) -> tuple[PollingKind | None, int]:
     """Kind and value; None means the end."""
-    if isinstance(start, str):
-        if start in _ENDS:
-            return None, 0
-        if start not in _WORDS:
-            raise ValueError(f'start must be {", ".join((*_WORDS, *_ENDS))}, an offset or a time, not "{start}"')
-        return _WORDS[start], 1
-    if isinstance(start, PollingStrategy):
-        return start.kind, start.value or (1 if start.kind is PollingKind.LAST else 0)
-    if isinstance(start, datetime):
-        return PollingKind.TIMESTAMP, microseconds(start)
-    return PollingKind.OFFSET, start if isinstance(start, int) else 0
+    match start:
+        case str():
+            if start in _ENDS:
+                return None, 0
+            if start not in _WORDS:
+                raise ValueError(f'start must be {", ".join((*_WORDS, *_ENDS))}, an offset or a time, not "{start}"')
+            return _WORDS[start], 1
+        case PollingStrategy():
+            return start.kind, start.value or (1 if start.kind is PollingKind.LAST else 0)
+        case datetime():
+            return PollingKind.TIMESTAMP, microseconds(start)
+        case timedelta():
+            if start < timedelta():
+                raise ValueError(
+                    f"start must be a time in the past: a timedelta means so long ago, and {start} is negative"
+                )
+            return PollingKind.TIMESTAMP, max(now_in_microseconds() - start // timedelta(microseconds=1), 0)
+        case Mapping():
+            for partition_id, offset in start.items():
+                _check_offset(partition_id, "a partition of start")
+                _check_offset(offset, f"the offset of partition {partition_id} in start")
+            return PollingKind.OFFSET, 0
+        case _:
+            return PollingKind.OFFSET, _check_offset(start, "start")
+
+
+def _check_offset(value: object, what: str) -> int:
+    # True is an int, but no offset.
+    if not isinstance(value, int) or isinstance(value, bool):
+        kinds = "a word, an offset, a datetime, a timedelta or offsets by partition" if what == "start" else "an int"
+        raise TypeError(f"{what} must be {kinds}, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{what} must not be negative: {value}")
+    return value

@@ -132,6 +132,7 @@ class SyncClient:
     delete_partitions = blocking(Client.delete_partitions)
     delete_segments = blocking(Client.delete_segments)
     get_segments = blocking(Client.get_segments)
+    get_topic_durability = blocking(Client.get_topic_durability)
     get_partition_bounds = blocking(Client.get_partition_bounds)
     flush_messages = blocking(Client.flush_messages)
     create_consumer_group = blocking(Client.create_consumer_group)
@@ -141,6 +142,7 @@ class SyncClient:
     join_consumer_group = blocking(Client.join_consumer_group)
     leave_consumer_group = blocking(Client.leave_consumer_group)
     sync_consumer_group = blocking(Client.sync_consumer_group)
+    reset_consumer_group = blocking(Client.reset_consumer_group)
 
     # --- users, tokens, the server -------------------------------------------------------------------
 
@@ -171,6 +173,7 @@ class SyncClient:
     send_messages = blocking(Client.send_messages)
     poll_messages = blocking(Client.poll_messages)
     poll_batches = blocking(Client.poll_batches)
+    find_messages = blocking(Client.find_messages)
     wait_for_arrivals = blocking(Client.wait_for_arrivals)
     get_consumer_offset = blocking(Client.get_consumer_offset)
     store_consumer_offset = blocking(Client.store_consumer_offset)
@@ -193,7 +196,7 @@ def connect_sync(
     """Connect to a server. Use the client in ``with``, or close it. The arguments are those of ``connect``.
 
     Raises:
-        TargetRefused: the target is invalid, or the context does not exist.
+        TargetRefused: the target is invalid, the context does not exist, or the password of the user is missing.
         ConnectionFailed: no server listens at the address.
         AuthenticationFailed: the login failed.
 

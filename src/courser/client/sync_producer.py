@@ -7,13 +7,16 @@ from types import TracebackType
 from typing import Self
 
 from courser.client.blocking import LoopThread
-from courser.client.messages import Headers, Payload, SendMessage, payload_bytes
+from courser.client.delivery import joined
+from courser.client.messages import Headers, Payload, SendMessage, payload_bytes, several
 from courser.client.producer import Producer, Receipt, Ticket
-from courser.errors import ClientClosed, CourserError
+from courser.errors import ClientClosed, CourserError, InvalidRequest, NotDelivered, Rejection
 
 _CHUNK_COUNT = 256
 _CHUNK_SIZE = 256 * 1024
 """Maximum messages and bytes of a chunk."""
+_WRONG_MESSAGE = (Rejection, InvalidRequest, TypeError, ValueError)
+"""How the async producer refuses a message with an invalid size, header, key, id or time."""
 
 
 class SyncTicket:
@@ -24,12 +27,14 @@ class SyncTicket:
             print(producer.send("hello").acknowledged().offset)
     """
 
-    __slots__ = ("_producer", "ticket")
+    __slots__ = ("_producer", "error", "ticket")
 
     def __init__(self, producer: "SyncProducer") -> None:
         self._producer = producer
         self.ticket: Ticket | None = None
         """The ticket of the async producer, once it has the message."""
+        self.error: BaseException | None = None
+        """Why the async producer refused the message."""
 
     def acknowledged(self) -> Receipt:
         """Wait until the server has acknowledged the message. Raises the error if it failed."""
@@ -55,7 +60,7 @@ class SyncProducer:
         """Size of these messages in bytes."""
         self._turn = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
-        self._error: CourserError | None = None
+        self._error: Exception | None = None
         """An error that has not been reported yet."""
 
     def __enter__(self) -> Self:
@@ -92,6 +97,7 @@ class SyncProducer:
             error, self._error = self._error, None
             raise error
         data = payload_bytes(payload)
+        self._original.check_size(len(data))
         message = SendMessage(data if type(data) is bytes else bytes(data), id, headers, key, timestamp)
         ticket = SyncTicket(self)
         with self._lock:
@@ -125,7 +131,7 @@ class SyncProducer:
 
     def send_many(self, messages: Iterable[Payload | SendMessage], *, key: str | bytes | None = None) -> None:
         """Send several messages, like ``send``."""
-        for message in messages:
+        for message in several(messages):
             if isinstance(message, SendMessage):
                 self.send(
                     message.payload,
@@ -141,9 +147,9 @@ class SyncProducer:
         """Send buffered messages, and return when all are acknowledged. See ``Producer.flush``."""
         self._thread.call(self._flush())
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Send remaining messages and wait for all replies. See ``Producer.close``."""
-        self._thread.call(self._close())
+        self._thread.call(self._close(timeout))
 
     def acknowledged(self, ticket: SyncTicket) -> Receipt:
         """Wait for the acknowledgement of a ticket, like ``Ticket.acknowledged``.
@@ -165,7 +171,7 @@ class SyncProducer:
     async def _hand_over_unasked(self) -> None:
         try:
             await self._hand_over()
-        except CourserError as error:
+        except (CourserError, *_WRONG_MESSAGE) as error:
             self._error = error
 
     async def _hand_over(self) -> None:
@@ -175,12 +181,17 @@ class SyncProducer:
             with self._lock:
                 entries, self._entries, self._size = self._entries, [], 0
             for number, entry in enumerate(entries):
+                had_failed = self._original.has_failed
                 try:
                     await self._give(*entry)
-                except BaseException:
-                    # An earlier batch failed, or the caller was interrupted: keep these for the next call.
+                except BaseException as error:
+                    # The message itself is wrong, and would fail again. Or an earlier batch failed, or the caller was
+                    # interrupted: then it is kept for the next call, with those behind it.
+                    is_wrong = isinstance(error, _WRONG_MESSAGE) and not had_failed
+                    if is_wrong:
+                        entry[2].error = error
                     with self._lock:
-                        self._entries[:0] = entries[number:]
+                        self._entries[:0] = entries[number + is_wrong :]
                     raise
 
     async def _give(self, message: SendMessage, partition: int | None, ticket: SyncTicket) -> None:
@@ -202,11 +213,17 @@ class SyncProducer:
         await self._hand_over()
         await self._original.flush()
 
-    async def _close(self) -> None:
+    async def _close(self, timeout: float | None) -> None:  # noqa: ASYNC109 - what is left is reported
         if self._original.is_closed:
             return
         try:
-            await self._flush()
+            async with asyncio.timeout(timeout):
+                await self._flush()
+        except TimeoutError:
+            reason = f"closing timed out after {timeout:g} seconds"
+            waiting = NotDelivered(reason, [message for message, _, _ in self._entries])
+            error = joined(reason, (self._original.not_delivered(reason), waiting))
+            raise error from self._original.last_error
         finally:
             await self._abandon()
 
@@ -217,10 +234,12 @@ class SyncProducer:
         self._original.abandon()
 
     async def _receipt(self, ticket: SyncTicket) -> Receipt:
-        if ticket.ticket is None:
+        if ticket.ticket is None and ticket.error is None:
             await self._hand_over()
         if ticket.ticket is None and self._background is not None:
             await self._background
+        if ticket.error is not None:
+            raise ticket.error
         if ticket.ticket is None:
             raise ClientClosed("the producer was closed before the message was acknowledged")
         return await ticket.ticket.acknowledged()

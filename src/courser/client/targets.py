@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from courser.client.checking import has_type
 from courser.errors import TargetRefused
 from courser.model.quantities import parse_duration
 
@@ -19,6 +20,10 @@ DEFAULT_NAME = DEFAULT_PASSWORD = "iggy"
 
 _SCHEMES = ("iggy", "iggy+tcp", "courser", "courser+tcp")
 _OTHER_TRANSPORTS = ("http", "https", "ws", "wss", "quic")
+_TOKEN_LENGTH_MIN = 32
+"""Of what is taken as a token. A user name has up to 50 characters, but rarely that many."""
+_TOKEN_PREFIX = "iggypat-"
+"""Of the tokens in Iggy's examples."""
 _SECOND = 1_000_000
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -82,9 +87,9 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The connection string, without secrets."""
-        name = f"{quote(self.username, safe='')}@" if self.username else ""
-        return f"iggy://{name}{self.address}" + ("?tls=true" if self.tls else "")
+        """The connection string, without secrets. Not ``iggy://user@host``: there, a long name would be a token."""
+        options = ([f"username={quote(self.username, safe='')}"] if self.username else []) + ["tls=true"] * self.tls
+        return f"iggy://{self.address}" + ("?" + "&".join(options) if options else "")
 
     def with_default_login(self) -> "Target":
         """The target with the login of a development server, if it has no login and is on this machine.
@@ -94,7 +99,25 @@ class Target:
         """
         if self.token is not None or self.username is not None or not self.is_local:
             return self
-        return replace(self, username=DEFAULT_NAME, password=DEFAULT_PASSWORD)
+        return replace(self, username=DEFAULT_NAME, password=self.password or DEFAULT_PASSWORD)
+
+    def check_login(self) -> None:
+        """Check that the login is complete: a server takes a user name with an empty password for a token.
+
+        Raises:
+            TargetRefused: the user name or the password is missing.
+
+        Example:
+            courser.Target(username="app", password="secret").check_login()
+        """
+        if self.token is not None:
+            return
+        if self.username is not None and not self.password:
+            raise TargetRefused(
+                f'the password of user "{self.username}" is missing: pass password=, or set COURSER_PASSWORD'
+            )
+        if self.username is None and self.password is not None:
+            raise TargetRefused("a password is given without a user name: pass username=, or set COURSER_USERNAME")
 
 
 _FIELDS = {entry.name for entry in fields(Target)}
@@ -128,12 +151,21 @@ def parse_target(text: str, base: Target | None = None) -> Target:
         raise TargetRefused("an address must have the form iggy://user:password@host:port?option=value")
     values: dict[str, object] = {"host": parts.hostname, "port": DEFAULT_PORT if port is None else port}
     if parts.username is not None:
-        if parts.password is None:
-            values |= {"token": unquote(parts.username), "username": None, "password": None}
+        name, password = unquote(parts.username), unquote(parts.password or "") or None
+        if parts.password is None and _is_token(name):
+            values |= {"token": name, "username": None, "password": None}
         else:
-            values |= {"username": unquote(parts.username), "password": unquote(parts.password), "token": None}
+            values |= {"username": name, "password": password, "token": None}
     target = replace(base or Target(), **values)  # type: ignore[arg-type]  # built from the fields' own names
     return with_options(target, dict(parse_qsl(parts.query, keep_blank_values=True)))
+
+
+def _is_token(text: str) -> bool:
+    """Whether the login of an address without a password is a token rather than a user name.
+
+    A user name must not be sent as a token. The tokens of Courser have 43 characters, those of Iggy 68.
+    """
+    return len(text) >= _TOKEN_LENGTH_MIN or text.startswith(_TOKEN_PREFIX)
 
 
 def _check_scheme(scheme: str) -> None:
@@ -159,7 +191,9 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
         if key not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             raise TargetRefused(f'unknown connection option "{name}"; known are {known}')
-        values[key] = _value_of(key, value) if isinstance(value, str) else value
+        values[key] = checked = _value_of(key, value) if isinstance(value, str) else value
+        if not has_type(checked, Target, key):
+            raise TargetRefused(f'invalid value {checked!r} for option "{key}"')
     return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
 
 

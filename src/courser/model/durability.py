@@ -15,6 +15,10 @@ class Durability(Enum):
     """After the data is synced: neither a kill nor a power cut loses anything."""
 
 
+REQUESTS = {Durability.SYNCED.value: "persisted", "default": "replicated"}
+"""What a client can request for a topic, and Iggy's words for it. ``default`` is the level of the server."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurabilityPolicy:
     """A level, and the bounds for ``bounded`` (the other levels ignore them)."""
@@ -29,4 +33,4 @@ class DurabilityPolicy:
 
     def __post_init__(self) -> None:
         if self.message_count_max < 1 or self.size_max < 1 or self.interval < 1:
-            raise ValueError(f"every bound of a durability policy is at least 1: {self}")
+            raise ValueError(f"every bound of a durability policy must be at least 1: {self}")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from courser.api.replies import LoggedIn, Reply
 from courser.model.buffers import Buffer
 from courser.transports.settings import ConnectionSettings
-from courser.wire.classic import ClassicCodec
+from courser.wire.classic import USUAL_LIMITS, ClassicCodec, ClassicWireLimits
+from courser.wire.classic_requests import HEADER_SIZE as CLASSIC_HEADER_SIZE
 from courser.wire.codec import Codec, Incoming
 from courser.wire.generation import Generation, generation_of
 from courser.wire.vsr import VsrCodec
@@ -22,7 +23,7 @@ class ConfiguredClassicCodec(ClassicCodec):
     __slots__ = ("_chooser",)
 
     def __init__(self, chooser: "CodecChooser") -> None:
-        super().__init__(chooser.settings.classic_dialect, _random_ids)
+        super().__init__(chooser.settings.classic_dialect, _random_ids, chooser.classic_limits)
         self._chooser = chooser
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
@@ -51,6 +52,11 @@ class CodecChooser:
         self.settings = settings
         self.user_name = user_name
         self._verify_frames = verify_frames
+        size_max = settings.frame_size_max - CLASSIC_HEADER_SIZE
+        self.classic_limits = ClassicWireLimits(
+            payload_size_max=min(USUAL_LIMITS.payload_size_max, size_max),
+            send_size_max=min(USUAL_LIMITS.send_size_max, size_max),
+        )
 
     def choose(self, head: memoryview) -> Codec | None:
         """The codec for a connection whose first bytes are ``head``; None if more bytes are needed.
@@ -62,10 +68,10 @@ class CodecChooser:
         if generation is None:
             return None
         if generation is Generation.VSR:
-            return VsrCodec(verify_frames=self._verify_frames)
+            return VsrCodec(verify_frames=self._verify_frames, frame_size_max=self.settings.frame_size_max)
         if self.settings.classic_dialects:
             return ConfiguredClassicCodec(self)
-        return ClassicCodec(self.settings.classic_dialect, _random_ids)
+        return ClassicCodec(self.settings.classic_dialect, _random_ids, self.classic_limits)
 
 
 def _random_ids(count: int) -> bytes:

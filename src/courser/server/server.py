@@ -7,35 +7,37 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from courser import __version__
 from courser.api.replies import Node
 from courser.broker.broker import Broker, RootUser
+from courser.broker.credentials import Passwords
+from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.clock import Clock
 from courser.model.metrics import MetricKind
-from courser.server.background import keep_background_tasks
+from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import (
+from courser.server.logs import Logs
+from courser.server.root_user import RootCredentials
+from courser.server.signals import Signals
+from courser.server.system_limits import (
     check_address,
     connection_count_max,
     explain_file_limit,
     needs_more_files,
     raise_file_limit,
 )
-from courser.server.logs import Logs
-from courser.server.root_user import RootCredentials
-from courser.server.signals import Signals
-from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
@@ -62,6 +64,21 @@ _CONFIGURATION_HEAD = "# The effective configuration of the last started server,
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """A server that accepts connections, as those who started it need to know it."""
+
+    address: str
+    """``host:port``."""
+    url: str
+    """The connection string, without a login."""
+    is_first_start: bool
+    username: str
+    """The root user."""
+    password: str | None = field(repr=False)
+    """None if the configured password is not that of the root user, who was created at an earlier start."""
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """Everything a server needs to know before it starts."""
 
@@ -70,8 +87,8 @@ class Orders:
     root: RootCredentials
     announce: Callable[[str], None]
     """Shows text to the user who started the server. The text is never logged."""
-    on_ready: Callable[[str], None] | None = None
-    """Called with the address, ``host:port``, once the server accepts connections; replaces the usual announcement."""
+    on_ready: Callable[[Listening], None] | None = None
+    """Called once the server accepts connections; replaces the usual announcement."""
 
 
 _CONNECTION_COUNTERS = (
@@ -88,6 +105,7 @@ class Server:
         self._settings = orders.settings
         self._logs = logs
         self._certificate: Certificate | None = None
+        self._is_first_start = False
 
     async def run(self) -> bool:
         """Start, serve until a signal requests a stop, and stop. Return whether the stop was clean.
@@ -133,14 +151,13 @@ class Server:
             data.close(is_clean=False)
             raise
         orders = self._orders
-        made: list[RootUser] = []
 
         def make_root() -> RootUser:
-            made.append(orders.root.make(orders.announce))
-            return made[0]
+            self._is_first_start = True
+            return orders.root.make(orders.announce)
 
         broker = await Broker.open(data, self._settings.broker, make_root=make_root)
-        if not made and not orders.root.is_generated:
+        if not self._is_first_start and not orders.root.is_generated:
             # Explains to an operator why the credentials that were just configured do not work.
             _log.info("the root user already exists; ignoring the configured root credentials")
         broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
@@ -222,18 +239,18 @@ class Server:
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
         listener = self._make_listener(broker, services, connections)
-        supervisor = Supervisor(broker.clock)
+        background = BackgroundTasks(broker.clock)
         try:
             address = await self._listen(listener)
             broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
-            keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
+            keep_background_tasks(background, broker, connections, self._settings, self._logs)
             self._write_runtime_files(address)
-            self._say_where(address)
+            self._say_where(address, broker)
             await signals.stop.wait()
             listener.close()
             await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
         finally:
-            await supervisor.stop()
+            await background.stop()
             listener.close()
             await connections.say_goodbye(0)
             slow_work.shutdown(wait=False, cancel_futures=True)
@@ -255,18 +272,39 @@ class Server:
             reason = f"cannot write to it: {error.strerror or error}"
             raise StartRefused(directory, reason, "check system.runtime.path and the free space on its disk") from error
 
-    def _say_where(self, address: Address) -> None:
+    def _say_where(self, address: Address, broker: Broker) -> None:
         tls = "off" if self._certificate is None else "on"
         _log.info("listening transport=tcp address=%s tls=%s", address, tls)
         # The output may already be closed; that is no reason to fail.
         with contextlib.suppress(OSError):
             if self._orders.on_ready is not None:
-                self._orders.on_ready(str(address))
+                self._orders.on_ready(self._describe(address, broker))
                 return
             self._orders.announce(
                 f"Courser {__version__} listens on {address} (TCP, TLS {tls}). "
-                f"Connect with any Iggy SDK: iggy://USER:PASSWORD@{address}"
+                f"Connect with any Iggy SDK: iggy://USER:PASSWORD@{address}{self._url_options()}"
             )
+
+    def _describe(self, address: Address, broker: Broker) -> Listening:
+        user, root = broker.catalog.state.users[ROOT_USER_ID], self._orders.root
+        is_same = user.name == root.name and Passwords().is_right(root.password, user.password_hash)
+        return Listening(
+            str(address),
+            f"iggy://{address}{self._url_options()}",
+            self._is_first_start,
+            user.name,
+            root.password if is_same else None,
+        )
+
+    def _url_options(self) -> str:
+        """The options that a client needs in its connection string."""
+        if self._certificate is None:
+            return ""
+        if self._certificate.is_from_files:
+            return "?tls=true"
+        # No authority vouches for a generated certificate: a client has to trust the certificate itself.
+        path = (self._settings.runtime_directory / CERTIFICATE_FILE).absolute()
+        return f"?tls=true&tls_ca_file={quote(str(path))}"
 
     def _reload_certificate(self) -> None:
         """Handle SIGHUP."""

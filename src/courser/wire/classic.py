@@ -110,7 +110,7 @@ class ClassicCodec:
             size_max, refusal = self._limits.payload_size_max, ErrorCode.INVALID_COMMAND
         if payload_size > size_max:
             reason = f"a request with code {code} has {payload_size} bytes, but at most {size_max} are allowed"
-            raise FrameRefused(reason, _status(refusal))
+            raise FrameRefused(reason, _status(refusal), HEADER_SIZE + payload_size)
         return HEADER_SIZE + payload_size
 
     def is_slow(self, frame: memoryview) -> bool:

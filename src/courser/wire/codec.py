@@ -17,10 +17,12 @@ from courser.model.buffers import Buffer
 class FrameRefused(Exception):
     """A frame that is refused unread: the reply is sent, if there is one, and the connection is closed."""
 
-    def __init__(self, reason: str, answer: bytes = b"") -> None:
+    def __init__(self, reason: str, answer: bytes = b"", size: int = 0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.answer = answer
+        self.size = size
+        """The bytes of the frame, if the client must be allowed to send them all before it reads the answer."""
 
 
 class Incoming(msgspec.Struct, eq=False, gc=False):

@@ -30,7 +30,7 @@ from courser.wire.vsr_headers import (
     OPERATIONS,
     REGISTER,
     SEND_MESSAGES,
-    Reason,
+    EvictionReason,
 )
 from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login, sdk_name_of
 from courser.wire.vsr_replies import WRITERS, write_new_topic
@@ -51,6 +51,7 @@ _REPLICATED_MIN = 128
 
 _PING = c.Ping.row.code
 _POLL_MESSAGES = c.PollMessages.row.code
+_STAGE_MESSAGES = c.StageMessages.row.code
 _CLASSIC_LOGINS = frozenset({c.LoginUser.row.code, c.LoginWithToken.row.code})
 _SESSION_CODES = frozenset({c.LogoutUser.row.code, 40, 45})
 """Logout, and logins with their operation numbers as codes: accepted, without effect."""
@@ -69,6 +70,8 @@ _NO_REJECTION = bytes(4)
 """The result of a successful command: no rejections."""
 _REJECTION = Struct("<III")
 """count: one; index: 0; code"""
+_SIZE_MAX = Struct("<Q")
+"""After a login, for Courser's own client: maximum bytes of a request."""
 _NOT_OWNED_PARTITION = 2**32 - 1
 _REPEATED = "the request was already carried out"
 
@@ -96,10 +99,11 @@ class _Refusal(Exception):
 class VsrCodec:
     """One connection of an SDK 0.9 client, or of Courser's own client, which gets more details about failures."""
 
-    __slots__ = ("_client", "_duplicates", "_is_first", "_is_own", "_verify_frames")
+    __slots__ = ("_client", "_duplicates", "_frame_size_max", "_is_first", "_is_own", "_verify_frames")
 
-    def __init__(self, *, verify_frames: bool = False) -> None:
+    def __init__(self, *, verify_frames: bool = False, frame_size_max: int = headers.FRAME_SIZE_MAX) -> None:
         self._verify_frames = verify_frames
+        self._frame_size_max = min(frame_size_max, headers.FRAME_SIZE_MAX)
         self._duplicates = DuplicateTable()
         self._client = NO_CLIENT
         """The client id in the last request."""
@@ -114,20 +118,33 @@ class VsrCodec:
         length = len(head)
         if length > headers.COMMAND_POSITION and not self._is_first:
             size, command = headers.unpack_size_and_command(head)
-            if HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX and command == headers.COMMAND_REQUEST:
+            if HEADER_SIZE <= size <= self._frame_size_max and command == headers.COMMAND_REQUEST:
                 return size
         if self._is_first and any(head[: headers.SIZE_POSITION]):
             raise FrameRefused("the first frame does not start with 48 zero bytes")
         if length < headers.SIZE_POSITION + 4:
             return None
         size = headers.frame_size_of(head)
-        if not HEADER_SIZE <= size <= headers.FRAME_SIZE_MAX:
-            raise FrameRefused(f"a frame must have {HEADER_SIZE} to {headers.FRAME_SIZE_MAX} bytes, not {size}")
+        if size < HEADER_SIZE:
+            raise FrameRefused(f"a frame must have at least {HEADER_SIZE} bytes, not {size}")
         if length <= headers.COMMAND_POSITION:
             return None
         if head[headers.COMMAND_POSITION] != headers.COMMAND_REQUEST:
             raise FrameRefused(f"a frame of kind {head[headers.COMMAND_POSITION]} is not a request")
-        return size
+        if size <= self._frame_size_max:
+            return size
+        if length < HEADER_SIZE:
+            # The answer repeats fields of the header.
+            return None
+        raise self._too_large(head)
+
+    def _too_large(self, head: memoryview) -> FrameRefused:
+        size, _, client, checksum, request, operation, _, code = headers.unpack_request(head)
+        incoming = VsrIncoming(None, None, "", False, False, client, checksum, request, operation)
+        is_send = operation == SEND_MESSAGES or (operation == NON_REPLICATED and code == _STAGE_MESSAGES)
+        number = ErrorCode.INVALID_MESSAGES_SIZE if is_send else ErrorCode.INVALID_COMMAND
+        reason = f"a request has {size} bytes, but at most {self._frame_size_max} are allowed"
+        return FrameRefused(reason, b"".join(self._refuse(incoming, number, reason)), size)
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -226,7 +243,7 @@ class VsrCodec:
                 raise _Refusal((_reply(incoming, b""),), "not logged in")
             incoming.command = c.LogoutUser()
         elif operation in INTERNAL_OPERATIONS:
-            reason = Reason.INTERNAL_OPERATION if is_logged_in else Reason.NO_SESSION
+            reason = EvictionReason.INTERNAL_OPERATION if is_logged_in else EvictionReason.NO_SESSION
             raise _Refusal((headers.eviction(incoming.client, reason),), f"clients cannot use operation {operation}")
         else:
             raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown operation {operation}")
@@ -271,6 +288,8 @@ class VsrCodec:
         payload = b"" if reply is None else _payload(command, reply)
         if isinstance(reply, LoggedIn):
             self._duplicates.reset()
+            if self._is_own:
+                payload += _SIZE_MAX.pack(self._frame_size_max)
             return (_reply(incoming, payload, commit=reply.session),)
         answer = _reply(incoming, payload)
         self._remember(incoming, answer)
@@ -294,7 +313,7 @@ class VsrCodec:
                 self._remember(incoming, answer)
                 return (answer,)
             case Channel.EVICTION:
-                return (headers.eviction(incoming.client, Reason(number)),)
+                return (headers.eviction(incoming.client, EvictionReason(number)),)
             case Channel.NOTHING:
                 return (_reply(incoming, b""),)
             case Channel.EMPTY_LIST:
@@ -326,7 +345,7 @@ def _check_client(incoming: VsrIncoming) -> None:
 
 def _check_read_is_allowed(incoming: VsrIncoming, code: int, is_logged_in: bool) -> None:
     if code in _CLASSIC_LOGINS:
-        answer = headers.eviction(incoming.client, Reason.MALFORMED_LOGIN)
+        answer = headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN)
         raise _Refusal((answer,), f"command {code} is not a login of this protocol")
     if not is_logged_in and code != _PING:
         raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} needs a login first")
@@ -336,7 +355,7 @@ def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: 
     if incoming.client == NO_CLIENT:
         _check_client(incoming)
     if not is_logged_in:
-        answer = headers.eviction(incoming.client, Reason.NO_SESSION)
+        answer = headers.eviction(incoming.client, EvictionReason.NO_SESSION)
         raise _Refusal((answer,), f"operation {incoming.operation} needs a login first")
     if not session or not incoming.request:
         raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a request number")
@@ -358,13 +377,13 @@ def _read_login(incoming: VsrIncoming, body: memoryview) -> c.Command:
     except VersionRefused as error:
         answer = headers.eviction(
             incoming.client,
-            Reason.INCOMPATIBLE_PROTOCOL,
+            EvictionReason.INCOMPATIBLE_PROTOCOL,
             version_max=PROTOCOL_VERSION_MAX,
             version_min=PROTOCOL_VERSION_MIN,
         )
         raise _Refusal((answer,), str(error)) from None
     except Malformed as error:
-        raise _Refusal((headers.eviction(incoming.client, Reason.MALFORMED_LOGIN),), str(error)) from None
+        raise _Refusal((headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN),), str(error)) from None
 
 
 def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> c.Command:

@@ -154,7 +154,13 @@ def _write_logged_in(reply: r.LoggedIn) -> bytes:
 
 
 def _read_logged_in(reader: Reader) -> r.LoggedIn:
-    return r.LoggedIn(reader.u32(), reader.u64())
+    user_id, session = reader.u32(), reader.u64()
+    if not reader.remaining:
+        return r.LoggedIn(user_id, session)
+    reader.u32()
+    reader.text8()
+    # Only Courser's own servers continue.
+    return r.LoggedIn(user_id, session, reader.u64() if reader.remaining else None)
 
 
 # --- messages, read by the client ---------------------------------------------------------------------

@@ -22,7 +22,7 @@ from courser.server.configuration.loading import Configuration, load
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
 from courser.server.root_user import choose_root
-from courser.server.server import Orders, Server
+from courser.server.server import Listening, Orders, Server
 from courser.storage.local_clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -54,11 +54,11 @@ def serve(
     *,
     announce: Callable[[str], None],
     stream: TextIO,
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[Listening], None] | None = None,
 ) -> bool:
     """Run a server until a signal ends it. Logs go to ``stream``. Return whether the stop was clean.
 
-    ``on_ready`` is called with the address instead of the usual announcement.
+    ``on_ready`` is called instead of the usual announcement.
 
     Raises:
         CourserError: the server could not start; the message explains why and what to do.

@@ -1,0 +1,70 @@
+"""``courser user reset-root``: set the root user's password while no server is running."""
+
+import os
+from pathlib import Path
+
+import click
+
+from courser.cli.cells import harmless
+from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.failures import ExitCode, Failure, unreadable
+from courser.cli.output import output_option
+from courser.cli.records import emit_deed
+from courser.cli.server_options import examples
+from courser.cli.terminal import ask_new_password, write
+from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
+from courser.server.configuration import keys
+from courser.server.entry_point import Wishes, load_configuration
+from courser.server.root_user import generate_password, reset_root_password
+
+
+@click.command(
+    "reset-root",
+    epilog=examples(
+        "courser user reset-root --data local_data",
+        "courser user reset-root --config server.toml --generate",
+        "COURSER_NEW_PASSWORD=... courser user reset-root",
+        exits="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.",
+    ),
+)
+@config_option
+@set_option
+@click.option(
+    "--data",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="The data directory, if it differs from the configuration.",
+)
+@click.option("--generate", is_flag=True, help="Generate a password and print it.")
+@output_option
+def reset_root_command(
+    *, path: Path | None, settings: tuple[str, ...], data: Path | None, generate: bool, output: str
+) -> None:
+    """Set a new password for the root user. Works on the data directory, and only while no server is running.
+
+    For a password that is lost; "courser user password" changes one that is known. Without --generate, the new password
+    is taken from COURSER_NEW_PASSWORD, or asked for at a terminal. Tokens of the root user stay valid.
+    """
+    directory = data or _configured(path, settings)
+    password = generate_password() if generate else ask_new_password("the root user", ", or pass --generate")
+    try:
+        name = reset_root_password(directory, password)
+    except CommandRejected as refusal:
+        raise Failure(str(refusal), "choose another password, or pass --generate", ExitCode.USAGE) from refusal
+    except StartRefused as refusal:
+        raise Failure(harmless(f"{refusal.path}: {refusal.reason}"), harmless(refusal.remedy)) from refusal
+    except CourserError as error:
+        raise Failure(harmless(str(error)), "check the free space, and the kernel log for disk errors") from error
+    except OSError as error:
+        raise unreadable(str(directory), error) from error
+    record = {"username": name, "data": str(directory), "password": password if generate else None}
+    emit_deed(f'changed the password of the root user "{name}" in {directory}', record, output)
+    if generate and output == "table":
+        write(f"{password}\n")
+
+
+def _configured(path: Path | None, settings: tuple[str, ...]) -> Path:
+    try:
+        return Path(load_configuration(Wishes(environment=os.environ, path=path, settings=settings))[keys.PATH])
+    except ConfigurationRefused as refusal:
+        raise refused(refusal) from refusal
