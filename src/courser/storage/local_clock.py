@@ -9,13 +9,11 @@ class SystemClock:
     def __init__(self) -> None:
         self.step = 0
 
-    @staticmethod
-    def now() -> int:
+    def now(self) -> int:
         """Wall clock in microseconds since 1970. It may jump, back as well as forth."""
         return time.time_ns() // 1000
 
-    @staticmethod
-    def monotonic() -> int:
+    def monotonic(self) -> int:
         """Microseconds from an arbitrary start. It never goes back."""
         return time.monotonic_ns() // 1000
 
