@@ -89,7 +89,7 @@ class Broker:
             on_sync_time=SyncMetrics(self.metrics, data.clock).note,
             shared_syncs=self._shared_syncs,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
