@@ -22,23 +22,22 @@ from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.clock import Clock
 from courser.model.metrics import MetricKind
-from courser.server.background import keep_background_tasks
+from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import (
+from courser.server.logs import Logs
+from courser.server.root_user import RootCredentials
+from courser.server.signals import Signals
+from courser.server.system_limits import (
     check_address,
     connection_count_max,
     explain_file_limit,
     needs_more_files,
     raise_file_limit,
 )
-from courser.server.logs import Logs
-from courser.server.root_user import RootCredentials
-from courser.server.signals import Signals
-from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
@@ -267,7 +266,7 @@ class Server:
         listener = self._make_listener(broker, services, connections)
         http = self._settings.http
         http_listener: HttpListener | None = None
-        supervisor = Supervisor(broker.clock)
+        background = BackgroundTasks(broker.clock)
         try:
             if http is not None:
                 http_listener = await self._make_http_listener(http, broker, services, connections, slow_work)
@@ -275,7 +274,7 @@ class Server:
             http_address = None if http_listener is None else await self._listen_http(http_listener)
             http_port = 0 if http_address is None else http_address.port
             broker.node = Node(_NODE_NAME, address.host, address.port, 0, http_port, 0)
-            keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
+            keep_background_tasks(background, broker, connections, self._settings, self._logs)
             self._write_runtime_files(address, http_address)
             self._say_where(address, broker)
             await signals.stop.wait()
@@ -285,7 +284,7 @@ class Server:
                 await http_listener.stop(grace)
             await connections.say_goodbye(grace)
         finally:
-            await supervisor.stop()
+            await background.stop()
             listener.close()
             if http_listener is not None:
                 await http_listener.stop(0)

@@ -10,8 +10,7 @@ import msgspec
 
 from courser.api.fields import Kind
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
