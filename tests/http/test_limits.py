@@ -1,6 +1,8 @@
 """What HTTP refuses, and when: sizes, deadlines, places, and bytes that are no request."""
 
 import asyncio
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,14 @@ async def raw(server: HttpServer, data: bytes) -> HttpReply:
         return await read_reply(reader)
     finally:
         writer.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something has happened."""
+    async with asyncio.timeout(60):
+        # The other end of a socket tells nothing: there is no event to wait for.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 def head_of(client: HttpClient, method: str, path: str, *headers: str) -> bytes:
@@ -165,6 +175,27 @@ async def test_head_has_the_length_of_get(root: HttpClient) -> None:
     assert (head.status, head.headers["content-length"]) == (200, get.headers["content-length"])
 
 
+# --- readers ---
+
+
+async def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
+    limits = ConnectionSettings(send_deadline=50_000)
+    async with serving(tmp_path, HttpSettings(port=0, request_size_max=64 * 1024 * 1024), limits) as server:
+        root = await server.client.login()
+        await root.ask("POST", "/streams", {"name": "s"})
+        options = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+        await root.ask("POST", "/streams/s/topics", {"name": "t", "partitions_count": 1} | options)
+        path = "/streams/s/topics/t/messages"
+        # More than the kernel takes for both ends.
+        large = bytes(20_000_000)
+        assert (await root.ask("POST", path, large, content_type="application/octet-stream")).status == 201
+        with socket.create_connection(("127.0.0.1", server.port)) as deaf:
+            deaf.sendall(head_of(root, "GET", path))
+            await until(lambda: server.broker.buffers.leased_size > 20_000_000)
+            await until(lambda: server.connections.count == 0)
+            assert server.broker.buffers.leased_size == 0
+
+
 # --- places ---
 
 
@@ -192,5 +223,4 @@ async def test_who_finds_no_place_is_told_to_come_again(tmp_path: Path) -> None:
 async def test_places_are_given_back(server: HttpServer) -> None:
     for _ in range(3):
         await server.client.ask("GET", "/ping")
-    while server.connections.count:  # noqa: ASYNC110 - the client closes its end first
-        await asyncio.sleep(0.001)
+    await until(lambda: not server.connections.count)

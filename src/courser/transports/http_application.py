@@ -146,10 +146,12 @@ class HttpApplication:
             answer = await self._answer(exchange)
             await exchange.send(answer, self._headers(exchange, answer.status))
         except (ClientGone, TimeoutError):
-            # Nobody reads the answer. An application that gives none has its connection closed.
-            return
+            # Nobody reads the answer.
+            exchange.abort()
         finally:
             exchange.release(self._memory)
+            if exchange.session is not None:
+                self._services.reply_sent(exchange.session)
 
     def _headers(self, exchange: Exchange, status: int) -> dict[str, str]:
         second = self._services.clock.now() // 1_000_000
@@ -199,6 +201,7 @@ class HttpApplication:
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str], access: Access | None
     ) -> Answer:
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
+        exchange.session = session
         if access is not None:
             session.user_id, session.token_name = access.user.user_id, access.token_name
         try:
@@ -212,8 +215,6 @@ class HttpApplication:
         except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
             _log.exception("%s over HTTP failed for a reason that is a defect", row.kind.__name__)
             return _failure(row.kind, InternalFailure())
-        finally:
-            self._services.reply_sent(session)
 
     async def _decode(
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]

@@ -62,6 +62,8 @@ class HttpConnection(HttpToolsProtocol):
         self, config: Config, state: ServerState, connections: Connections, settings: ConnectionSettings
     ) -> None:
         super().__init__(config, state, {})
+        # Handed to the application with each request.
+        self.app_state["abort"] = self._abort
         self._places = connections
         self._settings = settings
         self._seat: HttpSeat | None = None
@@ -139,9 +141,13 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_in_message and not self.transport.is_closing():
             self._start_deadline()
 
+    def _abort(self) -> None:
+        """Close now: a client that does not read would keep a connection open that is closed politely."""
+        self.transport.abort()
+
     def _start_deadline(self) -> None:
         self._stop_deadline()
-        self._deadline = self.loop.call_later(self._settings.frame_deadline / _SECOND, self.transport.abort)
+        self._deadline = self.loop.call_later(self._settings.frame_deadline / _SECOND, self._abort)
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from courser.broker.sessions import Session
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
 
@@ -63,6 +64,10 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client = scope.get("client") or ("unknown", 0)
         self.address = f"[{client[0]}]:{client[1]}" if ":" in client[0] else f"{client[0]}:{client[1]}"
+        self.abort: Callable[[], None] = scope["state"]["abort"]
+        """Closes the connection at once."""
+        self.session: Session | None = None
+        """Of a request that is a command."""
         self._receive = receive
         self._send = send
         self._settings = settings
