@@ -86,6 +86,7 @@ Command: TypeAlias = table.Command
 
 POSITION_COUNT_MAX = 1000
 """Partitions that one request may wait for: as many as a topic is created with."""
+_TOPIC = "/streams/{stream}/topics/{topic}"
 
 
 # --- system -------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ class PurgeStream(Command, frozen=True):
 # --- topics, partitions, segments ---------------------------------------------------------------------
 
 
-@command(300, r.TopicDetails, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}")
+@command(300, r.TopicDetails, Action.READ_TOPIC, http=f"GET {_TOPIC}")
 class GetTopic(Command, frozen=True):
     """One topic with its partitions."""
 
@@ -229,7 +230,7 @@ class CreateTopic(Command, frozen=True):
     topic_id: ChosenId = None
 
 
-@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True, http="PUT /streams/{stream}/topics/{topic}")
+@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True, http=f"PUT {_TOPIC}")
 class UpdateTopic(Command, frozen=True):
     """Change name and options."""
 
@@ -241,7 +242,7 @@ class UpdateTopic(Command, frozen=True):
     """True: options that are None are unchanged (0.9). False: the four classic options are replaced."""
 
 
-@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http="DELETE /streams/{stream}/topics/{topic}")
+@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http=f"DELETE {_TOPIC}")
 class DeleteTopic(Command, frozen=True):
     """Delete a topic."""
 
@@ -249,9 +250,7 @@ class DeleteTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(
-    305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True, http="DELETE /streams/{stream}/topics/{topic}/purge"
-)
+@command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True, http=f"DELETE {_TOPIC}/purge")
 class PurgeTopic(Command, frozen=True):
     """Delete all messages of a topic."""
 
@@ -265,7 +264,7 @@ class PurgeTopic(Command, frozen=True):
     Action.MANAGE_TOPIC,
     operation=136,
     is_audited=True,
-    http="POST /streams/{stream}/topics/{topic}/partitions",
+    http=f"POST {_TOPIC}/partitions",
     http_names={"count": "partitions_count"},
     http_status=201,
 )
@@ -283,7 +282,7 @@ class CreatePartitions(Command, frozen=True):
     Action.MANAGE_TOPIC,
     operation=137,
     is_audited=True,
-    http="DELETE /streams/{stream}/topics/{topic}/partitions",
+    http=f"DELETE {_TOPIC}/partitions",
     http_names={"count": "partitions_count"},
 )
 class DeletePartitions(Command, frozen=True):
@@ -300,7 +299,7 @@ class DeletePartitions(Command, frozen=True):
     Action.MANAGE_TOPIC,
     operation=138,
     is_audited=True,
-    http="DELETE /streams/{stream}/topics/{topic}/partitions/{partition_id}",
+    http=f"DELETE {_TOPIC}/partitions/{{partition_id}}",
     http_names={"count": "segments_count"},
 )
 class DeleteSegments(Command, frozen=True):
@@ -315,14 +314,7 @@ class DeleteSegments(Command, frozen=True):
 # --- messages -----------------------------------------------------------------------------------------
 
 
-@command(
-    101,
-    r.Sent,
-    Action.SEND_MESSAGES,
-    operation=160,
-    http="POST /streams/{stream}/topics/{topic}/messages",
-    http_status=201,
-)
+@command(101, r.Sent, Action.SEND_MESSAGES, operation=160, http=f"POST {_TOPIC}/messages", http_status=201)
 class SendMessages(Command, frozen=True):
     """Append messages to one partition."""
 
@@ -333,13 +325,7 @@ class SendMessages(Command, frozen=True):
     """Usually one. They may refer to the connection's receive buffer, which is valid until the reply."""
 
 
-@command(
-    100,
-    r.Polled,
-    Action.POLL_MESSAGES,
-    http="GET /streams/{stream}/topics/{topic}/messages",
-    http_names={"consumer": "consumer_id"},
-)
+@command(100, r.Polled, Action.POLL_MESSAGES, http=f"GET {_TOPIC}/messages", http_names={"consumer": "consumer_id"})
 class PollMessages(Command, frozen=True):
     """Read messages of one partition."""
 
@@ -354,11 +340,7 @@ class PollMessages(Command, frozen=True):
 
 
 @command(
-    102,
-    None,
-    Action.SEND_MESSAGES,
-    http="GET /streams/{stream}/topics/{topic}/messages/flush/{partition_id}/{fsync}",
-    http_status=200,
+    102, None, Action.SEND_MESSAGES, http=f"GET {_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", http_status=200
 )
 class FlushMessages(Command, frozen=True):
     """Sync the messages of a partition if ``fsync`` is set; written messages are never only in the server's memory."""
@@ -373,7 +355,7 @@ class FlushMessages(Command, frozen=True):
     120,
     r.StoredOffset,
     Action.POLL_MESSAGES,
-    http="GET /streams/{stream}/topics/{topic}/consumer-offsets",
+    http=f"GET {_TOPIC}/consumer-offsets",
     http_names={"consumer": "consumer_id"},
 )
 class GetConsumerOffset(Command, frozen=True):
@@ -390,7 +372,7 @@ class GetConsumerOffset(Command, frozen=True):
     None,
     Action.POLL_MESSAGES,
     operation=161,
-    http="PUT /streams/{stream}/topics/{topic}/consumer-offsets",
+    http=f"PUT {_TOPIC}/consumer-offsets",
     http_names={"consumer": "consumer_id"},
 )
 class StoreConsumerOffset(Command, frozen=True):
@@ -409,7 +391,7 @@ class StoreConsumerOffset(Command, frozen=True):
     Action.POLL_MESSAGES,
     operation=162,
     is_audited=True,
-    http="DELETE /streams/{stream}/topics/{topic}/consumer-offsets/{consumer}",
+    http=f"DELETE {_TOPIC}/consumer-offsets/{{consumer}}",
     http_names={"consumer": "consumer_id"},
 )
 class DeleteConsumerOffset(Command, frozen=True):
@@ -424,7 +406,7 @@ class DeleteConsumerOffset(Command, frozen=True):
 # --- consumer groups ----------------------------------------------------------------------------------
 
 
-@command(600, r.GroupDetails, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}/consumer-groups/{group}")
+@command(600, r.GroupDetails, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups/{{group}}")
 class GetConsumerGroup(Command, frozen=True):
     """One group with its members."""
 
@@ -433,7 +415,7 @@ class GetConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
-@command(601, r.GroupList, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}/consumer-groups")
+@command(601, r.GroupList, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups")
 class GetConsumerGroups(Command, frozen=True):
     """All groups of a topic."""
 
@@ -447,7 +429,7 @@ class GetConsumerGroups(Command, frozen=True):
     Action.READ_TOPIC,
     operation=139,
     is_audited=True,
-    http="POST /streams/{stream}/topics/{topic}/consumer-groups",
+    http=f"POST {_TOPIC}/consumer-groups",
     http_status=201,
 )
 class CreateConsumerGroup(Command, frozen=True):
@@ -460,12 +442,7 @@ class CreateConsumerGroup(Command, frozen=True):
 
 
 @command(
-    603,
-    None,
-    Action.READ_TOPIC,
-    operation=140,
-    is_audited=True,
-    http="DELETE /streams/{stream}/topics/{topic}/consumer-groups/{group}",
+    603, None, Action.READ_TOPIC, operation=140, is_audited=True, http=f"DELETE {_TOPIC}/consumer-groups/{{group}}"
 )
 class DeleteConsumerGroup(Command, frozen=True):
     """Delete a group and its stored offsets."""
