@@ -478,7 +478,7 @@ async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(
 
 
 async def test_the_kernel_is_asked_early_to_write_what_is_staged() -> None:
-    settings = replace(ONE_THREAD, limits=EngineLimits(staged_writeback_size=100))
+    settings = replace(ONE_THREAD, engine_limits=EngineLimits(staged_writeback_size=100))
     life = Life(1, level="replicated", settings=settings)
     await life.begin()
     before = life.server.disk.calls["start_writeback"]

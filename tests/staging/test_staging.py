@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker import quotas, staging
+from courser.broker.limits import BrokerLimits
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
@@ -196,10 +196,9 @@ async def test_staged_bytes_have_a_limit() -> None:
         await client.stage(SINK, 0, 0, 2, 0, "s/t", None, 0, "x" * 3000)
 
 
-async def test_one_user_leaves_room_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "UNFINISHED_COUNT_OF_USER_MAX", 2)
-    monkeypatch.setattr(staging, "PART_COUNT_OF_USER_MAX", 3)
-    async with TestBroker() as broker:
+async def test_one_user_leaves_room_to_the_others() -> None:
+    limits = BrokerLimits(unfinished_count_of_user_max=2, part_count_of_user_max=3)
+    async with TestBroker(settings=BrokerSettings(limits=limits)) as broker:
         root = await prepared(broker)
         await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
         writer = await broker.connect(username="writer", password="secret-secret")
@@ -214,9 +213,8 @@ async def test_one_user_leaves_room_to_the_others(monkeypatch: pytest.MonkeyPatc
         await root.stage("other", 0, 1, 1, 0, "s/t", None, 0, "x")
 
 
-async def test_one_user_leaves_sinks_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "SINK_COUNT_OF_USER_MAX", 2)
-    async with TestBroker() as broker:
+async def test_one_user_leaves_sinks_to_the_others() -> None:
+    async with TestBroker(settings=BrokerSettings(limits=BrokerLimits(sink_count_of_user_max=2))) as broker:
         root = await prepared(broker)
         await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
         writer = await broker.connect(username="writer", password="secret-secret")

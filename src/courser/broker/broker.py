@@ -84,7 +84,7 @@ class Broker:
             purge_end=opened.store.state.purge_end,
             on_sync_time=SyncTimes(self.metrics, data.clock).note,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), settings.limits)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
@@ -106,7 +106,12 @@ class Broker:
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.polls = Polls(
-            self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
+            self.catalog.state,
+            self.partitions,
+            self.groups,
+            self.buffers,
+            size_max=settings.poll_size_max,
+            limits=settings.limits,
         )
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
@@ -124,9 +129,7 @@ class Broker:
             self.pool,
             data.clock,
             state=self.catalog.state,
-            size_max=settings.staging_size_max,
-            expiry=settings.staging_expiry,
-            limits=settings.limits,
+            settings=settings,
         )
         publishing = Publishing(
             data.file_system,
@@ -134,6 +137,7 @@ class Broker:
             self.partitions,
             staging,
             self.pool,
+            quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
         )

@@ -15,6 +15,7 @@ from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
 from courser.api.replies import Arrivals, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
+from courser.broker.limits import BrokerLimits
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
@@ -36,10 +37,6 @@ _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKin
 
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
-ROW_COUNT_MAX = 200_000
-"""Partitions that are waited for, of all waits for arrivals together: some 50 MiB."""
-ROW_COUNT_OF_USER_MAX = 50_000
-"""The same of one user, so that nobody uses it up: 50 connections that each wait for a thousand partitions."""
 _KNOWN_COUNT_MAX = 1000
 """Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
@@ -107,12 +104,14 @@ class Polls:
         buffers: ReadBuffers,
         *,
         size_max: int,
+        limits: BrokerLimits,
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._groups = groups
         self._buffers = buffers
         self._size_max = size_max
+        self._limits = limits
         self._keys: dict[Identifier, ConsumerKey] = {}
         """Keys of single consumers that were here before: each polls many times."""
         self._group_ids: dict[tuple[int, int, Identifier], int] = {}
@@ -325,9 +324,10 @@ class Polls:
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
         """Count ``count`` partitions against the limits while a wait for them lasts. Raises 20010."""
-        if self._row_count + count > ROW_COUNT_MAX or self._row_counts[user_id] + count > ROW_COUNT_OF_USER_MAX:
+        limits, count_of_user = self._limits, self._row_counts[user_id]
+        if self._row_count + count > limits.row_count_max or count_of_user + count > limits.row_count_of_user_max:
             reason = (
-                f"this user already waits for {self._row_counts[user_id]} partitions, all users for {self._row_count}; "
+                f"this user already waits for {count_of_user} partitions, all users for {self._row_count}; "
                 "wait for fewer partitions, or try again later"
             )
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)

@@ -10,6 +10,7 @@ from itertools import count as count_from
 from typing import TypeAlias
 
 from courser.api.replies import Assignment, GroupMember
+from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 
@@ -18,12 +19,6 @@ GroupKey: TypeAlias = tuple[int, int, int]
 
 PartitionCount: TypeAlias = Callable[[int, int], int]
 """How many partitions a topic has, by stream and topic id."""
-
-
-MEMBER_COUNT_MAX = 1000
-"""Members of a group: every join and leave affects all other members."""
-MEMBERSHIP_COUNT_MAX = 1000
-"""How many groups one connection may join."""
 
 
 class _Member:
@@ -64,8 +59,9 @@ class _Group:
 class ConsumerGroups:
     """The members of all groups. Has only groups with members; callers check first whether a group exists."""
 
-    def __init__(self, partition_count: PartitionCount) -> None:
+    def __init__(self, partition_count: PartitionCount, limits: BrokerLimits = DEFAULT_BROKER_LIMITS) -> None:
         self._partition_count = partition_count
+        self._limits = limits
         self._topics: dict[tuple[int, int], dict[int, _Group]] = {}
 
     # --- membership ---
@@ -75,10 +71,11 @@ class ConsumerGroups:
         stream_id, topic_id, group_id = key
         if key in session.groups:
             return
-        if len(session.groups) >= MEMBERSHIP_COUNT_MAX:
-            raise _too_many(f"a connection can be a member of at most {MEMBERSHIP_COUNT_MAX} consumer groups")
-        if self.member_count(key) >= MEMBER_COUNT_MAX:
-            raise _too_many(f"a consumer group can have at most {MEMBER_COUNT_MAX} members")
+        limits = self._limits
+        if len(session.groups) >= limits.membership_count_max:
+            raise _too_many(f"a connection can be a member of at most {limits.membership_count_max} consumer groups")
+        if self.member_count(key) >= limits.member_count_max:
+            raise _too_many(f"a consumer group can have at most {limits.member_count_max} members")
         groups = self._topics.setdefault((stream_id, topic_id), {})
         group = groups.get(group_id)
         if group is None:

@@ -208,7 +208,14 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        partition = Partition(log, self._pool, self._clock, verification=verification, on_sync_time=self._on_sync_time)
+        partition = Partition(
+            log,
+            self._pool,
+            self._clock,
+            limits=self._settings.limits,
+            verification=verification,
+            on_sync_time=self._on_sync_time,
+        )
         opened.partitions.append(partition)
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:

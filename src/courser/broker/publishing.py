@@ -19,7 +19,7 @@ from courser.api.replies import Published
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.quotas import check_new_sink
+from courser.broker.quotas import Quotas
 from courser.broker.redo import Redo
 from courser.broker.staging import Staging
 from courser.catalog import changes
@@ -58,6 +58,7 @@ class Publishing:
         staging: Staging,
         pool: Executor,
         *,
+        quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
     ) -> None:
@@ -65,6 +66,7 @@ class Publishing:
         self._catalog = catalog
         self._staging = staging
         self._redo = Redo(file_system, partitions, staging, pool, check_open=self._check_open)
+        self._quotas = quotas
         self._draw = draw
         self._take_room = take_room
         self._turns: dict[str, _Turn] = {}
@@ -128,7 +130,7 @@ class Publishing:
         self, user_id: int, command: PublishStaged, parts: list[PartIdentity], targets: list[Target], nonce: bytes
     ) -> changes.BeginPublish:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
-        check_new_sink(self._catalog.state, user_id, command.sink)
+        self._quotas.check_new_sink(user_id, command.sink)
         published = []
         batch_counts = dict.fromkeys(targets, 0)
         for identity in parts:

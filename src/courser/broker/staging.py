@@ -17,6 +17,7 @@ import xxhash
 
 from courser.api.commands import StagedPartName
 from courser.api.replies import StagedPart as StagedPartReply
+from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Sink
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
@@ -31,7 +32,6 @@ from courser.storage.durable_files import (
     unlink_if_there,
 )
 from courser.storage.files import EntryKind, FileSystem
-from courser.storage.limits import EngineLimits
 from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
 from courser.storage.quarantine import Quarantine
 from courser.storage.staged_file import (
@@ -47,14 +47,6 @@ from courser.storage.staged_file import (
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-UNFINISHED_COUNT_MAX = 1000
-"""Parts that are being written at the same time: each has an open file."""
-UNFINISHED_COUNT_OF_USER_MAX = UNFINISHED_COUNT_MAX * 3 // 4
-"""The same for one user: a quarter is always left for other users."""
-PART_COUNT_MAX = 100_000
-"""All staged parts: each is a file in one directory, and a start checks all of them."""
-PART_COUNT_OF_USER_MAX = PART_COUNT_MAX * 3 // 4
-"""The same for one user."""
 _BATCH_HEADROOM = RECORD_SIZE + 512
 """Bytes that a chunk needs in addition to its messages."""
 
@@ -94,9 +86,7 @@ class Staging:
         clock: Clock,
         *,
         state: CatalogState,
-        size_max: int,
-        expiry: int,
-        limits: EngineLimits,
+        settings: BrokerSettings,
     ) -> None:
         self._file_system = file_system
         self._data_directory = data_directory
@@ -104,9 +94,10 @@ class Staging:
         self._pool = pool
         self._clock = clock
         self._state = state
-        self._size_max = size_max
-        self._expiry = expiry
-        self._limits = limits
+        self._size_max = settings.staging_size_max
+        self._expiry = settings.staging_expiry
+        self._limits = settings.limits
+        self._engine_limits = settings.engine_limits
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
         """Size of all files in bytes."""
@@ -267,7 +258,7 @@ class Staging:
             raise _incomplete(part, chunk)
         self._check_room(batch.size)
         if part.writer is None:
-            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._limits)
+            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._engine_limits)
         before = contents.file_size
         part.writer.append(target, batch)
         self.size += contents.file_size - before
@@ -283,16 +274,18 @@ class Staging:
 
     async def _begin(self, identity: PartIdentity) -> StagedPart:
         """Create the file of a new part."""
-        if len(self._parts) >= PART_COUNT_MAX:
-            raise CommandRejected(ErrorCode.STAGING_FULL, f"the limit of {PART_COUNT_MAX} staged parts is reached")
-        if sum(part.writer is not None for part in self._parts.values()) >= UNFINISHED_COUNT_MAX:
-            reason = f"{UNFINISHED_COUNT_MAX} parts are already being staged; try again later"
+        limits = self._limits
+        if len(self._parts) >= limits.part_count_max:
+            reason = f"the limit of {limits.part_count_max} staged parts is reached"
+            raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+        if sum(part.writer is not None for part in self._parts.values()) >= limits.unfinished_count_max:
+            reason = f"{limits.unfinished_count_max} parts are already being staged; try again later"
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         own = [part.writer is not None for part in self._parts.values() if part.identity.user_id == identity.user_id]
-        if len(own) >= PART_COUNT_OF_USER_MAX or sum(own) >= UNFINISHED_COUNT_OF_USER_MAX:
+        if len(own) >= limits.part_count_of_user_max or sum(own) >= limits.unfinished_count_of_user_max:
             reason = (
                 f"this user has {len(own)} staged parts, {sum(own)} of them unfinished: "
-                f"the limits are {PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX}"
+                f"the limits are {limits.part_count_of_user_max} and {limits.unfinished_count_of_user_max}"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path = self._path_of(identity)
@@ -311,7 +304,7 @@ class Staging:
 
     def _create(self, path: Path, identity: PartIdentity, created_at: int) -> StagedFileWriter:
         try:
-            return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
+            return StagedFileWriter.create(self._file_system, path, identity, created_at, self._engine_limits)
         except StorageFailure as failure:
             if not isinstance(failure.cause, FileNotFoundError):
                 raise
@@ -320,7 +313,7 @@ class Staging:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
             raise storage_failure("creation", self.directory, error) from error
-        return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
+        return StagedFileWriter.create(self._file_system, path, identity, created_at, self._engine_limits)
 
     async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> StagedPartReply:
         """Make a part durable. May be repeated.
@@ -348,7 +341,9 @@ class Staging:
             return StagedPartReply(contents.message_count, contents.size)
 
     async def _finish(self, part: StagedPart) -> None:
-        writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents, self._limits)
+        writer = part.writer or StagedFileWriter.reopen(
+            self._file_system, part.path, part.contents, self._engine_limits
+        )
         before = part.contents.file_size
         await _rest(part)
         try:
