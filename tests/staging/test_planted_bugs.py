@@ -14,12 +14,9 @@ from courser.catalog import changes as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
-from tests.staging.test_crashes import (
-    Life,
-    check_clients_that_go_on_after_a_kill,
-    forget_what_cannot_be_synced,
-    purge_right_behind_the_answer,
-)
+from tests.staging.lives import Life
+from tests.staging.test_after_the_answer import forget_what_cannot_be_synced, purge_right_behind_the_answer
+from tests.staging.test_crashes import check_clients_that_go_on_after_a_kill
 from tests.staging.test_crashes import test_a_crash_at_every_call as crash_everywhere
 
 NOTICED = (AssertionError, CourserError)
