@@ -4,7 +4,6 @@ A bare ``OSError`` would be a defect to whoever meets it: a handler answers with
 commands until a restart.
 """
 
-import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
@@ -120,8 +119,7 @@ async def rest(server: FakeServer) -> None:
     """Return when nothing is done in the background any more."""
     await server.broker.publishing.idle()
     catalog = server.broker.catalog
-    while catalog._tasks:
-        await asyncio.wait(catalog._tasks)
+    await catalog._background.idle()
     if catalog._catch_up_timer is not None:
         catalog._catch_up_timer.cancel()
         catalog._catch_up_timer = None

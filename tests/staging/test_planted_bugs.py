@@ -52,7 +52,7 @@ async def test_an_answer_that_does_not_wait_for_the_entry_is_noticed() -> None:
         publishing: Publishing, user_id: int, command: PublishStaged, check_access: CheckAccess
     ) -> Published:
         work = publishing._publish(user_id, command, check_access)
-        _ = publishing._start(publishing._in_turn(command.sink, lambda: work))
+        _ = publishing._background.start(publishing._in_turn(command.sink, lambda: work))
         return Published(False, 0, 0)
 
     with mock.patch.object(Publishing, "publish", answer_early), pytest.raises(NOTICED):

@@ -7,16 +7,17 @@ part that is not published is removed: by the next publish of its sink, by its c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from courser.api.commands import StagedPartName
 from courser.api.replies import StagedPart as StagedPartReply
+from courser.broker.background import Background
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Sink
 from courser.catalog.state import CatalogState
@@ -101,7 +102,7 @@ class Staging:
         self._parts: dict[PartIdentity, StagedPart] = {}
         self.size = 0
         """Size of all files in bytes."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._naming = asyncio.Lock()
         self.make_room: Callable[[], Awaitable[None]] | None = None
         """Called before a batch is refused for lack of room: settling publishes removes their parts."""
@@ -243,7 +244,7 @@ class Staging:
                 self._check_undamaged(identity)
                 raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
             self._check_room(batch.size)
-            part = await self._shielded(self._begin(identity))
+            part = await self._background.shielded(self._begin(identity))
         async with part.lock:
             self._add(part, chunk, target, batch)
 
@@ -324,7 +325,7 @@ class Staging:
         """
         # A client that disconnects must not leave a part that only looks finished.
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
-        return await self._shielded(self._finish_in_turn(identity, chunk_count))
+        return await self._background.shielded(self._finish_in_turn(identity, chunk_count))
 
     async def _finish_in_turn(self, identity: PartIdentity, chunk_count: int) -> StagedPartReply:
         self._check_unpublished(identity)
@@ -426,8 +427,7 @@ class Staging:
 
     async def close(self) -> None:
         """Wait for running work and close all files."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._background.idle()
         for part in list(self._parts.values()):
             await _let_go(part)
 
@@ -483,12 +483,6 @@ class Staging:
                 f"{self._size_max}; raise system.staging.size_max, write smaller batches, or discard abandoned parts"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-
-    async def _shielded(self, work: Coroutine[Any, Any, Result]) -> Result:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
