@@ -1,6 +1,6 @@
-"""How fast classic messages become batches and batches become classic messages, next to a bare copy of the bytes.
+"""Convert classic messages to batches and back, compared with a bare copy of the bytes.
 
-MB/s of payload. Cases are measured in turns, so that a busy moment of the machine hits all of them.
+Figures are MB/s of payload. Cases are measured alternately, so that load on the machine affects all of them.
 """
 
 import random
@@ -68,7 +68,7 @@ def measure(seconds: float) -> dict[str, list[float]]:
     stop = time.perf_counter() + seconds
     while not samples["decode same 64"] or time.perf_counter() < stop:
         for name, (size, task) in tasks.items():
-            # A sample covers 2 MB at least: one small task alone is too short for the clock.
+            # A sample covers at least 2 MB: a single small task is too short to measure.
             repeats = max(1, 2_000_000 // size)
             task()
             begin = time.perf_counter()
@@ -114,7 +114,7 @@ def run(bench: Bench) -> Iterator[Row]:
         way, _, shape = name.partition(" ")
         if way == "memcpy":
             continue
-        # "same 56", "mixed 64": what the goal speaks of.
+        # "same 56" and "mixed 64" are the cases with a target.
         goals = {"same": 1_000, "mixed": 400}
         goal = goals.get(shape.rpartition(" ")[0])
         yield Row(

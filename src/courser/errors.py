@@ -228,12 +228,13 @@ class StorageFailure(CourserError):
     def __init__(self, operation: str, path: Path, cause: OSError | None = None) -> None:
         super().__init__(operation, path, cause)
         self.operation = operation
+        """A verb: open, read, write, sync, ..."""
         self.path = path
         self.cause = cause
 
     def __str__(self) -> str:
         reason = self.cause.strerror if self.cause is not None and self.cause.strerror else self.cause
-        return f"{self.operation} of {self.path} failed: {reason}"
+        return f"could not {self.operation} {self.path}: {reason}"
 
 
 class DiskFull(StorageFailure):

@@ -83,7 +83,7 @@ class Accounts:
         self, name: str, *, password: str = "secret", is_active: bool = True, permissions: Permissions | None = None
     ) -> User:
         password_hash = self.passwords.hash(password)
-        user = await self.catalog.submit(c.CreateUser(name, password_hash, is_active, permissions))
+        user = await self.catalog.submit(c.UserCreation(name, password_hash, is_active, permissions))
         assert isinstance(user, User)
         return user
 

@@ -15,8 +15,8 @@ import pytest
 
 from courser.broker.partition import Partition
 from courser.errors import DiskFull, PartitionReadOnly, StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.offset_table import ConsumerKey

@@ -15,9 +15,8 @@ from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.message_keys import KEY_HEADER

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import syncing, upkeep
@@ -119,7 +119,7 @@ class SimulatedPartition:
             promise(log.failure is not None, "(i) refused without a reason")
         except StorageFailure as failure:
             self._note("append failed", str(failure))
-            refused_at_open = failure.operation in ("creation", "opening")
+            refused_at_open = failure.operation in ("create", "open")
             promise(refused_at_open or log.failure is not None, "(i) a failed write did not end the writing")
         else:
             sent.timestamp = appended.timestamp

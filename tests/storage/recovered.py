@@ -2,10 +2,10 @@
 
 import pytest
 
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkippedRange
-from courser.storage.recovery_cases import Finding, StopKind
+from courser.storage.recovery_cases import RecoveryFinding, StopKind
 from courser.storage.settings import LogSettings
 from tests.storage.engine import Engine
 
@@ -41,7 +41,7 @@ def skipped(engine: Engine) -> list[SkippedRange]:
     return [skip for result in engine.read_all()[1] for skip in result.skipped]
 
 
-def the_finding(engine: Engine) -> Finding:
+def the_finding(engine: Engine) -> RecoveryFinding:
     (finding,) = engine.log.findings
     return finding
 

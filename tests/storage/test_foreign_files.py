@@ -87,7 +87,7 @@ def test_a_foreign_segment_in_the_place_of_the_newest_one_ends_the_writing(stop:
     assert (finding.letter, finding.is_damage) == ("X", True)
     assert engine.log.is_incomplete
     assert offsets(engine) == list(range(12))
-    with pytest.raises(PartitionReadOnly, match="move that file to where it belongs"):
+    with pytest.raises(PartitionReadOnly, match="move that file to its own directory"):
         engine.append_numbered(1)
     engine.stop(StopKind.KILLED)
     assert data_of(engine, 12) == foreign
@@ -178,7 +178,7 @@ def test_a_foreign_ledger_beside_our_own_segments_changes_nothing(stop: StopKind
     engine, other = three_segments(), another()
     engine.disk.plant(engine.ledger_path, other.disk.contents(other.ledger_path))
     before = contents(engine)
-    with pytest.raises(ForeignPartition, match="the ledger in it is that of"):
+    with pytest.raises(ForeignPartition, match="it contains the ledger of partition"):
         engine.open(stop)
     assert contents(engine) == before
 

@@ -8,8 +8,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions

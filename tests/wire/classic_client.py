@@ -169,6 +169,11 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + numbers
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
+        case c.FindMessages():
+            numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
+            encoded = [condition.encode() for condition in command.conditions]
+            rows = b"".join(struct.pack("<I", len(condition)) + condition for condition in encoded)
+            return identifiers(command, "stream", "topic") + numbers + rows
         case c.FlushMessages():
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
             return identifiers(command, "stream", "topic") + numbers
@@ -483,6 +488,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.Arrivals: _arrivals,
+    r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,

@@ -6,8 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_failures import Channel, judge
@@ -82,6 +81,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSinks: read(60010),
     c.GetStagedParts: read(60011, text8("sink")),
     c.ResetGroupOffsets: read(60012, GROUP + bytes(5)),
+    c.FindMessages: read(60016, PLACE + bytes(16)),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

@@ -37,6 +37,7 @@ from courser.api.fields import (
     OptionalU64,
     SnapshotCompression,
     SnapshotKinds,
+    Text32,
 )
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
@@ -44,6 +45,7 @@ from courser.model.messaging import Partitioning, PollingKind
 from courser.model.permissions import Action
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
+from courser.records.message_filter import FILTER_COUNT_MAX
 
 __all__ = [
     "ChangePassword",
@@ -420,6 +422,19 @@ class WaitForArrivals(Command, frozen=True):
     """The generation of the group's assignment that the member knows; 0 for a single consumer."""
     wait: U64
     """How long to wait for messages, in microseconds; at most 20 seconds."""
+
+
+@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
+class FindMessages(Command, frozen=True):
+    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    offset: U64
+    """Where to start."""
+    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
+    """All of them must be satisfied."""
 
 
 @command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)

@@ -23,7 +23,7 @@ from courser.broker.disk_pool import DiskPool
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
-from courser.broker.metrics import SyncTimes, register_broker_metrics
+from courser.broker.metrics import SyncMetrics, register_broker_metrics
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
@@ -38,7 +38,7 @@ from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.tokens import Tokens
-from courser.catalog.changes import CreateUser
+from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
@@ -82,7 +82,7 @@ class Broker:
             clock=data.clock,
             settings=settings,
             purge_end=opened.store.state.purge_end,
-            on_sync_time=SyncTimes(self.metrics, data.clock).note,
+            on_sync_time=SyncMetrics(self.metrics, data.clock).note,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), settings.limits)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
@@ -195,7 +195,7 @@ class Broker:
             await self.publishing.finish_open()
             if not state.users:
                 root = await loop.run_in_executor(self.pool, make_root)
-                await self.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+                await self.catalog.submit(UserCreation(root.name, root.password_hash, True, ALL_PERMISSIONS))
         except BaseException:
             self.partitions.abandon()
             opened.store.close()
@@ -241,7 +241,7 @@ def _leave(data: DataDirectory, is_clean: bool) -> bool:
         data.close(is_clean=is_clean)
     except StorageFailure as failure:
         # Everything is safe; only the next start does not know, and looks at more than it had to.
-        _log.error("the clean stop could not be written down reason=%s", failure)
+        _log.error("could not record the clean stop reason=%s", failure)
         data.close(is_clean=False)
         return False
     return is_clean

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
-from courser.api.replies import Arrivals, Polled
+from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
+from courser.api.replies import Arrivals, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
 from courser.broker.limits import BrokerLimits
@@ -20,12 +20,13 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
+from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
+from courser.records.message_filter import MessageFilter
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
 
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _GROUP = ConsumerKind.GROUP
 _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKind.FIRST, PollingKind.LAST
 
+_NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
 _KNOWN_COUNT_MAX = 1000
@@ -89,7 +91,7 @@ class PollCounters:
         if place not in self.known and len(self.known) < _KNOWN_COUNT_MAX:
             self.known.add(place)
             _log.error(
-                "poll passed over %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
+                "poll skipped %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
             )
 
 
@@ -297,6 +299,24 @@ class Polls:
                 return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def find(
+        self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
+    ) -> FoundMessages:
+        """Look for messages that match a filter. Only a part of the log: the reply says where to continue.
+
+        Raises:
+            OffsetsUnavailable: messages that were asked for are gone or damaged.
+            CommandRejected: no such partition (3007).
+        """
+        partition = self._partitions.at(address).partition(command.partition_id)
+        offset = command.offset
+        poll = PollMessages(_NOBODY, *address, command.partition_id, _OFFSET, offset, SEARCH_COUNT, auto_commit=False)
+        result = await self._read_strictly(session, partition, consumer_key(0), poll, SEARCH_SIZE)
+        if result is None:
+            return FoundMessages(offset, offset, offset)
+        found = await search(result.pieces, wanted, lambda: _check_present(session, partition))
+        return FoundMessages(*(found or (result.next_offset, result.next_offset)), result.next_offset)
 
     async def wait_for_arrivals(self, session: Session, address: TopicAddress, command: WaitForArrivals) -> Arrivals:
         """Wait until one of several partitions has something to read, or the member's partitions are others.

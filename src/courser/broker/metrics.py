@@ -25,7 +25,7 @@ _REPORT_INTERVAL = 10_000_000
 _SECOND = 1_000_000
 
 
-class SyncTimes:
+class SyncMetrics:
     """How long syncs of partitions take. The event loop's thread only."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:

@@ -191,7 +191,7 @@ class PartitionRegistry:
             strict=True,
         ):
             if isinstance(result, CourserError):
-                _log.warning("settings not changed partition=%s reason=%s", partition.log.directory, result)
+                _log.warning("could not change the settings partition=%s reason=%s", partition.log.directory, result)
             elif result is not None:
                 raise result
 
@@ -318,7 +318,11 @@ class PartitionRegistry:
             if isinstance(result, BaseException):
                 _log.error("closing failed partition=%s", partition.log.directory, exc_info=result)
             elif not result:
-                _log.error("no clean stop partition=%s reason=%s", partition.log.directory, partition.log.failure)
+                _log.error(
+                    "partition did not stop cleanly partition=%s reason=%s",
+                    partition.log.directory,
+                    partition.log.failure,
+                )
         return all(result is True for result in results)
 
     def abandon(self) -> None:

@@ -22,11 +22,11 @@ from courser.errors import (
     DiskFull,
     StartRefused,
 )
+from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import DEVELOPMENT_PASSWORD
 from courser.server.server import Listening
-from courser.server.starting import Wishes, serve
 
-_DEV_LOG_LEVELS = "warn,courser.server.starting=error"
+_DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
 

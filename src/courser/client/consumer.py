@@ -30,9 +30,8 @@ from courser.errors import (
     NotFound,
     OffsetsUnavailable,
 )
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
 _NOBODY = Reader(ConsumerKind.CONSUMER, 0)

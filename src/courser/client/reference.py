@@ -46,7 +46,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.messages:SendMessage",
             "courser.client.messages:Payload",
             "courser.client.messages:Headers",
-            "courser.client.messages:HeaderValue",
+            "courser.records.user_headers:HeaderValue",
             "courser.client.messages:Partitioning",
             "courser.client.messages:AnyPartitioning",
             "courser.client.messages:PollingStrategy",

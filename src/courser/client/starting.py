@@ -11,9 +11,8 @@ from courser.client.link import Link
 from courser.client.messages import PollingStrategy, microseconds
 from courser.client.outbox import now_in_microseconds
 from courser.errors import NotFound, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
 Start: TypeAlias = str | int | datetime | timedelta | PollingStrategy | Mapping[int, int]

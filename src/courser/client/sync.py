@@ -173,6 +173,7 @@ class SyncClient:
     send_messages = blocking(Client.send_messages)
     poll_messages = blocking(Client.poll_messages)
     poll_batches = blocking(Client.poll_batches)
+    find_messages = blocking(Client.find_messages)
     wait_for_arrivals = blocking(Client.wait_for_arrivals)
     get_consumer_offset = blocking(Client.get_consumer_offset)
     store_consumer_offset = blocking(Client.store_consumer_offset)

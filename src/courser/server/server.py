@@ -22,23 +22,22 @@ from courser.errors import AddressRefused, CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.clock import Clock
 from courser.model.metrics import MetricKind
-from courser.server.background import keep_background_tasks
+from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import (
+from courser.server.logs import Logs
+from courser.server.root_user import RootCredentials
+from courser.server.signals import Signals
+from courser.server.system_limits import (
     check_address,
     connection_count_max,
     explain_file_limit,
     needs_more_files,
     raise_file_limit,
 )
-from courser.server.logs import Logs
-from courser.server.root_user import RootCredentials
-from courser.server.signals import Signals
-from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
@@ -240,18 +239,18 @@ class Server:
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
         listener = self._make_listener(broker, services, connections)
-        supervisor = Supervisor(broker.clock)
+        background = BackgroundTasks(broker.clock)
         try:
             address = await self._listen(listener)
             broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
-            keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
+            keep_background_tasks(background, broker, connections, self._settings, self._logs)
             self._write_runtime_files(address)
             self._say_where(address, broker)
             await signals.stop.wait()
             listener.close()
             await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
         finally:
-            await supervisor.stop()
+            await background.stop()
             listener.close()
             await connections.say_goodbye(0)
             slow_work.shutdown(wait=False, cancel_futures=True)

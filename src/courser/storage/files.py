@@ -146,7 +146,7 @@ def write_rest(file: File, position: int, buffers: Sequence[Buffer], written: in
     while written < size:
         taken = file.write_at(position + written, [rest[written:]])
         if taken == 0:
-            raise OSError(f"a write of {size - written} bytes to {file.path} took none")
+            raise OSError(f"a write of {size - written} bytes to {file.path} wrote nothing")
         written += taken
     return size
 

@@ -141,7 +141,7 @@ class LocalFile:
         To the kernel, position -1 is "where the cursor is"; to ``os.fdatasync``, a closed file is a ``ValueError``.
         """
         if position < 0:
-            raise OSError(errno.EINVAL, f"no position in a file: {position}", str(self._path))
+            raise OSError(errno.EINVAL, f"invalid file position {position}", str(self._path))
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
 
 
@@ -248,8 +248,8 @@ def lock_directory(path: Path) -> DirectoryLock:
     except OSError as error:
         raise StartRefused(
             path,
-            f"the file lock in it cannot be opened: {error.strerror}",
-            "check that the directory is writable for this user, and not mounted read-only",
+            f"could not open its lock file: {error.strerror}",
+            "check that this user can write to the directory and that it is not mounted read-only",
         ) from error
     lock = DirectoryLock(descriptor)
     try:

@@ -1,8 +1,8 @@
-"""The one session loop: frames in, answers out, in order. Every binary transport feeds it.
+"""The session loop that all binary transports share: frames in, replies out, in order.
 
-It knows bytes only through a codec, and commands not at all. A request is handled when the answer to the one before
-it is with the kernel: a client that does not read is not served, and at most one request and one reply of a connection
-are in memory.
+A codec turns bytes into commands, and the dispatcher carries them out; the loop knows neither. A request is handled
+once the kernel has accepted the previous reply. A client that does not read is therefore not served, and each
+connection has at most one request and one reply in memory.
 """
 
 import asyncio
@@ -32,68 +32,69 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _HEAD_SIZE_MAX = 256
-"""Bytes that suffice to tell the size of a frame, in every generation."""
+"""Bytes that are enough to determine the size of a frame in both protocol generations."""
 
 
 _RATE_TIME_MIN = 1_000_000
-"""Microseconds that a client must have been sending before anybody calls it slow."""
+"""Microseconds that a client must have been sending before its rate is judged."""
 _CONVERSION_COUNT_MAX = 2
-"""Requests and replies that are converted at a time: one is worked on, and the next one is at hand. More would only
-take memory that nobody counts."""
+"""Requests and replies that are converted at a time: one is in progress, and the next one is ready. More would only
+take memory that is not counted."""
 
 
 class State(Enum):
-    """What a connection is doing. Details of receiving (the size of a frame, since when) are kept beside it."""
+    """What a connection is doing. Details of receiving, such as the size of the frame, are kept separately."""
 
     RECEIVING = "receiving"
-    """The next request is not there yet, or not all of it."""
+    """The next request has not arrived, or not completely."""
     YIELDING = "yielding"
-    """Others come first: it goes on in its next turn, with what is in its buffer."""
+    """Other connections come first. It continues in its next turn with what is in its buffer."""
     ANSWERING = "answering"
-    """A request is being carried out."""
+    """A request is in progress."""
     SENDING = "sending"
-    """The kernel has not taken all of an answer yet."""
+    """The kernel has not accepted all of a reply."""
     DISCARDING = "discarding"
-    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the answer."""
+    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the reply."""
     FINISHING = "finishing"
-    """A request is being carried out, and the connection is closed behind its answer."""
+    """A request is in progress, and the connection will be closed after its reply."""
     CLOSED = "closed"
-    """Nothing more is handled. Something may still be on its way out."""
+    """No more requests are handled. A reply may still be in flight."""
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # A whole request is there; it has had its share of this turn; it is too large; the server ends it, or the client
-    # goes.
+    # A whole request has arrived; the connection has used its share of the turn; the request is too large; the
+    # connection is closed or lost.
     State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
-    # Its turn has come; the server ends it, or the client goes.
+    # Its turn has come; it is closed or lost.
     State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # The kernel has the answer, or only a part of it; the server ends it, or the client goes; the answer is the last.
+    # The kernel has accepted the reply, or only part of it; the connection is to be closed or is lost; the reply was
+    # the last one.
     State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
-    # The kernel has the rest; the server ends it, or the client goes.
+    # The kernel has accepted the rest; the connection is closed or lost.
     State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # All of the frame has come; the server ends it, or the client goes.
+    # All of the frame has arrived; the connection is closed or lost.
     State.DISCARDING: frozenset({State.CLOSED}),
-    # The answer is on its way, or nobody is left to get it.
+    # The reply is sent, or the client is gone.
     State.FINISHING: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
 }
-"""Every change of state that there is. The loop does not look here, which would slow every request down; tests do."""
+"""All transitions between states. Tests check them; the loop does not, because that would slow down every request."""
 
-# By name: members of an enum take long to find.
+# Global names, because looking up the members of an enum is slow.
 _RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
 _SENDING, _DISCARDING, _FINISHING, _CLOSED = State.SENDING, State.DISCARDING, State.FINISHING, State.CLOSED
 
 
 class InternalFailure(CourserError):
-    """A defect of the server: the client learns only that something went wrong."""
+    """A bug in the server. The client learns only that something went wrong."""
 
     code = ErrorCode.ERROR
 
     def __str__(self) -> str:
-        return "the server failed to carry out the command; its log says why"
+        return "internal error; see the server log for details"
 
 
-class Link(Protocol):
+class SessionTransport(Protocol):
     """What the loop needs of a transport."""
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
@@ -143,7 +144,7 @@ def _last_request() -> Incoming:
 class SessionLoop:
     """The requests of one connection."""
 
-    def __init__(self, services: Services, session: Session, link: Link) -> None:
+    def __init__(self, services: Services, session: Session, link: SessionTransport) -> None:
         self.session = session
         # By name: these are called for every request.
         self._begin = services.begin
@@ -467,22 +468,22 @@ class SessionLoop:
                 self._state = _RECEIVING
                 self._advance()
 
-    # --- being slow ---
+    # --- slow clients ---
 
     def is_frame_overdue(self, now: int) -> bool:
-        """Whether the client takes too long to send a frame.
+        """Whether the client sends a frame too slowly.
 
-        Every frame has some time, and more with every byte of it that comes. So whoever stops in the middle is found
-        out soon, however large the frame: others may wait for its memory.
+        Every frame gets some time, and more with every byte. A client that stops in the middle of a frame is therefore
+        detected soon, however large the frame is: others may wait for its memory.
         """
         if self.frame_since is None or self._buffer.is_waiting:
             return False
         return self._frame_pace.is_late(now, self.frame_since, self._buffer.size - self._rate_size)
 
     def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """How fast a frame that is larger than the usual buffer comes in, in bytes a second, and what memory it has.
+        """The rate in bytes per second at which a frame larger than the base buffer arrives, and its borrowed memory.
 
-        None if there is none, or if it is too early to tell.
+        None if there is no such frame, or if it is too early to judge.
         """
         borrowed, since = self._buffer.borrowed, self.frame_since
         if not borrowed or since is None or self._state is not _RECEIVING:
@@ -505,15 +506,15 @@ class SessionLoop:
         return self._state is _ANSWERING or self._state is _FINISHING
 
     def end(self, error: CourserError) -> None:
-        """Close from the server's side, once the answer under way is sent."""
+        """Close the connection after the reply in progress."""
         state = self._state
         if state is _ANSWERING:
             self._state = _FINISHING
             if self.session.waiting is not None:
-                # Nothing is lost with a long poll, and a server that stops would wait for it.
+                # Cancelling a long poll loses nothing, and a stopping server would have to wait for it.
                 self.session.waiting.cancel()
         elif state is _SENDING:
-            # The last answer is on its way, and nothing comes after it.
+            # The last reply is in flight.
             self._state = _CLOSED
             self._link.close()
         elif state is _DISCARDING:
@@ -527,7 +528,7 @@ class SessionLoop:
             self._link.close()
 
     def _refuse(self, refusal: FrameRefused) -> None:
-        _log.info("client %d at %s cut off: %s", self.session.client_id, self.session.address, refusal.reason)
+        _log.info("disconnecting client %d at %s: %s", self.session.client_id, self.session.address, refusal.reason)
         if refusal.answer:
             self._link.send((refusal.answer,))
         if self.session.user_id is not None and refusal.size > self._buffer.size:
@@ -555,7 +556,7 @@ class SessionLoop:
             self._link.close()
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
         self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
         if task is None:
@@ -563,8 +564,8 @@ class SessionLoop:
                 self._reply_sent(self.session)
             self._buffer.close()
             return
-        # What was begun is finished, or a change of metadata might be left half done; only a wait is cut short. The
-        # memory of the request is not given back before: somebody may still read it.
+        # A request in progress is finished, so that no metadata change is left half done; only waiting is cancelled.
+        # The request may still refer to its memory, which is therefore released last.
         task.add_done_callback(lambda _: self._buffer.close())
         if self.session.waiting is not None:
             self.session.waiting.cancel()

@@ -16,7 +16,7 @@ _CHUNK_SIZE = 64 * 1024
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """Bytes land in the session loop's own buffer: nothing is copied on the way in."""
+    """A connection without TLS. The kernel writes into the session loop's buffer, so nothing is copied."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
         self._left_size = 0
-        """Bytes of the last reply that the kernel did not take at once."""
+        """Bytes of the last reply that the kernel did not accept at once."""
         self._looked_at_size = 0
-        """Bytes that were left at the last look."""
+        """Unsent bytes at the last call of ``shows_life``."""
         self._reply_pace = Pace(services.settings.send_deadline, services.settings.frame_rate_min)
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
         self.loop: SessionLoop | None = None
-        """None if the connection was not let in, or not yet."""
+        """None if the connection was not admitted, or not yet."""
         self.host = "unknown"
         """The address of the client, without the port."""
         self.is_aborted = False
@@ -47,12 +47,12 @@ class TcpConnection(asyncio.BufferedProtocol):
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the client in, if there is room."""
-        # uvloop's transports derive from nothing of asyncio's.
+        """Admit the client if there is a free slot."""
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that. A TLS
-        # transport pauses when its limit is reached, not when it is passed: at 0 it would pause with nothing to send,
-        # and not resume before the client is read from again.
+        # Reports at once when a reply does not fit into the kernel's buffer, because the next request waits for that. A
+        # TLS transport pauses when it reaches its limit, not when it exceeds it. With limit 0 it would pause with
+        # nothing to send, and would resume only after the next read.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
         session = self._open_session(self, transport)
         if session is None:
@@ -63,16 +63,16 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._room, self._received = self.loop.room, self.loop.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Where to put the next bytes."""
         del sizehint
         return self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Handle received bytes."""
         self._received(nbytes)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more: what it asked for is still answered, if it can be on the spot."""
+        """Handle the end of the client's data. Requests that can be answered at once are still answered."""
         return False
 
     def pause_writing(self) -> None:
@@ -87,7 +87,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             self.loop.sent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """Handle the loss of the connection, whichever side closed it."""
         del exc
         if self.loop is not None:
             self.loop.lost()
@@ -97,7 +97,7 @@ class TcpConnection(asyncio.BufferedProtocol):
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes; True if the kernel has all of them."""
+        """Send bytes. Returns True if the kernel has accepted all of them."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return True
@@ -114,21 +114,21 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that the kernel has not taken yet."""
+        """Bytes that the kernel has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def taken_size(self) -> int:
-        """Bytes that the client made room for, of a reply that did not go out at once."""
+        """Bytes that the client has read of a reply that the kernel did not accept at once."""
         return self._left_size - self.unsent_size
 
     def is_reply_overdue(self, now: int) -> bool:
-        """Whether the client takes too long to read its reply. As for frames, every byte that it reads earns time."""
+        """Whether the client reads its reply too slowly. As with frames, every byte that it reads earns time."""
         since = None if self.loop is None else self.loop.unsent_since
         return since is not None and self._reply_pace.is_late(now, since, self.taken_size)
 
     def shows_life(self) -> bool:
-        """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
+        """Whether a request is in progress, or the client has read part of its reply since the last call."""
         loop = self.loop
         if loop is None or loop.unsent_since is None:
             return loop is not None and not loop.is_idle and loop.frame_since is None
@@ -136,7 +136,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._looked_at_size < before
 
     def pause(self) -> None:
-        """Receive nothing more for now."""
+        """Stop receiving for now."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -151,22 +151,22 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Send the rest, then close."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now, whatever is left."""
+        """Close now, without sending the rest."""
         self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
 
 
 class TlsConnection(TcpConnection):
-    """A connection with TLS. A large reply is encrypted as the client reads it.
+    """A connection with TLS. A large reply is encrypted in chunks as the client reads it.
 
-    A TLS transport encrypts all that it is given and passes it on to a transport below, whose buffer nobody sees. A
-    whole reply there would look as if the kernel had it: no deadline and no limit of memory would count it.
+    A TLS transport encrypts everything at once and hands it to a lower transport whose buffer is not visible. A whole
+    reply there would look as if the kernel had accepted it, and no deadline or memory limit would apply.
     """
 
     def __init__(
@@ -178,16 +178,16 @@ class TlsConnection(TcpConnection):
     ) -> None:
         super().__init__(services, connections, open_session, on_lost)
         self._rest: deque[memoryview] = deque()
-        """What is not encrypted yet of a reply."""
+        """The part of a reply that is not encrypted yet."""
         self._rest_size = 0
         self._closes_behind = False
         self.handshake: asyncio.Task[None] | None = None
-        """Under way until the connection is let in."""
+        """The handshake, until the connection is admitted."""
         self.has_begun = False
-        """Whether its handshake has."""
+        """Whether the handshake has started."""
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes; True if the kernel has about all of them."""
+        """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
             return self._send_in_chunks(buffers)
         return super().send(buffers)
@@ -198,7 +198,7 @@ class TlsConnection(TcpConnection):
         return self._send_rest() or self._note_unread()
 
     def _send_rest(self) -> bool:
-        """Encrypt as much as the client takes; True if that is all."""
+        """Encrypt as much as the client reads. Returns True if that was all."""
         transport = self._transport
         if transport is None or transport.is_closing():
             self._rest.clear()
@@ -214,7 +214,7 @@ class TlsConnection(TcpConnection):
         return not self._rest and self._is_writable
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Continue to send, because the client has read some of its reply."""
         self._is_writable = True
         if self._rest and not self._send_rest():
             return
@@ -224,23 +224,23 @@ class TlsConnection(TcpConnection):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that the kernel has not taken yet."""
+        """Bytes that the kernel has not accepted yet."""
         return super().unsent_size + self._rest_size
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Send the rest, then close."""
         if self._rest:
             self._closes_behind = True
         else:
             super().close()
 
     def abort(self) -> None:
-        """Close now, whatever is left, and be it a handshake."""
+        """Close now, even during a handshake, without sending the rest."""
         super().abort()
         if self.handshake is not None and self.loop is None:
             self.handshake.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """Handle the loss of the connection, whichever side closed it."""
         self._rest.clear()
         super().connection_lost(exc)

@@ -8,8 +8,7 @@ exist here, and the handlers reply as for any id that does not exist.
 from struct import Struct
 
 from courser.errors import ErrorCode, Rejection
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 

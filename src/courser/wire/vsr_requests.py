@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 
 from courser.api import commands as c
 from courser.errors import ErrorCode, InvalidBatch
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import ByKey, Partitioning
 from courser.records.batch import parse_batch
 from courser.records.layout import EXTENSION_POSITION
