@@ -177,7 +177,7 @@ async def test_a_sink_belongs_to_its_user() -> None:
         await stage_part(writer, 0, 0, 1, "a")
         assert await code_of(other.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_NOT_FOUND
         await writer.publish_staged(SINK, 0, {0: 1})
-        with pytest.raises(NotAllowed, match="belongs to another user"):
+        with pytest.raises(NotAllowed, match="does not belong to user"):
             await other.publish_staged(SINK, 5, {})
         with pytest.raises(NotAllowed):
             await other.discard_staged(SINK, forget=True)
@@ -211,6 +211,21 @@ async def test_one_user_leaves_room_to_the_others() -> None:
         await writer.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
         assert await code_of(writer.stage(SINK, 0, 3, 1, 0, "s/t", None, 0, "x")) is ErrorCode.STAGING_FULL
         await root.stage("other", 0, 1, 1, 0, "s/t", None, 0, "x")
+
+
+async def test_all_users_together_stage_so_many_parts() -> None:
+    limits = BrokerLimits(unfinished_count_max=1, part_count_max=2)
+    async with TestBroker(settings=BrokerSettings(limits=limits)) as broker:
+        client = await prepared(broker)
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "x")
+        with pytest.raises(ServerFailure, match="1 parts are already being staged"):
+            await client.stage(SINK, 0, 1, 1, 0, "s/t", None, 0, "x")
+        await client.finish_stage(SINK, 0, 0, 1, 1)
+        await stage_part(client, 0, 1, 1, "x")
+        with pytest.raises(ServerFailure, match="the limit of 2 staged parts is reached"):
+            await client.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
+        await client.discard_staged(SINK)
+        await client.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
 
 
 async def test_one_user_leaves_sinks_to_the_others() -> None:

@@ -85,7 +85,14 @@ class Broker:
             on_sync_time=SyncMetrics(self.metrics, data.clock).note,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), settings.limits)
-        self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
+        self.catalog = CatalogService(
+            opened.store,
+            opened.directories,
+            self.partitions,
+            pool,
+            groups=self.groups,
+            retry_delay=settings.limits.change_retry_delay,
+        )
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)

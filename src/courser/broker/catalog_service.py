@@ -46,8 +46,6 @@ StreamOrTopic = tuple[int, int | None]
 
 _TRY_COUNT = 3
 """How often applying a change to the disk is tried before its client gets an error."""
-_RETRY_DELAY = 0.1
-"""Seconds between two attempts."""
 _AT_ONCE = 4
 """Concurrent disk tasks of one change: more would keep other work out of the pool."""
 _MAKERS = (
@@ -79,8 +77,9 @@ class CatalogService:
         pool: Executor,
         *,
         groups: ConsumerGroups,
-        retry_delay: float = _RETRY_DELAY,
+        retry_delay: float,
     ) -> None:
+        """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
         self._directories = directories
         self._registry = registry

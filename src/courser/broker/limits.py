@@ -38,6 +38,8 @@ class BrokerLimits:
     """All staged parts: each is a file in one directory, and a start checks all of them."""
     part_count_of_user_max: int = 75_000
     """The same for one user."""
+    change_retry_delay: float = 0.1
+    """Seconds before a metadata change that the disk refused is applied to it again, while its client waits."""
     disk_retry_delay: float = 1.0
     """Seconds before failed disk work that is still due is retried: a full disk does not empty faster."""
 
