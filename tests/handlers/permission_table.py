@@ -127,6 +127,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.WaitForMessages: POLL,
     c.GetPartitionBounds: POLL | SEND,
     c.GetSegments: GET_TOPIC,
+    c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,
     c.WaitForArrivals: POLL,
     c.FindMessages: POLL,

@@ -64,6 +64,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
     c.GetSegments("s", "t", 0),
+    c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
     c.FindMessages("s", "t", 0, 0, ("text",)),

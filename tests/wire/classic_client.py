@@ -167,6 +167,8 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
         case c.DeleteSegments():
             numbers = struct.pack("<II", command.partition_id + first_id, command.count)
             return identifiers(command, "stream", "topic") + numbers
+        case c.ConfirmAssignment():
+            return identifiers(command, "stream", "topic", "group") + struct.pack("<Q", command.generation)
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
         case c.FindMessages():
@@ -405,6 +407,11 @@ def _stored_offset(cursor: Cursor) -> r.StoredOffset:
     return r.StoredOffset(partition_id, *cursor.unpack("QQ"))
 
 
+def _confirmed_assignment(cursor: Cursor) -> r.ConfirmedAssignment:
+    generation, count = cursor.unpack("QI")
+    return r.ConfirmedAssignment(generation, cursor.unpack(f"{count}I"))
+
+
 def _assignment(cursor: Cursor) -> r.Assignment:
     generation, count = cursor.unpack("QI")
     return r.Assignment(generation, tuple(cursor.identity() for _ in range(count)))
@@ -484,6 +491,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.GroupDetails: _details(r.GroupDetails, _group, _member),
     r.GroupList: _list(r.GroupList, _group),
     r.Assignment: _assignment,
+    r.ConfirmedAssignment: _confirmed_assignment,
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.TopicDurability: _durability,

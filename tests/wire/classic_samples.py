@@ -93,6 +93,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 20_000_000, 8 * 1024 * 1024),
     c.GetPartitionBounds("orders", 0),
     c.GetSegments(0, "topic", 1),
+    c.ConfirmAssignment(0, "topic", "group", 2**64 - 1),
     c.GetTopicDurability("orders", 0),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
@@ -163,6 +164,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.GetConsumerGroups(0, 3), r.GroupList([_GROUP_INFO, r.GroupInfo(9, 3, 0, "other")])),
     (c.SyncConsumerGroup(0, 3, 2), r.Assignment(2**33, (0, 2))),
+    (c.ConfirmAssignment(0, 3, 2, 7), r.ConfirmedAssignment(8, (1,))),
     (
         c.GetStats(),
         r.Stats(

@@ -454,6 +454,17 @@ class GetSegments(Command, frozen=True):
     partition_id: Id
 
 
+@command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
+class ConfirmAssignment(Command, frozen=True):
+    """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    generation: U64
+    """The member has given up all partitions that this and older generations took away; 0 before the first."""
+
+
 @command(60015, r.TopicDurability, Action.READ_TOPIC)
 class GetTopicDurability(Command, frozen=True):
     """The durability level of a topic: what an acknowledgement guarantees on this server."""

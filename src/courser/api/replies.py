@@ -240,6 +240,10 @@ class Assignment(Reply, frozen=True):
     partition_ids: Annotated[tuple[Id, ...], Counted()]
 
 
+class ConfirmedAssignment(Assignment, frozen=True):
+    """The same for a member that confirms: in a reply of Courser's own, all ids count from 0."""
+
+
 # --- users and clients --------------------------------------------------------------------------------
 
 

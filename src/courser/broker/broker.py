@@ -84,7 +84,9 @@ class Broker:
             purge_end=opened.store.state.purge_end,
             on_sync_time=SyncMetrics(self.metrics, data.clock).note,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), settings.limits)
+        self.groups = ConsumerGroups(
+            partial(_partition_count, opened.store.state), data.clock.monotonic, settings.limits
+        )
         self.catalog = CatalogService(
             opened.store,
             opened.directories,

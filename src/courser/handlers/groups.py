@@ -64,6 +64,12 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
     return broker.groups.assignment(session, key)
 
 
+async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.ConfirmedAssignment:
+    """The same, from a member that has given up what it lost."""
+    _, _, key = broker.finder.group(session, command)
+    return broker.groups.confirm(session, key, command.generation)
+
+
 async def reset_group_offsets(broker: Broker, session: Session, command: c.ResetGroupOffsets) -> None:
     """Members keep positions of their own, so they must not be there."""
     _, _, key = broker.finder.group(session, command)

@@ -35,6 +35,8 @@ _TRIM_INTERVAL = 5 * SECOND
 """Microseconds between two attempts to return freed memory to the system."""
 _DISK_INTERVAL = 10 * SECOND
 """Microseconds between two checks for a full disk and for read-only partitions."""
+_HANDOVER_INTERVAL = 5 * SECOND
+"""Microseconds between two checks for group members that hold lost partitions for too long."""
 _MIB = 1024 * 1024
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -96,6 +98,7 @@ def keep_background_tasks(
     tasks.keep("deadlines", connections.patrol)
     tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
+    tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
     tasks.every(_DISK_INTERVAL, "disk", disk_watch.look)
     if (trim := find_trim()) is not None:
@@ -117,6 +120,10 @@ def keep_background_tasks(
 
 async def _in_pool(broker: Broker, work: Callable[[], None]) -> None:
     await asyncio.get_running_loop().run_in_executor(broker.pool, work)
+
+
+async def _expire_handovers(broker: Broker) -> None:
+    broker.groups.expire()
 
 
 async def _check_logs(logs: Logs) -> None:
