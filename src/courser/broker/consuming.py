@@ -15,13 +15,13 @@ from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, Wa
 from courser.api.replies import Arrivals, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
-from courser.broker.limits import BrokerLimits
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
+from courser.broker.settings import BrokerSettings
 from courser.broker.waiting import Waiting
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
@@ -105,16 +105,14 @@ class Polls:
         partitions: PartitionRegistry,
         groups: ConsumerGroups,
         buffers: ReadBuffers,
-        *,
-        size_max: int,
-        limits: BrokerLimits,
+        settings: BrokerSettings,
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._groups = groups
         self._buffers = buffers
-        self._size_max = size_max
-        self._limits = limits
+        self._size_max = settings.poll_size_max
+        self._limits = settings.limits
         self._keys: dict[Identifier, ConsumerKey] = {}
         """Keys of single consumers that were here before: each polls many times."""
         self._group_ids: dict[tuple[int, int, Identifier], int] = {}
