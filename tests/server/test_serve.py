@@ -477,3 +477,21 @@ def test_a_busy_http_port_is_named(tmp_path: Path) -> None:
     assert result.returncode != 0
     assert f"cannot listen on {address}" in result.stderr
     assert "set http.address to another one" in result.stderr
+
+
+def test_https_with_a_certificate_from_files(tmp_path: Path) -> None:
+    key, certificate = make_self_signed("127.0.0.1", datetime.now(UTC))
+    certificate_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate_file.write_bytes(certificate)
+    key_file.write_bytes(key)
+    key_file.chmod(0o600)
+    tls = {"http.tls.enabled": "true", "http.tls.cert_file": certificate_file, "http.tls.key_file": key_file}
+    settings = {"http.enabled": "true", "http.address": "127.0.0.1:0"} | tls
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
+        host, _, port = configuration["http"]["address"].rpartition(":")
+        context = ssl.create_default_context(cafile=certificate_file)
+        connection = http.client.HTTPSConnection(host, int(port), timeout=PATIENCE, context=context)
+        connection.request("GET", "/ping")
+        assert connection.getresponse().read() == b"pong"
+        connection.close()
