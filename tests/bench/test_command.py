@@ -130,7 +130,7 @@ FAILURES = [
     ("send --messages 1 --save /nowhere/at/all", 1, "cannot write", "--save"),
     ("bcg --consumers 9 --partitions 8", 2, "9 consumers cannot share 8 partitions", "--help"),
     ("compare missing.json missing.json", 1, "missing.json", "check the path"),
-    ("compare one", 2, "Missing argument", "--help"),
+    ("compare one", 2, "missing B", "--help"),
     ("comprae", 2, "unknown command", 'did you mean "compare"?'),
 ]
 

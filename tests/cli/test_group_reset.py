@@ -90,7 +90,7 @@ def test_a_group_with_members_is_left_alone_unless_forced(topic: str, cli: Cli, 
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"), [([], "Missing option '--to'"), (["--to", "whenever"], "expected earliest, latest")]
+    ("options", "problem"), [([], "missing --to"), (["--to", "whenever"], "expected earliest, latest")]
 )
 def test_wrong_usage(options: list[str], problem: str, cli: Cli) -> None:
     result = cli("group", "reset", "a/b", "readers", *options)
