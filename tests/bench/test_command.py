@@ -113,7 +113,7 @@ def test_a_rate_that_was_not_reached_is_told(cli: Cli) -> None:
 
 FAILURES = [
     ("send --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
-    ("send --user nobody --password wrong", 4, "login to ", "COURSER_PASSWORD"),
+    ("send --user nobody --password wrong", 4, "login to ", "which comes from --password"),
     ("poll --context nowhere", 5, 'context "nowhere" not found', "courser context list"),
     ("send --name nothing --reuse", 5, "hint", "leave out --reuse"),
     ("send --reuse", 2, "--name", "--help"),
