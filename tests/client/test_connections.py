@@ -143,6 +143,11 @@ async def test_a_closed_client_says_so(scene: Twins) -> None:
     assert not client.is_connected
 
 
+def test_a_forgotten_await_says_so() -> None:
+    with pytest.raises(AttributeError, match='no "get_streams": use async with connect'):
+        connect("127.0.0.1:1").get_streams()  # type: ignore[attr-defined]
+
+
 async def test_a_client_that_was_not_opened_says_so(broker: TestBroker) -> None:
     with pytest.raises(ClientClosed, match="async with"):
         await Client(broker.target(), broker.dial).ping()
