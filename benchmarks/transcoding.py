@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[int, Task]]:
         for dialect in (Dialect.SDK_0_6, Dialect.SDK_0_8):
             section = section_of(sizes, dialect, user_headers, source)
             batch = _decode(section, len(sizes), dialect)
-            into = bytearray(classic_size_max(batch.frames, dialect))
+            into = bytearray(classic_size_max(len(batch.body), batch.count, dialect))
             tasks[f"decode {shape} {dialect.header_size}"] = size, _decoding(section, len(sizes), dialect)
             tasks[f"encode {shape} {dialect.header_size}"] = size, _encoding(batch, dialect, into)
             tasks[f"memcpy {shape} {dialect.header_size}"] = size, _copying(section)
@@ -95,7 +95,7 @@ def _encoding(batch: Batch, dialect: Dialect, into: bytearray) -> Task:
     view = memoryview(into)
     return lambda: encode_classic(
         batch.body,
-        batch.frames,
+        batch.count,
         base_offset=5,
         base_timestamp=ORIGIN,
         origin_timestamp=batch.origin_timestamp,

@@ -296,3 +296,22 @@ async def test_all_partitions_can_be_paused(client: Any) -> None:
         assert texts(await waiting) == ["a", "b"]
         with pytest.raises(NotAssigned):
             await consumer.pause(7)
+
+
+# --- a group that is reset ----------------------------------------------------------------------------
+
+
+async def test_a_running_member_follows_a_forced_reset(scene: Twins, client: Any) -> None:
+    await send(client, "a", "b", "c", "d")
+    async with asyncio.timeout(PATIENCE):
+        consumer = (await scene.connect()).consumer(PLACE, group="app", sync_interval=0.01, commit_interval=0)
+        messages = await take(consumer, 3)
+        assert texts(messages) == ["a", "b", "c"]
+        await consumer.commit(messages[-1])
+        await client.reset_consumer_group(PLACE, consumer_group="app", to=1, force=True)
+        found: list[str] = []
+        while found[-3:] != ["b", "c", "d"]:
+            found += texts(await take(consumer, 1))
+        assert found in (["b", "c", "d"], ["d", "b", "c", "d"])
+        await consumer.close()
+    assert await stored(client, 0, group="app") == 3

@@ -532,6 +532,9 @@ def test_payloads_and_ids_of_0_9(target: Target) -> None:
         assert not client.ask(SEND, [bytes(room)]).status
     with target.connect("vsr") as client:
         client.send(client.request(SEND, [bytes(room + 1)]))
+        answer = client.fate()
+        assert answer is not None
+        assert answer.status == E.INVALID_MESSAGES_SIZE
         assert client.fate() is None
     with target.connect("vsr") as client:
         client.do(c.PurgeTopic("s", "t"))

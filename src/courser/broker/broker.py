@@ -33,6 +33,7 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
@@ -75,6 +76,9 @@ class Broker:
         self.pool = pool
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
+        # Before anything is written: it reports what fails from now on.
+        whole = data.file_system.open_whole(data.path)
+        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.limits.whole_sync_count)
         self.partitions = PartitionRegistry(
             data.file_system,
             opened.directories,
@@ -83,6 +87,7 @@ class Broker:
             settings=settings,
             purge_end=opened.store.state.purge_end,
             on_sync_time=SyncMetrics(self.metrics, data.clock).note,
+            shared_syncs=self._shared_syncs,
         )
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
@@ -105,6 +110,8 @@ class Broker:
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
+        self.reply_sent = self.buffers.give_back
+        """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(
             self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
         )
@@ -209,10 +216,6 @@ class Broker:
         await self.publishing.finish_open()
         await self.staging.remove_expired()
 
-    def reply_sent(self, session: Session) -> None:
-        """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
-        self.buffers.give_back(session)
-
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
@@ -228,6 +231,8 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
+            if self._shared_syncs is not None:
+                self._shared_syncs.close()
             self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.segment_verification import SegmentVerification
-from courser.broker.waiting import Waiting
+from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -60,15 +61,18 @@ class Partition:
         *,
         verification: SegmentVerification | None = None,
         on_sync_time: Callable[[Path, int], None] | None = None,
+        shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
-        ``on_sync_time`` is called after each sync with the directory and the duration in microseconds.
+        ``on_sync_time`` is called after each sync with the directory and the duration in microseconds. ``shared_syncs``
+        is what the partitions on one file system share.
         """
         self.log = log
         self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
+        self._shared_syncs = shared_syncs
         self._syncs = DiskLane(
             pool,
             plan_next=self._plan_due_sync,
@@ -116,7 +120,6 @@ class Partition:
         producer: bytes = NO_PRODUCER,
         sequence: int = 0,
         timestamp: int = 0,
-        *,
         is_synced_later: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
@@ -160,21 +163,23 @@ class Partition:
         is_synced_later: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
         self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
     ) -> Appended:
         await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     def _is_within_bounds(self) -> bool:
         """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
-        marks, now = self.log.marks, self._clock.monotonic()
-        if not self._acknowledgements.admits(marks.written, marks.synced, now):
+        marks, now, acknowledgements = self.log.marks, self._clock.monotonic(), self._acknowledgements
+        if acknowledgements.is_free(marks.written, now):
+            return True
+        if not acknowledgements.admits(marks.written, marks.synced, now):
             return False
         self._wake_due_sync(now)
         return True
@@ -277,7 +282,11 @@ class Partition:
     def _plan_due_sync(self) -> Job | None:
         now = self._clock.monotonic()
         if self._is_sync_due(now):
-            return self._plan_sync()
+            job, shared = self._plan_sync(), self._shared_syncs
+            # At `synced`, clients wait for this partition alone, and the rest of the file system may take longer.
+            if job is None or shared is None or self.log.settings.durability.level is _SYNCED:
+                return job
+            return shared.share(job)
         # Data that was written during the last sync has its own due time, and perhaps nothing follows it.
         self._set_timer(now)
         return None
@@ -308,14 +317,34 @@ class Partition:
 
     # --- polls ---
 
-    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+    def try_read(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
+    ) -> ReadResult | Waiting[ReadResult]:
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for."""
         if self._verification is not None:
-            count = await self._verify(self._verification, offset, count)
+            return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
+        return self._try_log(offset, count, size_max, buffer)
+
+    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+        """``try_read``, for those who can wait."""
+        found = self.try_read(offset, count, size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
+
+    def _try_log(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
+        log = self.log
         try:
-            return self.log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
+            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
+            return log.read(offset, count, size_max, buffer, False)
         except BlockingIOError:
-            return await self._in_pool(partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer))
+            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
+
+    async def _read_verified(
+        self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult:
+        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``."""
@@ -444,7 +473,7 @@ class Partition:
 
     def _use(self, settings: LogSettings) -> None:
         self.log.use_settings(settings)
-        self._acknowledgements.policy = settings.durability
+        self._acknowledgements.use(settings.durability)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

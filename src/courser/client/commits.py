@@ -32,6 +32,8 @@ class Commits:
         """By partition, the last offset that is processed but not committed."""
         self._floors: dict[int, int] = {}
         """By partition, an offset that the group committed while this member was away."""
+        self._stored: dict[int, int] = {}
+        """By partition, the last offset that this member has committed."""
         self.stored_at = 0.0
         """When all of them were last stored, by the monotonic clock."""
         self.is_patient = True
@@ -48,10 +50,15 @@ class Commits:
         """Drop a partition: it belongs to another member, or is read from another offset."""
         self._done.pop(partition_id, None)
         self._floors.pop(partition_id, None)
+        self._stored.pop(partition_id, None)
 
     def is_behind(self, partition_id: int, offset: int) -> bool:
         """Whether the group has committed this offset or a later one while this member was away."""
         return offset <= self._floors.get(partition_id, -1)
+
+    def is_reset(self, partition_id: int, stored: int | None) -> bool:
+        """Whether the group is behind what this member has committed: somebody has reset it."""
+        return partition_id in self._stored and (stored is None or stored < self._stored[partition_id])
 
     def raise_floor(self, partition_id: int, stored: int | None) -> None:
         """The group has committed this offset. Older offsets are not stored any more."""
@@ -101,6 +108,7 @@ class Commits:
         except NotAssigned:
             _log.info("partition %d was reassigned before offset %d was committed", partition_id, offset)
             return False
+        self._stored[partition_id] = offset
         return True
 
     async def _request_here(self, command: c.StoreConsumerOffset) -> None:

@@ -497,13 +497,23 @@ class Consumer:
             self._positions.remove(partition_ids)
 
     async def _catch_up(self, partition_ids: Sequence[int]) -> None:
-        """Skip messages that another member has committed in the meantime."""
+        """Skip messages that another member has committed in the meantime. Follow a group that was reset."""
         for partition_id in partition_ids:
             if partition_id in self._positions:
                 stored = await self._starting.stored(partition_id)
+                if self._commits.is_reset(partition_id, stored):
+                    await self._start_over(partition_id)
+                    continue
                 self._commits.raise_floor(partition_id, stored)
                 if stored is not None:
                     self._positions.advance(partition_id, stored + 1)
+
+    async def _start_over(self, partition_id: int) -> None:
+        """Read a partition as a new member would. What was read of it before is not committed any more."""
+        if self._current is not None and self._current.partition_id == partition_id:
+            self._current = None
+        self._commits.forget(partition_id)
+        self._positions.move(partition_id, (await self._starting.offsets([partition_id])).get(partition_id, 0))
 
     # --- commits --------------------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """Messages and stored offsets. Every message takes this path: look up, one call, nothing else."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
@@ -14,9 +17,9 @@ def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> 
     return broker.sends.append(broker.finder.address(session, command), command)
 
 
-async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:
+def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> Coroutine[Any, Any, r.Polled]:
     """The reply refers to memory that belongs to the session until the reply is sent."""
-    return await broker.polls.poll(session, broker.finder.address(session, command), command)
+    return broker.polls.poll(session, broker.finder.address(session, command), command)
 
 
 async def wait_for_messages(broker: Broker, session: Session, command: c.WaitForMessages) -> r.Polled:

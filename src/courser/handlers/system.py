@@ -14,7 +14,7 @@ CLUSTER_NAME = "single-node"
 """As Iggy calls a server that stands alone."""
 
 
-async def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
+def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
     """Any request counts as a sign of life; this one does nothing else."""
 
 

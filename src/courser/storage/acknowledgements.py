@@ -16,6 +16,7 @@ from courser.model.durability import Durability, DurabilityPolicy
 from courser.storage.watermarks import Mark
 
 Waiter = TypeVar("Waiter")
+_NOTHING_FREE = (0, 0, 0)
 
 
 class Acknowledgements(Generic[Waiter]):
@@ -30,19 +31,48 @@ class Acknowledgements(Generic[Waiter]):
         """The time of the oldest write that the running sync covers."""
         self._syncing_to: Mark | None = None
         """The running sync is complete when the synced mark reaches this offset."""
+        self._free = _NOTHING_FREE
+        """The message count, size and time up to which ``admits`` would return True and no sync is due."""
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def is_free(self, mark: Mark, now: int) -> bool:
+        """At ``bounded``: whether a send up to ``mark`` is so far from all bounds that nothing else has to be asked."""
+        message_count, size, time = self._free
+        return mark[1] < message_count and mark[2] < size and now < time
 
     def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
         """Note that a send was written up to ``mark``. Returns whether it may be acknowledged at once."""
         if self._unsynced_since is None:
             self._unsynced_since = now
-        return not self._waiting and self._may_release(mark, synced, now)
+        if self._waiting or not self._may_release(mark, synced, now):
+            return False
+        if self.policy.level is Durability.BOUNDED:
+            self._free = self._next_look(synced, self._unsynced_since)
+        return True
+
+    def _next_look(self, synced: Mark, unsynced_since: int) -> tuple[int, int, int]:
+        """When the next sync is due, or overdue: by the number of messages, by their size, and by time."""
+        policy, oldest_since = self.policy, self._oldest_since(synced)
+        time = unsynced_since + policy.interval
+        if oldest_since is not None:
+            time = min(time, oldest_since + 2 * policy.interval)
+        return (
+            synced.message_count + (policy.message_count_max + 1) // 2,
+            synced.size + (policy.size_max + 1) // 2,
+            time,
+        )
+
+    def use(self, policy: DurabilityPolicy) -> None:
+        """Another policy holds from now on. Nothing is unsynced, and nobody waits."""
+        self.policy = policy
+        self._free = _NOTHING_FREE
 
     def wait(self, mark: Mark, waiter: Waiter) -> None:
         """Keep a send that ``admits`` did not allow until ``releasable`` returns it."""
         self._waiting.append((mark, waiter))
+        self._free = _NOTHING_FREE
 
     def sync_began(self, written: Mark) -> None:
         """Note that a sync of everything up to ``written`` starts. Later writes need the next sync."""
@@ -51,6 +81,7 @@ class Acknowledgements(Generic[Waiter]):
             self._syncing_since = self._unsynced_since
         self._syncing_to = written
         self._unsynced_since = None
+        self._free = _NOTHING_FREE
 
     def releasable(self, synced: Mark, now: int) -> list[Waiter]:
         """Remove and return the sends that may be acknowledged now, oldest first."""

@@ -202,7 +202,6 @@ class PartitionLog(PartitionState):
             raise self._undo(segment, file, error, may_lack_only_zeros=not body[-1]) from error
         segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
-        self.writes.size += size
         marks.write(count, size)
         return _new_tuple(Appended, (base_offset, count, timestamp))
 
@@ -311,7 +310,7 @@ class PartitionLog(PartitionState):
     # --- reading ---
 
     def read(
-        self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
     ) -> ReadResult:
         """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
 

@@ -31,8 +31,6 @@ _SYNCED = Durability.SYNCED
 class WriteCounters:
     """What the owner of a partition has done."""
 
-    size: int = 0
-    """Bytes appended."""
     segment_created_count: int = 0
     segment_deleted_count: int = 0
 

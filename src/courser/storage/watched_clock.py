@@ -54,7 +54,9 @@ class WatchedClock:
 
     def now(self) -> int:
         """Wall clock in microseconds since 1970. While it is not set: the last time known, and what passed since."""
-        now = self._read()
+        # Cached in a local: Python 3.11 is slow at calling functions that are attributes.
+        read = self._read
+        now = read()
         if self._low <= now <= self._high:
             return now
         return self._look()

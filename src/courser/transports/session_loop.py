@@ -134,11 +134,9 @@ class Services:
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
 
-def _last_request() -> Incoming:
+def _last_request(reason: str) -> Incoming:
     """One that gets no answer."""
-    incoming = Incoming(None)
-    incoming.closes = True
-    return incoming
+    return Incoming(None, reason=reason, closes=True)
 
 
 class SessionLoop:
@@ -193,7 +191,7 @@ class SessionLoop:
         else:
             self._control_flow()
 
-    def _advance(self, *, is_admitted: bool = False) -> None:
+    def _advance(self, is_admitted: bool = False) -> None:
         """Handle the frames that are there, until one has to be waited for, or others come first."""
         buffer, session = self._buffer, self.session
         count = began = 0
@@ -252,16 +250,15 @@ class SessionLoop:
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame, or None if it has not arrived yet."""
-        buffer = self._buffer
-        size = self._frame_size
+        buffer, codec, size = self._buffer, self._codec, self._frame_size
         if size is None:
-            if self._codec is None:
-                self._codec = self._choose_codec(buffer.head())
-                if self._codec is None:
+            head = buffer.head()
+            if codec is None:
+                codec = self._codec = self._choose_codec(head)
+                if codec is None:
                     self._note_incomplete()
                     return None
-            head = buffer.head()
-            size = self._codec.frame_size(head)
+            size = codec.frame_size(head)
             if size is None:
                 self._note_incomplete()
                 return None
@@ -323,37 +320,46 @@ class SessionLoop:
 
     def _answer(self, frame: memoryview) -> None:
         """Answer a request: on the spot if nothing has to be waited for, as for most."""
-        codec, monotonic = self._codec, self._monotonic
+        # Few calls from here on: each costs every request a hundredth of its time.
+        codec, session, monotonic = self._codec, self.session, self._monotonic
         assert codec is not None, "a frame was found with it"
-        self.session.last_seen = monotonic()
+        session.last_seen = monotonic()
         if len(frame) > QUICK_SIZE_MAX and codec.is_slow(frame):
             self._task = asyncio.get_running_loop().create_task(self._answer_slowly(codec, frame))
             return
-        self._carry_out(codec, self._decode(codec, frame))
+        try:
+            incoming = codec.decode(frame, session.user_id is not None)
+        except Exception as error:  # noqa: BLE001 - one defect of ours must not take the other clients down
+            incoming = self._undecodable(error)
+        self._carry_out(codec, incoming)
 
     def _carry_out(self, codec: Codec, incoming: Incoming) -> None:
         """Have a request carried out, and answer it unless there is something to wait for."""
         command = incoming.command
         if command is None:
+            _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
             self._send(incoming, incoming.answer or ())
             return
         try:
             # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
             begin = self._begin
             answer = begin(self.session, command)
+            if isinstance(answer, Waiting):
+                self._wait_for(codec, incoming, answer)
+                return
+            if answer is not None and codec.encodes_slowly(answer):
+                self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, answer))
+                return
+            buffers = codec.encode_reply(incoming, answer)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            self._send(incoming, self._failure(codec, incoming, error))
-            return
-        if isinstance(answer, Waiting):
-            if isinstance(answer.future, asyncio.Task):
-                # Nobody else waits for it: it ends with the connection.
-                self._task = answer.future
-            answer.future.add_done_callback(partial(self._answer_waiting, codec, incoming, answer))
-        elif answer is None or not codec.encodes_slowly(answer):
-            # As ``_reply``: one call less for every request.
-            self._send(incoming, self._encode(codec, incoming, answer))
-        else:
-            self._reply(codec, incoming, answer)
+            buffers = self._failure(codec, incoming, error)
+        self._send(incoming, buffers)
+
+    def _wait_for(self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None]) -> None:
+        if isinstance(waiting.future, asyncio.Task):
+            # Nobody else waits for it: it ends with the connection.
+            self._task = waiting.future
+        waiting.future.add_done_callback(partial(self._answer_waiting, codec, incoming, waiting))
 
     def _answer_waiting(
         self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None], _: "asyncio.Future[Any]"
@@ -366,18 +372,15 @@ class SessionLoop:
             return
         try:
             reply = waiting.result()
+            if reply is not None and codec.encodes_slowly(reply):
+                self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
+                return
+            buffers = codec.encode_reply(incoming, reply)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            self._send(incoming, self._failure(codec, incoming, error))
-        else:
-            self._reply(codec, incoming, reply)
+            buffers = self._failure(codec, incoming, error)
+        self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()
-
-    def _reply(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> None:
-        if reply is not None and codec.encodes_slowly(reply):
-            self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
-        else:
-            self._send(incoming, self._encode(codec, incoming, reply))
 
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
@@ -392,11 +395,13 @@ class SessionLoop:
     async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
         """A reply that takes long to encode."""
         try:
-            buffers = await self._do_elsewhere(partial(self._encode, codec, incoming, reply))
+            buffers = await self._do_elsewhere(partial(codec.encode_reply, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
             self._reply_sent(self.session)
             raise
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
         finally:
             self._task = None
         self._send(incoming, buffers)
@@ -415,24 +420,19 @@ class SessionLoop:
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""
-        return self._decode(codec, frame) if self.session.ended is None else _last_request()
-
-    def _decode(self, codec: Codec, frame: memoryview) -> Incoming:
+        if self.session.ended is not None:
+            return _last_request("nobody is left to read the answer")
         try:
-            incoming = codec.decode(frame, self.session.user_id is not None)
-        except Exception:  # noqa: BLE001 - one defect of ours must not take the other clients down
-            _log.exception("client %d: a request could not be decoded, which is a defect", self.session.client_id)
-            incoming = _last_request()
-        else:
-            if incoming.command is None:
-                _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
-        return incoming
+            return codec.decode(frame, self.session.user_id is not None)
+        except Exception as error:  # noqa: BLE001 - one defect of ours must not take the other clients down
+            return self._undecodable(error)
 
-    def _encode(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        try:
-            return codec.encode_reply(incoming, reply)
-        except Exception as error:  # noqa: BLE001 - looked at in _failure
-            return self._failure(codec, incoming, error)
+    def _undecodable(self, error: Exception) -> Incoming:
+        """In place of a request that the codec failed to decode."""
+        _log.error(
+            "client %d: a request could not be decoded, which is a defect", self.session.client_id, exc_info=error
+        )
+        return _last_request("it could not be decoded")
 
     def _failure(self, codec: Codec, incoming: Incoming, error: Exception) -> Sequence[Buffer]:
         """The answer to a request that failed. One defect of ours must not take the other clients down."""

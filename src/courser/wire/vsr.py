@@ -76,7 +76,7 @@ _NOT_OWNED_PARTITION = 2**32 - 1
 _REPEATED = "the request was already carried out"
 
 
-class VsrIncoming(Incoming, eq=False):
+class VsrIncoming(Incoming, eq=False, gc=False):
     """A request, and the header fields that its reply repeats."""
 
     client: bytes = NO_CLIENT
@@ -279,7 +279,7 @@ class VsrCodec:
                     reply.partition_id,
                     reply.current_offset,
                     reply.message_count,
-                    batches_size=reply.size,
+                    reply.size,
                 ),
                 *reply.pieces,
             )

@@ -196,7 +196,6 @@ def polled_head(
     partition_id: int,
     current_offset: int,
     message_count: int,
-    *,
     batches_size: int = 0,
 ) -> bytes:
     """The reply to a poll up to its batches."""
