@@ -2,154 +2,18 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 
 import pytest
 
-from courser.api.commands import Command
-from courser.api.replies import Reply
-from courser.broker.read_buffers import ReadBuffers
-from courser.broker.sessions import Session
-from courser.broker.waiting import attempt
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
 from courser.storage.local_clock import SystemClock
-from courser.testing.clocks import ManualClock
-from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
-from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
-from courser.transports.tcp import TcpListener
+from courser.transports.settings import ConnectionSettings, SocketSettings
 from courser.transports.tcp_connection import TcpConnection
-from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
-
-SECOND = 1_000_000
-MIB = 1024 * 1024
-GRACE = 5.0
-
-
-class Server:
-    """A listener whose clients get back what they say."""
-
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        connection_count_max: int = 100,
-        tls: ssl.SSLContext | None = None,
-        options: SocketSettings | None = None,
-    ) -> None:
-        self.clock = ManualClock()
-        self.sessions: list[Session] = []
-        self.closed: list[Session] = []
-        self.changed = asyncio.Event()
-        self.gate = asyncio.Event()
-        self.clients: list[Client] = []
-        self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
-        services = Services(
-            begin=lambda session, command: attempt(self._dispatch(session, command)),
-            choose_codec=lambda head: EchoCodec(),
-            reply_sent=self.memory.give_back,
-            reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),
-            clock=self.clock,
-            settings=settings,
-            memory=RequestMemory(settings.request_memory),
-            slow_work=SlowWork(),
-        )
-        self.connections = Connections(
-            settings,
-            self.clock,
-            count_max=connection_count_max,
-            request_memory=services.memory,
-            reply_memory=self.memory,
-        )
-        self.memory.on_shortage = self.connections.free_reply_memory
-        self.listener = TcpListener(
-            TcpSettings(port=0, socket=options or SocketSettings()),
-            services,
-            self.connections,
-            open_session=self._open,
-            close_session=self._close,
-            tls=tls,
-        )
-        self.port = 0
-
-    def _open(self, transport: Transport, address: str) -> Session:
-        session = Session(len(self.sessions) + 1, transport, address, now=self.clock.monotonic())
-        self.sessions.append(session)
-        return session
-
-    def _close(self, session: Session) -> None:
-        self.closed.append(session)
-        self.changed.set()
-
-    async def _dispatch(self, session: Session, command: Command) -> Reply | None:
-        assert isinstance(command, Say)
-        if command.text == b"login":
-            session.user_id = 0
-        if command.text == b"wait":
-            await self.gate.wait()
-        if command.text.startswith(b"much"):
-            return Said(bytes(int(command.text[4:])))
-        return Said(command.text)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for connections to end, until the condition holds."""
-        while not condition():
-            self.changed.clear()
-            await asyncio.wait_for(self.changed.wait(), GRACE)
-
-    async def connect(self, tls: ssl.SSLContext | None = None) -> "Client":
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB, ssl=tls)
-        self.clients.append(Client(reader, writer))
-        return self.clients[-1]
-
-    async def leave(self) -> None:
-        """Take all clients away, then stop."""
-        self.gate.set()
-        for client in self.clients:
-            client.writer.transport.abort()
-            await asyncio.gather(client.writer.wait_closed(), return_exceptions=True)
-        await self.stop(GRACE)
-
-    async def stop(self, grace: float) -> None:
-        self.listener.close()
-        await self.connections.say_goodbye(grace)
-
-
-class Client:
-    """A client that speaks whole frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def say(self, text: bytes) -> bytes:
-        self.writer.write(frame(text))
-        return (await asyncio.wait_for(self.reader.readuntil(b">"), GRACE))[1:-1]
-
-    async def end(self) -> bytes:
-        """All that comes until the server closes."""
-        try:
-            return await asyncio.wait_for(self.reader.read(), GRACE)
-        except ConnectionResetError:
-            return b""
-
-
-@asynccontextmanager
-async def serving(
-    settings: ConnectionSettings | None = None,
-    connection_count_max: int = 100,
-    tls: ssl.SSLContext | None = None,
-    options: SocketSettings | None = None,
-) -> AsyncIterator[Server]:
-    server = Server(settings or ConnectionSettings(), connection_count_max, tls, options)
-    _, server.port = await server.listener.start()
-    try:
-        yield server
-    finally:
-        await server.leave()
+from tests.transports.echo import frame
+from tests.transports.echo_server import GRACE, MIB, SECOND, Client, Server, serving
 
 
 async def test_requests_are_answered_and_the_session_knows_the_address() -> None:

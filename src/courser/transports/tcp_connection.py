@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
@@ -15,8 +15,28 @@ _CHUNK_SIZE = 64 * 1024
 """Bytes of a reply that are encrypted at a time."""
 
 
+class Receiver(Protocol):
+    """Takes the bytes of a connection."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the room."""
+
+
+Assemble = Callable[[Services, Session, "TcpConnection"], tuple[SessionLoop, Receiver]]
+"""Makes the session loop of a connection, and what takes its bytes: the loop itself, or a layer before it."""
+
+
+def assemble_plain(services: Services, session: Session, connection: "TcpConnection") -> tuple[SessionLoop, Receiver]:
+    """The loop takes the bytes as they come."""
+    loop = SessionLoop(services, session, connection)
+    return loop, loop
+
+
 class TcpConnection(asyncio.BufferedProtocol):
-    """Bytes land in the session loop's own buffer: nothing is copied on the way in."""
+    """Bytes land in the session loop's own buffer, unless a layer is between: nothing is copied on the way in."""
 
     def __init__(
         self,
@@ -24,11 +44,13 @@ class TcpConnection(asyncio.BufferedProtocol):
         connections: Connections,
         open_session: Callable[["TcpConnection", asyncio.Transport], Session | None],
         on_lost: Callable[["TcpConnection"], None],
+        assemble: Assemble = assemble_plain,
     ) -> None:
         self._services = services
         self._connections = connections
         self._open_session = open_session
         self._on_lost = on_lost
+        self._assemble = assemble
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
         self._left_size = 0
@@ -58,9 +80,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         if session is None:
             transport.abort()
             return
-        self.loop = SessionLoop(self._services, session, self)
+        self.loop, receiver = self._assemble(self._services, session, self)
         # By name: these are called for every request.
-        self._room, self._received = self.loop.room, self.loop.received
+        self._room, self._received = receiver.room, receiver.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -145,13 +167,15 @@ class TcpConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def finish(self) -> None:
+    def finish(self, reason: str = "") -> None:
         """Tell the client that nothing more is sent; receive on. TLS cannot say that."""
+        del reason
         if self._transport is not None and not self._transport.is_closing() and self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def close(self) -> None:
-        """Send what is left, then close."""
+    def close(self, reason: str = "") -> None:
+        """Send what is left, then close. There is no way to give a reason."""
+        del reason
         if self._transport is not None:
             self._transport.close()
 
@@ -175,8 +199,9 @@ class TlsConnection(TcpConnection):
         connections: Connections,
         open_session: Callable[[TcpConnection, asyncio.Transport], Session | None],
         on_lost: Callable[[TcpConnection], None],
+        assemble: Assemble = assemble_plain,
     ) -> None:
-        super().__init__(services, connections, open_session, on_lost)
+        super().__init__(services, connections, open_session, on_lost, assemble)
         self._rest: deque[memoryview] = deque()
         """What is not encrypted yet of a reply."""
         self._rest_size = 0
@@ -227,12 +252,12 @@ class TlsConnection(TcpConnection):
         """Bytes that the kernel has not taken yet."""
         return super().unsent_size + self._rest_size
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         """Send what is left, then close."""
         if self._rest:
             self._closes_behind = True
         else:
-            super().close()
+            super().close(reason)
 
     def abort(self) -> None:
         """Close now, whatever is left, and be it a handshake."""
