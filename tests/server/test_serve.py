@@ -42,7 +42,7 @@ def try_to_serve(
     return subprocess.run(
         [COURSER, "serve", *arguments],
         cwd=directory,
-        env={**inherited, "COURSER_TCP_ADDRESS": address, **environment},
+        env={**inherited, "COURSER_TCP_ADDRESS": address, "COURSER_WEBSOCKET_ENABLED": "false", **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -430,7 +430,7 @@ def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path
 def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(
-            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0"],
+            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0", "--set", "websocket.enabled=false"],
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,

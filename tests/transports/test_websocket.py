@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
@@ -149,7 +150,7 @@ async def test_large_replies_are_fragments_of_one_message() -> None:
 
 
 def test_fragments_cut_buffers_wherever_they_have_to() -> None:
-    buffers = [b"ab", b"", memoryview(b"cdefg"), b"h"]
+    buffers: list[Buffer] = [b"ab", b"", memoryview(b"cdefg"), b"h"]
     assert b"".join(message(buffers, 3)) == b"\x02\x03abc" + b"\x00\x03def" + b"\x80\x02gh"
     assert b"".join(message(buffers, 4)) == b"\x02\x04abcd" + b"\x80\x04efgh"
     assert b"".join(message(buffers, 8)) == b"\x82\x08abcdefgh"

@@ -63,8 +63,12 @@ def _partition_count(data_directory: Path) -> int:
         return 0
 
 
-def check_address(address: Address) -> None:
+def check_address(address: Address, key: str = "tcp.address") -> None:
     """Check that the server could listen on the address, without listening. Port 0 is always available.
+
+    Args:
+        address: the address.
+        key: the configuration key that sets it.
 
     Raises:
         AddressRefused: the address is in use, not local, or not permitted.
@@ -76,6 +80,6 @@ def check_address(address: Address) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
     except OSError as error:
-        raise AddressRefused(str(address), error) from error
+        raise AddressRefused(str(address), error, key) from error
     except UnicodeError as error:
-        raise AddressRefused(str(address), OSError(None, str(error))) from error
+        raise AddressRefused(str(address), OSError(None, str(error)), key) from error

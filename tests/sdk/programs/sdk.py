@@ -53,8 +53,10 @@ class Sdk:
         await client.login_user(name, password)
         return client
 
-    def connection_string(self, credentials: str = f"{ROOT_NAME}:{ROOT_PASSWORD}", options: str = "") -> str:
-        return f"iggy://{credentials}@{self.address}{options}"
+    def connection_string(
+        self, credentials: str = f"{ROOT_NAME}:{ROOT_PASSWORD}", options: str = "", scheme: str = "iggy"
+    ) -> str:
+        return f"{scheme}://{credentials}@{self.address}{options}"
 
     async def lasting_client(self) -> Any:
         """A client that logs in again whenever it has to connect again; 0.5 has none, it gets a plain one."""

@@ -3,6 +3,9 @@
 Defaults are Iggy's unless the description says otherwise. ``stock_keys`` lists the keys without effect.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.catalog.rules import TOKEN_COUNT_MAX as TOKENS_OF_A_USER_MAX
 from courser.model.quantities import SECOND
@@ -26,6 +29,44 @@ TOPIC_SIZE_MIN = 16 * _MIB
 _BROKER = BrokerSettings()
 _CONNECTIONS = ConnectionSettings()
 _TCP = TcpSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class TlsKeys:
+    """The keys of a table about TLS."""
+
+    table: str
+    enabled: Key[bool]
+    is_self_signed: Key[bool]
+    certificate_file: Key[Path | None]
+    key_file: Key[Path | None]
+
+
+def _tls_enabled(table: str, transport: str) -> Key[bool]:
+    return Key(path=f"{table}.enabled", kind=kinds.BOOL, default=False, description=f"whether {transport} is encrypted")
+
+
+def _self_signed(table: str) -> Key[bool]:
+    return Key(
+        path=f"{table}.self_signed",
+        kind=kinds.BOOL,
+        default=True,
+        description="whether to generate a certificate at start if `cert_file` does not exist",
+    )
+
+
+def _certificate_file(table: str) -> Key[Path | None]:
+    return Key(
+        path=f"{table}.cert_file",
+        kind=kinds.FILE,
+        default=None,
+        description="the certificate, with its chain, as PEM",
+    )
+
+
+def _key_file(table: str) -> Key[Path | None]:
+    return Key(path=f"{table}.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+
 
 # --- the data directory -------------------------------------------------------------------------------
 
@@ -321,17 +362,11 @@ CLASSIC_DIALECTS = Key(
     description="the same by user name, or `*` for all others: for clients that do not report their release at login",
 )
 
-TLS_ENABLED = Key(path="tcp.tls.enabled", kind=kinds.BOOL, default=False, description="whether TCP is encrypted")
-TLS_SELF_SIGNED = Key(
-    path="tcp.tls.self_signed",
-    kind=kinds.BOOL,
-    default=True,
-    description="whether to generate a certificate at start if `cert_file` does not exist",
-)
-TLS_CERT_FILE = Key(
-    path="tcp.tls.cert_file", kind=kinds.FILE, default=None, description="the certificate, with its chain, as PEM"
-)
-TLS_KEY_FILE = Key(path="tcp.tls.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+TLS_ENABLED = _tls_enabled("tcp.tls", "TCP")
+TLS_SELF_SIGNED = _self_signed("tcp.tls")
+TLS_CERT_FILE = _certificate_file("tcp.tls")
+TLS_KEY_FILE = _key_file("tcp.tls")
+TCP_TLS = TlsKeys("tcp.tls", TLS_ENABLED, TLS_SELF_SIGNED, TLS_CERT_FILE, TLS_KEY_FILE)
 
 SOCKET_OVERRIDE = Key(
     path="tcp.socket.override_defaults",
@@ -368,6 +403,32 @@ SOCKET_LINGER = Key(
     kind=kinds.duration(),
     default=0,
     description="how long the kernel keeps sending after a close, in whole seconds; 0 means the kernel's default",
+)
+
+# --- WebSocket ----------------------------------------------------------------------------------------
+
+WEBSOCKET_ENABLED = Key(
+    path="websocket.enabled",
+    kind=kinds.BOOL,
+    default=True,
+    description="whether to serve the binary protocol over WebSocket, with the limits of the table `tcp`",
+)
+WEBSOCKET_ADDRESS = Key(
+    path="websocket.address",
+    kind=kinds.ADDRESS,
+    default=Address(_TCP.host, 8092),
+    description="the address to listen on; port 0 picks a free port",
+)
+WEBSOCKET_TLS_ENABLED = _tls_enabled("websocket.tls", "WebSocket")
+WEBSOCKET_TLS_SELF_SIGNED = _self_signed("websocket.tls")
+WEBSOCKET_TLS_CERT_FILE = _certificate_file("websocket.tls")
+WEBSOCKET_TLS_KEY_FILE = _key_file("websocket.tls")
+WEBSOCKET_TLS = TlsKeys(
+    "websocket.tls",
+    WEBSOCKET_TLS_ENABLED,
+    WEBSOCKET_TLS_SELF_SIGNED,
+    WEBSOCKET_TLS_CERT_FILE,
+    WEBSOCKET_TLS_KEY_FILE,
 )
 
 # --- logging ------------------------------------------------------------------------------------------

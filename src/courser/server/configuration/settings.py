@@ -39,6 +39,8 @@ class TlsSettings:
     key_file: Path | None
     is_self_signed: bool
     """Whether to generate one if the file does not exist."""
+    table: str = "tcp.tls"
+    """The table of the configuration that these settings come from, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,10 @@ class ServerSettings:
     connections: ConnectionSettings
     tcp: TcpSettings
     tls: TlsSettings | None
-    """None: not encrypted."""
+    """For TCP. None: not encrypted."""
+    websocket: TcpSettings | None
+    """None: disabled."""
+    websocket_tls: TlsSettings | None
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -68,7 +73,9 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         broker=_broker(configuration),
         connections=_connections(configuration),
         tcp=_tcp(configuration),
-        tls=_tls(configuration),
+        tls=_tls(configuration, keys.TCP_TLS),
+        websocket=_websocket(configuration),
+        websocket_tls=_tls(configuration, keys.WEBSOCKET_TLS),
     )
 
 
@@ -166,11 +173,19 @@ def _socket(configuration: Configuration) -> SocketSettings:
     )
 
 
-def _tls(configuration: Configuration) -> TlsSettings | None:
-    if not configuration[keys.TLS_ENABLED]:
+def _websocket(configuration: Configuration) -> TcpSettings | None:
+    if not configuration[keys.WEBSOCKET_ENABLED]:
+        return None
+    address = configuration[keys.WEBSOCKET_ADDRESS]
+    return TcpSettings(host=address.host, port=address.port)
+
+
+def _tls(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings | None:
+    if not configuration[tls.enabled]:
         return None
     return TlsSettings(
-        certificate_file=configuration[keys.TLS_CERT_FILE],
-        key_file=configuration[keys.TLS_KEY_FILE],
-        is_self_signed=configuration[keys.TLS_SELF_SIGNED],
+        certificate_file=configuration[tls.certificate_file],
+        key_file=configuration[tls.key_file],
+        is_self_signed=configuration[tls.is_self_signed],
+        table=tls.table,
     )

@@ -42,7 +42,7 @@ _LATER = tuple(
         description=f"{name}; the other keys of this table are ignored too",
         status=KeyStatus.LATER,
     )
-    for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
+    for table, name in (("http", "HTTP"), ("quic", "QUIC"))
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -72,9 +72,8 @@ _IGNORED = {
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",
     "telemetry.traces": "transport endpoint",
-    "websocket": "address read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
+    "websocket": "read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
     "accept_unmasked_frames",
-    "websocket.tls": _TLS_NAMES,
     "system.backup": "path",
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",

@@ -1,0 +1,38 @@
+"""The binary protocol over other carriers than TCP, with every release whose connection strings can name them."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.conversations import Conversation, Refused
+from tests.servers import RunningServer
+
+RELEASES = ("0.7.0", "0.8.0", "0.9.0")
+SETTINGS = {"websocket.enabled": "true", "websocket.address": "127.0.0.1:0"}
+LARGE = "x" * 2_000_000
+
+
+@pytest.fixture(scope="module")
+def carriers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("carriers"), settings=SETTINGS) as server:
+        yield server
+
+
+def exchange(child: Conversation, name: str, **how: str) -> None:
+    """Create, send and poll, with a message that needs more than one read."""
+    place = {"stream": name, "topic": name}
+    child.ask("connect", client="own", **how)
+    child.ask("create", client="own", partitions=1, **place)
+    child.ask("send", client="own", payloads=["small", LARGE], **place)
+    child.ask("send", client="own", payloads=[f"message {number}" for number in range(1000)], **place)
+    found = child.ask("poll", client="own", **place)
+    assert [payload for _, payload, _ in found] == ["small", LARGE, *(f"message {number}" for number in range(1000))]
+    child.ask("ping", client="own")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_over_websocket(carriers: RunningServer, release: str) -> None:
+    with Conversation(release, carriers.address_of("websocket")) as child:
+        exchange(child, f"websocket-{release}", scheme="iggy+ws")
