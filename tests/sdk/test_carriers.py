@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sdk.conversations import Conversation, Refused
+from tests.sdk.conversations import Conversation
 from tests.servers import RunningServer
 
-RELEASES = ("0.7.0", "0.8.0", "0.9.0")
+RELEASES = ("0.6.0", "0.7.0", "0.8.0", "0.9.0")
 SETTINGS = {"websocket.enabled": "true", "websocket.address": "127.0.0.1:0"}
 LARGE = "x" * 2_000_000
 
@@ -36,3 +36,16 @@ def exchange(child: Conversation, name: str, **how: str) -> None:
 def test_over_websocket(carriers: RunningServer, release: str) -> None:
     with Conversation(release, carriers.address_of("websocket")) as child:
         exchange(child, f"websocket-{release}", scheme="iggy+ws")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_over_websocket_with_tls(tmp_path: Path, release: str) -> None:
+    with RunningServer(tmp_path, settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server:
+        address = server.address_of("websocket")
+        host, port = address.split(":")
+        trusted = tmp_path / "certificate.pem"
+        trusted.write_text(ssl.get_server_certificate((host, int(port))))
+        assert trusted.read_bytes() == (server.data / "runtime" / "websocket_certificate.pem").read_bytes()
+        with Conversation(release, address) as child:
+            options = f"?tls=true&tls_domain=localhost&tls_ca_file={trusted}"
+            exchange(child, f"websocket-tls-{release}", scheme="iggy+ws", options=options)

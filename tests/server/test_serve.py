@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import courser
 from courser import connect_sync
 from courser.server.certificates import make_self_signed
 from courser.storage.local_files import LocalFileSystem
@@ -441,3 +442,22 @@ def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "cannot show the generated password" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+async def test_the_metadata_of_the_cluster_has_the_ports_on_which_the_server_listens(tmp_path: Path) -> None:
+    settings = {"websocket.enabled": "true", "websocket.address": "127.0.0.1:0"}
+    with RunningServer(tmp_path, settings=settings) as server:
+        async with await courser.connect(f"iggy://iggy:iggy@{server.address}") as client:
+            (node,) = (await client.get_cluster_metadata()).nodes
+        assert f"127.0.0.1:{node.websocket_port}" == server.address_of("websocket")
+        assert (node.ip, node.tcp_port, node.quic_port, node.http_port) == (server.host, server.port, 0, 0)
+        assert f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off" in server.output
+
+
+def test_a_busy_websocket_port_is_reported_with_its_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        result = try_to_serve(tmp_path, COURSER_WEBSOCKET_ENABLED="true", COURSER_WEBSOCKET_ADDRESS=address)
+    assert result.returncode == 1
+    assert f"cannot listen on {address}" in result.stderr
+    assert "set websocket.address" in result.stderr
