@@ -10,7 +10,12 @@ from tests.sdk.conversations import Conversation
 from tests.servers import RunningServer
 
 RELEASES = ("0.6.0", "0.7.0", "0.8.0", "0.9.0")
-SETTINGS = {"websocket.enabled": "true", "websocket.address": "127.0.0.1:0"}
+SETTINGS = {
+    "websocket.enabled": "true",
+    "websocket.address": "127.0.0.1:0",
+    "quic.enabled": "true",
+    "quic.address": "127.0.0.1:0",
+}
 LARGE = "x" * 2_000_000
 
 
@@ -36,6 +41,12 @@ def exchange(child: Conversation, name: str, **how: str) -> None:
 def test_over_websocket(carriers: RunningServer, release: str) -> None:
     with Conversation(release, carriers.address_of("websocket")) as child:
         exchange(child, f"websocket-{release}", scheme="iggy+ws")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_over_quic(carriers: RunningServer, release: str) -> None:
+    with Conversation(release, carriers.address_of("quic")) as child:
+        exchange(child, f"quic-{release}", scheme="iggy+quic")
 
 
 @pytest.mark.parametrize("release", RELEASES)

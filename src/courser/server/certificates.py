@@ -40,11 +40,13 @@ class Certificate:
         self._files = _files_of(settings)
         self.pem: bytes
         """The certificate itself, for clients that need to trust it."""
+        self.key_pem: bytes
+        """Its private key."""
         if self._files is not None:
             self.reload()
         else:
-            key, self.pem = make_self_signed(host, self._now())
-            _load_from_memory(self.context, key + self.pem)
+            self.key_pem, self.pem = make_self_signed(host, self._now())
+            _load_from_memory(self.context, self.key_pem + self.pem)
             _log.info("generated a self-signed certificate: %s", fingerprint(self.pem))
             if settings.certificate_file is not None:
                 # The path may be misspelled. Warn now, before clients start to reject the generated certificate.
@@ -76,7 +78,7 @@ class Certificate:
                 f"not a usable private key for {certificate_file} ({reason})",
                 "provide a PEM key that matches the certificate and has no passphrase",
             ) from error
-        self.pem = pem
+        self.pem, self.key_pem = pem, key_file.read_bytes()
         _log.info("loaded the certificate from %s: %s", certificate_file, fingerprint(pem))
 
     def _now(self) -> datetime:

@@ -1,5 +1,6 @@
 """The listeners of a server: one for each transport that is enabled, with its address and certificate."""
 
+import importlib.util
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.transports.quic import QuicListener
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Accept nobody any more. May be repeated."""
+
+    def release(self) -> None:
+        """Give back what the connections needed until they were gone. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,12 @@ class Listeners:
         if settings.websocket is not None:
             self._wanted[Transport.WEBSOCKET] = Address(settings.websocket.host, settings.websocket.port)
             self._tls[Transport.WEBSOCKET] = settings.websocket_tls
+        if settings.quic is not None and _has_quic():
+            self._wanted[Transport.QUIC] = Address(settings.quic.host, settings.quic.port)
+            self._tls[Transport.QUIC] = settings.quic_certificate
         self._settings = settings
         self._listeners: list[Listener] = []
+        self._quic: QuicListener | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -64,7 +73,9 @@ class Listeners:
             StartRefused: a certificate cannot be used.
         """
         for transport, address in self._wanted.items():
-            check_address(address, _key_of(transport))
+            check_address(address, _key_of(transport), is_udp=transport is Transport.QUIC)
+        if self._settings.quic is not None and Transport.QUIC not in self._wanted:
+            _log.warning("not listening for QUIC: install the extra, pip install 'courser[quic]'")
         for transport, tls in self._tls.items():
             if tls is not None:
                 # Import it only if TLS is enabled.
@@ -95,14 +106,21 @@ class Listeners:
         for listener in self._listeners:
             listener.close()
 
+    def release(self) -> None:
+        """All connections are gone. May be repeated."""
+        for listener in self._listeners:
+            listener.release()
+
     def reload_certificates(self) -> bool:
         """Load the certificates from their files again. Returns whether there are any files."""
         has_files = False
-        for certificate in self.certificates.values():
+        for transport, certificate in self.certificates.items():
             if certificate.is_from_files:
                 has_files = True
                 try:
                     certificate.reload()
+                    if transport is Transport.QUIC and self._quic is not None:
+                        self._quic.use_certificate(certificate.pem, certificate.key_pem)
                 except StartRefused as refusal:
                     _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         return has_files
@@ -121,6 +139,10 @@ class Listeners:
                 close_session=close_session,
                 tls=tls,
             )
+        if transport is Transport.QUIC:
+            assert certificate is not None, "QUIC is always encrypted"
+            self._quic = self._make_quic(dependencies, certificate)
+            return self._quic
         # Import it only if WebSocket is enabled: the library takes a while to load.
         from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
 
@@ -135,6 +157,25 @@ class Listeners:
             transport=transport,
             assemble=assemble_websocket,
         )
+
+    def _make_quic(self, dependencies: Dependencies, certificate: "Certificate") -> "QuicListener":
+        # Import it only if QUIC is enabled: the library is an extra.
+        from courser.transports.quic import QuicListener, QuicServices  # noqa: PLC0415
+        from courser.transports.quic_requests import StreamMemory  # noqa: PLC0415
+
+        assert self._settings.quic is not None
+        shared = QuicServices(
+            dependencies.services,
+            dependencies.connections,
+            StreamMemory(self._settings.connections.request_memory),
+            dependencies.open_session,
+            dependencies.close_session,
+        )
+        return QuicListener(self._settings.quic, shared, certificate.pem, certificate.key_pem)
+
+
+def _has_quic() -> bool:
+    return importlib.util.find_spec("qh3") is not None
 
 
 def name_of(transport: Transport) -> str:

@@ -230,6 +230,7 @@ class Server:
             await supervisor.stop()
             self._listeners.close()
             await connections.say_goodbye(0)
+            self._listeners.release()
             slow_work.shutdown(wait=False, cancel_futures=True)
 
     def _write_runtime_files(self, addresses: Mapping[Transport, Address]) -> None:

@@ -63,6 +63,9 @@ class TcpListener:
             self._door.close()
             self._door = None
 
+    def release(self) -> None:
+        """All connections are gone. They had sockets of their own, so there is nothing to do."""
+
     # --- connections ---
 
     def _make_connection(self) -> TcpConnection:

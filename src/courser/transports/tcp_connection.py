@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Connections
-from courser.transports.pace import Pace
+from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 
 _CHUNK_SIZE = 64 * 1024
@@ -35,7 +35,7 @@ def assemble_plain(services: Services, session: Session, connection: "TcpConnect
     return loop, loop
 
 
-class TcpConnection(asyncio.BufferedProtocol):
+class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     """Bytes land in the session loop's own buffer, unless a layer is between: nothing is copied on the way in."""
 
     def __init__(
@@ -46,6 +46,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         on_lost: Callable[["TcpConnection"], None],
         assemble: Assemble = assemble_plain,
     ) -> None:
+        super().__init__(services.settings)
         self._services = services
         self._connections = connections
         self._open_session = open_session
@@ -53,15 +54,8 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._assemble = assemble
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
-        self._left_size = 0
-        """Bytes of the last reply that the kernel did not take at once."""
-        self._looked_at_size = 0
-        """Bytes that were left at the last look."""
-        self._reply_pace = Pace(services.settings.send_deadline, services.settings.frame_rate_min)
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
-        self.loop: SessionLoop | None = None
-        """None if the connection was not let in, or not yet."""
         self.host = "unknown"
         """The address of the client, without the port."""
         self.is_aborted = False
@@ -130,7 +124,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._is_writable or self._note_unread()
 
     def _note_unread(self) -> bool:
-        self._left_size = self._looked_at_size = self.unsent_size
+        self.note_left_size()
         self._connections.note_unread(self)
         return False
 
@@ -138,24 +132,6 @@ class TcpConnection(asyncio.BufferedProtocol):
     def unsent_size(self) -> int:
         """Bytes that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
-    @property
-    def taken_size(self) -> int:
-        """Bytes that the client made room for, of a reply that did not go out at once."""
-        return self._left_size - self.unsent_size
-
-    def is_reply_overdue(self, now: int) -> bool:
-        """Whether the client takes too long to read its reply. As for frames, every byte that it reads earns time."""
-        since = None if self.loop is None else self.loop.unsent_since
-        return since is not None and self._reply_pace.is_late(now, since, self.taken_size)
-
-    def shows_life(self) -> bool:
-        """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
-        loop = self.loop
-        if loop is None or loop.unsent_since is None:
-            return loop is not None and not loop.is_idle and loop.frame_since is None
-        before, self._looked_at_size = self._looked_at_size, self.unsent_size
-        return self._looked_at_size < before
 
     def pause(self) -> None:
         """Receive nothing more for now."""

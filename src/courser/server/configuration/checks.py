@@ -51,7 +51,7 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
         )
     if not configuration[keys.TCP_ENABLED]:
         yield f"{configuration.where(keys.TCP_ENABLED)} is false, so the server has no listener: set it to true"
-    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS):
+    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE):
         yield from _tls_contradictions(configuration, tls)
 
 

@@ -15,7 +15,7 @@ from courser.server.configuration.key import Key
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, QuicSettings, TcpSettings
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
@@ -29,6 +29,7 @@ TOPIC_SIZE_MIN = 16 * _MIB
 _BROKER = BrokerSettings()
 _CONNECTIONS = ConnectionSettings()
 _TCP = TcpSettings()
+_QUIC = QuicSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +431,32 @@ WEBSOCKET_TLS = TlsKeys(
     WEBSOCKET_TLS_CERT_FILE,
     WEBSOCKET_TLS_KEY_FILE,
 )
+
+# --- QUIC ---------------------------------------------------------------------------------------------
+
+QUIC_ENABLED = Key(
+    path="quic.enabled",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether to serve the binary protocol over QUIC, with the limits of the table `tcp`; requires the "
+    "extra `quic` (Iggy: true)",
+)
+QUIC_ADDRESS = Key(
+    path="quic.address",
+    kind=kinds.ADDRESS,
+    default=Address(_QUIC.host, _QUIC.port),
+    description="the UDP address to listen on; port 0 picks a free port",
+)
+QUIC_IDLE_TIMEOUT = Key(
+    path="quic.max_idle_timeout",
+    kind=kinds.duration(SECOND),
+    default=_QUIC.idle_timeout,
+    description="how long a connection stays open without any datagram from the client (Iggy 0.8: 10s)",
+)
+QUIC_SELF_SIGNED = _self_signed("quic.certificate")
+QUIC_CERT_FILE = _certificate_file("quic.certificate")
+QUIC_KEY_FILE = _key_file("quic.certificate")
+QUIC_CERTIFICATE = TlsKeys("quic.certificate", QUIC_ENABLED, QUIC_SELF_SIGNED, QUIC_CERT_FILE, QUIC_KEY_FILE)
 
 # --- logging ------------------------------------------------------------------------------------------
 

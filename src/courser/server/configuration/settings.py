@@ -9,7 +9,7 @@ from courser.server.configuration import keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, QuicSettings, SocketSettings, TcpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,9 @@ class ServerSettings:
     websocket: TcpSettings | None
     """None: disabled."""
     websocket_tls: TlsSettings | None
+    quic: QuicSettings | None
+    """None: disabled."""
+    quic_certificate: TlsSettings
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -76,6 +79,8 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         tls=_tls(configuration, keys.TCP_TLS),
         websocket=_websocket(configuration),
         websocket_tls=_tls(configuration, keys.WEBSOCKET_TLS),
+        quic=_quic(configuration),
+        quic_certificate=_certificate(configuration, keys.QUIC_CERTIFICATE),
     )
 
 
@@ -181,11 +186,20 @@ def _websocket(configuration: Configuration) -> TcpSettings | None:
 
 
 def _tls(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings | None:
-    if not configuration[tls.enabled]:
-        return None
+    return _certificate(configuration, tls) if configuration[tls.enabled] else None
+
+
+def _certificate(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings:
     return TlsSettings(
         certificate_file=configuration[tls.certificate_file],
         key_file=configuration[tls.key_file],
         is_self_signed=configuration[tls.is_self_signed],
         table=tls.table,
     )
+
+
+def _quic(configuration: Configuration) -> QuicSettings | None:
+    if not configuration[keys.QUIC_ENABLED]:
+        return None
+    address = configuration[keys.QUIC_ADDRESS]
+    return QuicSettings(host=address.host, port=address.port, idle_timeout=configuration[keys.QUIC_IDLE_TIMEOUT])

@@ -42,7 +42,7 @@ _LATER = tuple(
         description=f"{name}; the other keys of this table are ignored too",
         status=KeyStatus.LATER,
     )
-    for table, name in (("http", "HTTP"), ("quic", "QUIC"))
+    for table, name in (("http", "HTTP"),)
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -63,9 +63,8 @@ _IGNORED = {
     "http.metrics": "enabled endpoint",
     "http.tls": _TLS_NAMES,
     "message_cleaner": "enabled interval",
-    "quic": "address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
-    "stream_receive_window keep_alive_interval max_idle_timeout",
-    "quic.certificate": "self_signed cert_file key_file",
+    "quic": "max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
+    "stream_receive_window keep_alive_interval",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "tcp": "ipv6 socket_migration",
     "tcp.tls": "certificate",
