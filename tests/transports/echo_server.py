@@ -45,7 +45,7 @@ class Server:
         self.gate = asyncio.Event()
         self.clients: list[Client] = []
         self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
-        services = Services(
+        self.services = services = Services(
             begin=lambda session, command: attempt(self._dispatch(session, command)),
             choose_codec=lambda head: EchoCodec(),
             reply_sent=self.memory.give_back,

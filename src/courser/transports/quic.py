@@ -374,6 +374,8 @@ class QuicListener:
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the actual address."""
+        # The library warns of every client that closes its connection.
+        logging.getLogger("quic").setLevel(logging.ERROR)
         self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             self._make_server, local_addr=(self._settings.host, self._settings.port)
         )

@@ -41,6 +41,11 @@ class StreamedRequests:
         self._size = 0
         """Bytes of all of them."""
 
+    @property
+    def waiting_count(self) -> int:
+        """Requests that are complete and wait for their turn."""
+        return len(self._complete)
+
     def received(self, number: int, data: bytes, now: int, *, is_stranger: bool) -> None:
         """Bytes of a stream came.
 
