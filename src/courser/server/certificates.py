@@ -108,6 +108,12 @@ def make_self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
     return private, certificate.public_bytes(serialization.Encoding.PEM)
 
 
+def is_p256(pem: bytes) -> bool:
+    """Whether the key of the first certificate is an elliptic one on the curve that every TLS client supports."""
+    key = x509.load_pem_x509_certificate(pem).public_key()
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
+
+
 def fingerprint(pem: bytes) -> str:
     """The SHA-256 of the first certificate, in a form that people can compare."""
     certificate = x509.load_pem_x509_certificate(pem)

@@ -160,10 +160,13 @@ class Listeners:
 
     def _make_quic(self, dependencies: Dependencies, certificate: "Certificate") -> "QuicListener":
         # Import it only if QUIC is enabled: the library is an extra.
+        from courser.server.certificates import is_p256  # noqa: PLC0415
         from courser.transports.quic import QuicListener, QuicServices  # noqa: PLC0415
         from courser.transports.quic_requests import StreamMemory  # noqa: PLC0415
 
         assert self._settings.quic is not None
+        if not is_p256(certificate.pem):
+            _log.warning("Iggy's SDKs accept only P-256 certificates over QUIC unless they validate certificates")
         shared = QuicServices(
             dependencies.services,
             dependencies.connections,
