@@ -33,10 +33,10 @@ class Steps:
 
     # --- connections ---
 
-    async def connect(self, client: str, lasting: bool = False, options: str = "", scheme: str = "") -> None:
+    async def connect(self, client: str, lasting: bool = False, options: str = "") -> None:
         """Make a client and log it in; a lasting one logs in again by itself after a lost connection."""
-        if options or scheme:
-            string = self._sdk.connection_string(options=options, scheme=scheme or "iggy")
+        if options:
+            string = self._sdk.connection_string(options=options)
             made = self._sdk.iggy.IggyClient.from_connection_string(string)
             await made.connect()
         else:
