@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure the engine beside bare loops. Always exits with 0: a benchmark informs."""
+"""``python -m benchmarks``: compare the engine with bare loops that do the same I/O. The exit code is always 0."""
 
 import argparse
 import tempfile
@@ -46,7 +46,7 @@ CASES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the cases that were asked for and print what they found."""
+    """Run the selected cases and print their results."""
     options = _parser().parse_args(arguments)
     if options.list:
         print("\n".join(f"{case.name:14} {case.text}" for case in CASES))
@@ -81,7 +81,7 @@ def _print_misses(found: dict[str, list[Row]]) -> None:
 
 
 def _default_directory() -> Path:
-    """A place on a disk: the usual temporary directory is often memory."""
+    """A directory on a disk. The usual temporary directory is often in memory."""
     lasting = Path("/var/tmp")
     return lasting if lasting.is_dir() else Path(tempfile.gettempdir())
 

@@ -1,9 +1,9 @@
-"""Appends at ``written``, beside bare positional writes of the same bytes to a file that was preallocated likewise.
+"""Appends at ``written``, compared with bare positional writes of the same bytes to a preallocated file.
 
-One appender sends batch after batch. Before each, its bytes are copied into one receive buffer, as a socket would do
-it: not timed, and the same on both sides. Between two sends the loop turns once, as it does in a server, so that
-upkeep (allocation ahead, write-back, index, reservations) really runs beside the sends; that turn is part of the
-engine's time. The bare file is allocated before the clock starts.
+One appender sends one batch after another. Before each send, the bytes are copied into one receive buffer, as a socket
+would do; this is the same on both sides and is not timed. Between two sends, the event loop runs once, as in a server,
+so that upkeep (allocation, write-back, index, reservations) runs alongside; this counts as time of the engine. The bare
+file is allocated before the measurement.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from courser.records.batch import parse_batch
 from courser.storage.settings import LogSettings
 
 CLAIMED_APPEND = 601_000
-"""Seed 004: messages a second, ..."""
+"""Messages per second claimed for another system."""
 CLAIMED_LATENCY = 0.01
-"""... in so many milliseconds."""
+"""The latency in milliseconds claimed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Timing:
 
     seconds: float
     latencies: Sequence[int]
-    """Nanoseconds of each send."""
+    """Duration of each send in nanoseconds."""
     size: int
     processor_seconds: float = 0.0
-    """Of the thread that sends alone: what other programs on the machine hardly disturb."""
+    """Processor time of the sending thread, which other programs on the machine hardly affect."""
 
     @property
     def speed(self) -> float:
@@ -53,7 +53,7 @@ class Timing:
 
 
 class Watch:
-    """Times sends, and nothing of what happens between two of them."""
+    """Measures the sends, without the time between them."""
 
     def __init__(self) -> None:
         self._latencies: list[int] = []
@@ -65,11 +65,11 @@ class Watch:
         self._begin = time.perf_counter_ns()
 
     def sent(self) -> None:
-        """The send is acknowledged."""
+        """Note that the send is acknowledged."""
         self._latencies.append(time.perf_counter_ns() - self._begin)
 
     def stop(self) -> None:
-        """All that belongs to the send is done."""
+        """Note that the work of the send is complete."""
         self._spent += time.perf_counter_ns() - self._begin
         self._processor_spent += time.thread_time_ns() - self._processor_begin
 
@@ -78,7 +78,7 @@ class Watch:
 
 
 def received(wires: Sequence[bytes], count: int) -> Iterator[memoryview]:
-    """So many batches, each as it lies in a receive buffer: valid until the next one."""
+    """Batches in a receive buffer. Each is valid until the next one."""
     buffer = memoryview(bytearray(max(map(len, wires))))
     for wire in islice(cycle(wires), count):
         buffer[: len(wire)] = wire
@@ -112,7 +112,7 @@ def allocate_like_the_engine(descriptor: int, size: int) -> None:
 
 
 async def engine_appends(path: Path, wires: Sequence[bytes], count: int, *, parses: bool = True) -> Timing:
-    """``Partition.append`` of every batch; ``parse_batch`` of what was received is timed too, or not."""
+    """``Partition.append`` of every batch, with or without the time for ``parse_batch``."""
     async with new_engine(path) as engine:
         partition = engine.create(LogSettings())
         watch = Watch()

@@ -1,9 +1,9 @@
-"""The client of the bare server: the same bytes as a real one's, nothing behind them."""
+"""The client of the bare server. It sends the same bytes as a real client."""
 
 import socket
 import struct
 
-from courser.bench.samples import Sample
+from courser.bench.samples import SampleBatch
 
 _SIZE = struct.Struct("<I")
 _VSR_HEADER_SIZE = 256
@@ -18,7 +18,7 @@ class Socket:
         self.buffer = memoryview(bytearray(buffer_size))
 
     def exchange(self, request: bytes, head_size: int) -> None:
-        """Send a request and receive at least the head of its answer."""
+        """Send a request and receive at least the header of its reply."""
         self.socket.sendall(request)
         self.receive(0, head_size)
 
@@ -35,12 +35,12 @@ class Socket:
 
 
 class BareClient:
-    """For the bare server: the same bytes, nothing behind them."""
+    """Requests for the bare server, with the same bytes as real ones."""
 
     def __init__(self, port: int) -> None:
         self._socket = Socket(port)
 
-    def make_send(self, batch: Sample) -> bytes:
+    def make_send(self, batch: SampleBatch) -> bytes:
         header = bytearray(_VSR_HEADER_SIZE)
         _SIZE.pack_into(header, 48, _VSR_HEADER_SIZE + batch.stored_size)
         header[176] = 160

@@ -1,8 +1,8 @@
 """``python -m benchmarks.bare_server``: a server that does the same I/O as Courser and nothing else.
 
 Frames of SDK 0.9 (256-byte header, size at byte 48), uvloop, one reusable buffer per connection. A send is one
-positional write and a header-only reply; a poll is one positional read behind a reply header. Nothing is checked,
-hashed, looked up or remembered. With ``--sync`` a reply waits for ``fdatasync`` in a thread, shared by all that wait.
+positional write and a header-only reply; a poll is one positional read after a reply header. Nothing is checked, hashed
+or looked up. With ``--sync``, a reply waits for ``fdatasync`` in a thread; all waiting replies share one.
 """
 
 import argparse
@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def serve(directory: Path, *, syncs: bool) -> None:
-    """Listen on any free port, tell it, and go on until killed."""
+    """Listen on a free port, print it, and run until killed."""
     log = Log(directory / "bare.log", syncs=syncs)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(log), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -1,8 +1,8 @@
-"""Courser's own client beside the wire-level load generator, which sends one prepared request again and again.
+"""Courser's client, compared with the load generator, which repeats one prepared request.
 
-The load generator does nothing per message, and asks for one batch of a thousand messages at a time, into one buffer.
-The producer takes every message by itself, packs it, hashes it, and has several batches under way; bulk polls hand out
-whole batches, about two at a time. Both run on the event loop that programs get from ``asyncio.run``.
+The load generator does no work per message, and polls one batch of a thousand messages at a time into one buffer. The
+producer takes messages one by one, packs and hashes them, and has several batches in flight. Bulk polls return whole
+batches, about two at a time. Both run on the default event loop of ``asyncio.run``.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def _client(login: ServerTarget, shape: Shape, message_count: int, size: i
 
 
 async def _bulk(client: Client, total: int) -> tuple[float, float]:
-    """Bulk polls alone, and with every answer made into a table."""
+    """Bulk polls alone, and with a table built from every reply."""
     speeds = []
     for is_table in (False, True):
         received, offset, begin = 0, 0, time.perf_counter()

@@ -1,4 +1,4 @@
-"""The engine as a server would run it: a data directory, partitions on the running loop, a pool for the disk."""
+"""The engine as a server runs it: a data directory, partitions on the running event loop, threads for the disk."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ def place(data_directory: Path, number: int = 0) -> tuple[Path, PartitionIdentit
 
 
 class Engine:
-    """Partitions of one data directory. Use from one loop; ``close`` at the end."""
+    """The partitions of one data directory. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(self, path: Path) -> None:
         self.data = DataDirectory.open(path)
@@ -54,7 +54,7 @@ class Engine:
 
 @asynccontextmanager
 async def new_engine(path: Path) -> AsyncIterator[Engine]:
-    """An engine in an empty directory, ready for appends; stopped cleanly at the end."""
+    """An engine in an empty directory that is stopped cleanly at the end."""
     engine = Engine(path)
     engine.data.begin()
     yield engine
@@ -62,14 +62,14 @@ async def new_engine(path: Path) -> AsyncIterator[Engine]:
 
 
 async def fill(partition: Partition, wires: Sequence[bytes], size: int) -> int:
-    """Append about ``size`` bytes and wait until upkeep has sealed all full segments. Return the number of batches."""
+    """Append about ``size`` bytes, and wait until all full segments are sealed. Returns the number of batches."""
     batches = [parse_batch(wire) for wire in wires]
     count = max(size // (sum(map(len, wires)) // len(wires)), 1)
     for batch in islice(cycle(batches), count):
         await partition.append(batch)
         await asyncio.sleep(0)
     await partition.sync()
-    # Sealing is the engine's own business, it tells nobody when it is done.
+    # The engine does not report when a segment is sealed.
     while any(segment.state is SegmentState.CLOSING for segment in partition.log.segments):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return count

@@ -1,11 +1,11 @@
-"""How often a disk was made to keep what it has: the kernel counts it for every block device."""
+"""Count cache flushes of a disk. The kernel keeps a counter for every block device."""
 
 import os
 from pathlib import Path
 
 _STATISTICS = Path("/proc/diskstats")
 _FLUSH_COLUMN = 18
-"""Flushes that were completed: since Linux 5.5."""
+"""The field with the number of completed flushes, since Linux 5.5."""
 
 
 def flush_count(path: Path) -> int:

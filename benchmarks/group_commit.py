@@ -1,7 +1,7 @@
-"""Appends at ``synced``: 16 appenders that share syncs, beside the same with a sync for each append.
+"""Appends at ``synced``: 16 appenders that share syncs, compared with one sync per append.
 
-"Without group commit" is the same engine with a lock around ``append``, one per partition: no append is written while
-another one's sync is under way, so each waits for its own.
+"Without group commit" is the same engine with a lock per partition around ``append``. No append is written during the
+sync of another one, so each needs its own sync.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ APPENDER_COUNT = 16
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What concurrent appenders got done."""
+    """The result of concurrent appenders."""
 
     count: int
     seconds: float
@@ -41,7 +41,7 @@ class Acks:
 async def engine_acks(
     path: Path, seconds: float, *, partition_count: int, appenders_each: int, shares_syncs: bool
 ) -> Acks:
-    """Appenders of single messages on every partition, each waiting for its acknowledgement before the next."""
+    """Append single messages to every partition. Each appender waits for its acknowledgement before the next one."""
     (wire,) = wire_batches(Shape.SAME, 1, 1)
     async with new_engine(path) as engine:
         settings = LogSettings(durability=SYNCED)
@@ -98,7 +98,7 @@ def bare_acks(path: Path, seconds: float, *, file_count: int) -> Acks:
 
 
 def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
-    """Everything that is compared, to be run in turns."""
+    """The variants to compare, which are run alternately."""
     seconds, many = bench.scale.sync_seconds, APPENDER_COUNT
 
     def engine(partition_count: int, appenders_each: int, *, shares_syncs: bool) -> Callable[[Path], Acks]:

@@ -1,7 +1,7 @@
-"""What every case stands on: a fresh directory, an event loop, rows with a figure per round, and what they must reach.
+"""What all cases share: a fresh directory, an event loop, rows of results, and their targets.
 
-Machines are noisy. So each figure stands beside a bare loop of the same run, rounds alternate between the two, and a
-row is judged by the median of the ratios of its rounds; the spread is shown.
+Machines are noisy. The engine is therefore compared with a bare loop in the same run. Rounds alternate between the two,
+and the median of their ratios counts; the spread is shown.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Scale:
 
     rounds: int
     message_count: int
-    """Messages of a large batch."""
+    """Messages in a large batch."""
     append_size: int
     """Bytes appended in one round."""
     single_count: int
@@ -39,11 +39,11 @@ class Scale:
     sync_seconds: float
     """How long concurrent appenders run in one round."""
     sync_round_factor: int = 3
-    """How many times as many rounds they run: a disk's syncs vary more than anything else here."""
+    """Factor for the number of their rounds: the duration of syncs varies more than anything else here."""
     read_size: int
     """Bytes of the log that is read."""
     read_pass_count: int
-    """Passes over all of it, for each round."""
+    """Passes over the whole log in one round."""
     lookup_count: int
     """Random reads, and lookups, in one round."""
     sealed_segment_size: int
@@ -57,14 +57,14 @@ class Scale:
     partition_count: int
     """Partitions that are open at once."""
     claimed_size: int
-    """Bytes that the large directory of a start claims to hold."""
+    """Size in bytes of the large directory in the start case, according to its ledger."""
     transcoding_seconds: float
     spark_size: int
     """Bytes of the topic that Spark reads and writes."""
     spark_backlog_size: int
-    """Bytes that wait for a stream."""
+    """Size in bytes of the backlog of a stream."""
     spark_batch_count: int
-    """Micro-batches with next to nothing in them."""
+    """Number of nearly empty micro-batches."""
 
 
 FULL = Scale(
@@ -134,7 +134,7 @@ TINY = Scale(
 
 
 class Bound(Enum):
-    """What of a row is compared with the number of its target."""
+    """How a row is compared with its target."""
 
     RATIO_AT_LEAST = "ratio ≥"
     RATIO_AT_MOST = "ratio ≤"
@@ -145,17 +145,17 @@ class Bound(Enum):
 
 
 class Weight(Enum):
-    """Who wants it."""
+    """How important a target is."""
 
     MUST = "must"
     AIM = "aim"
     CLAIM = "claim"
-    """Seed 004 says so of another system: shown beside the figure."""
+    """A figure that is claimed for another system, shown for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a row should reach."""
+    """The target of a row."""
 
     bound: Bound
     number: float
@@ -187,7 +187,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measure: a figure per round, and one of the bare loop in the same round."""
+    """One measurement: for each round, a figure of the engine and one of the bare loop."""
 
     measure: str
     unit: str
@@ -200,7 +200,7 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """Engine to bare, round by round; none if there is nothing to compare with."""
+        """The ratio of engine to bare loop in each round; empty without a bare loop."""
         pairs = zip(self.engine, self.bare, strict=True) if self.bare else ()
         return [engine / bare if bare else math.inf for engine, bare in pairs]
 
@@ -210,7 +210,7 @@ class Row:
 
 
 class Bench:
-    """Where the cases run, and how much they do."""
+    """Where the cases run, and their scale."""
 
     def __init__(self, directory: Path, scale: Scale) -> None:
         self.directory = directory
@@ -218,9 +218,9 @@ class Bench:
 
     @contextmanager
     def fresh_directory(self, size: int = 0) -> Iterator[Path]:
-        """An empty directory, with no dirty pages of an earlier case around; gone afterwards.
+        """An empty directory that is deleted afterwards. Dirty pages of earlier cases are written back first.
 
-        ``size`` is how many bytes will be written there: so much memory is touched before.
+        ``size`` is the number of bytes that will be written; that much memory is touched first.
         """
         os.sync()
         path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=self.directory))
@@ -231,7 +231,7 @@ class Bench:
             shutil.rmtree(path, ignore_errors=True)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run on a loop of its own, the kind that a server uses."""
+        """Run on a new event loop of the kind that a server uses."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
 
@@ -241,10 +241,10 @@ class Bench:
 
 
 def touch_memory(path: Path, size: int) -> None:
-    """Fill the page cache, and give it back without a write to the disk.
+    """Fill the page cache and release it, without writing to the disk.
 
-    A virtual machine gets the pages of its memory from the host at their first use, and many return them when they
-    have been free for a second or two. That costs ten times the write itself, and hits whoever comes first.
+    A virtual machine gets its memory pages from the host on first use, and often returns them after a second or two.
+    That costs ten times as much as the write itself, and would distort the first measurement.
     """
     block = memoryview(bytes(4 * MIB))
     with path.open("xb", buffering=0) as file:
@@ -255,7 +255,7 @@ def touch_memory(path: Path, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something that is measured."""
+    """One benchmark."""
 
     name: str
     text: str

@@ -1,6 +1,6 @@
-"""Reading a whole log: the index built anew, a plain scan, and ``verify``, beside bare sequential reads.
+"""Read a whole log: rebuild its index, scan it, and ``verify`` it, compared with bare sequential reads.
 
-The cache is warm: these figures are what the processor allows, a cold disk may be slower.
+The cache is warm, so the processor is the limit. A cold disk may be slower.
 """
 
 import os
@@ -23,7 +23,7 @@ _WINDOW_SIZE = 4 * MIB
 
 
 def bare_scan(file_path: Path) -> None:
-    """Read the file from front to back."""
+    """Read the file sequentially."""
     descriptor = os.open(file_path, os.O_RDONLY)
     try:
         buffer = bytearray(_WINDOW_SIZE)

@@ -1,7 +1,7 @@
-"""Single messages read at random inside large batches, and lookups in the index alone, for each kind of index cache.
+"""Random reads of single messages in large batches, and index lookups alone, for each kind of index cache.
 
-Warm: the log was just written, and each batch that is asked for was read once before. *Few* batches fit into what a
-partition remembers as checked; of *many* each read hashes a whole batch again, most of the time.
+The cache is warm: the log was just written, and each batch was read once. *Few* batches all fit into the list of
+verified batches of a partition. With *many*, most reads hash a whole batch again.
 """
 
 import os
@@ -36,7 +36,7 @@ async def engine_random_reads(partition: Partition, offsets: list[int]) -> float
 
 
 def bare_random_reads(partition: Partition, count: int, message_size: int) -> float:
-    """The same number of positional reads of one message's bytes, anywhere in the first segment."""
+    """The same number of positional reads of one message, at random positions in the first segment."""
     segment = partition.log.segments[0]
     source = random.Random(3)
     positions = [source.randrange(max(segment.size - message_size, 1)) for _ in range(count)]
@@ -87,7 +87,7 @@ async def _measure(bench: Bench, cache: IndexCache) -> tuple[list[float], list[f
 
 
 async def _measure_many(bench: Bench) -> tuple[list[float], list[float]]:
-    """Bare and engine reads a second over more batches than a partition remembers, all in one segment."""
+    """Bare and engine reads per second over more batches than a partition remembers as verified, in one segment."""
     scale = bench.scale
     bare, reads = [], []
     with bench.fresh_directory() as path:

@@ -1,6 +1,6 @@
-"""What the engine holds on to: index bytes, memory and descriptors of many open partitions, bytes of small batches.
+"""What the engine uses: index bytes, memory and descriptors of many open partitions, log bytes of small batches.
 
-The partitions are opened in a process of its own, so that nothing of the other cases is counted.
+The partitions are opened in a separate process, so that only their memory counts.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ async def _open_partitions(path: Path, count: int) -> list[dict[str, int]]:
     stages.append(_usage())
     for partition in engine.partitions:
         await partition.append(parse_batch(wire))
-    # One more turn of upkeep, so that allocation ahead is done and counted.
+    # One more round of upkeep, so that preallocation is complete and counted.
     await asyncio.gather(*(partition.sync() for partition in engine.partitions))
     stages.append(_usage())
     await engine.close()
@@ -88,7 +88,7 @@ async def _open_partitions(path: Path, count: int) -> list[dict[str, int]]:
 
 
 def measure_partitions(path: Path, count: int) -> list[dict[str, int]]:
-    """Make the partitions in one process, open them in another; return the stages of the second."""
+    """Create the partitions in one process, and open them in another. Returns the stages of the second."""
     root = Path(__file__).resolve().parent.parent
     output = ""
     for step in ("make", "open"):

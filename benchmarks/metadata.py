@@ -1,6 +1,6 @@
-"""The catalog: commands beside bare appends that are synced, starts with few and many topics, memory per topic.
+"""The catalog: changes compared with bare synced appends, starts with few and many topics, memory per topic.
 
-Starts measure what the metadata costs: loading the snapshot and replaying the journal, without the directories.
+Starts include only the metadata: loading the snapshot and replaying the journal, without the directories.
 """
 
 import gc
@@ -38,7 +38,7 @@ def _commands_per_second(path: Path, count: int) -> float:
     store = _opened(path)
     begin = time.perf_counter()
     for number in range(count):
-        store.submit(c.CreateStream(f"stream {number}", _uuid(number)))
+        store.submit(c.StreamCreation(f"stream {number}", _uuid(number)))
     spent = time.perf_counter() - begin
     store.close()
     return count / spent
@@ -60,11 +60,11 @@ def _bare_per_second(path: Path, count: int) -> float:
 def _topics_per_second(path: Path, count: int) -> float:
     """Whole creations: journal, directories, descriptors and partitions, all synced."""
     opened = open_catalog(LocalFileSystem(), path, clock=SystemClock(), stop=StopKind.CLEAN)
-    opened.store.submit(stream := c.CreateStream("stream", _uuid(0)))
+    opened.store.submit(stream := c.StreamCreation("stream", _uuid(0)))
     opened.directories.carry_out(opened.store.state, stream)
     begin = time.perf_counter()
     for number in range(count):
-        command = c.CreateTopic(0, f"topic {number}", _uuid(number), _PARTITION_COUNT, TopicOptions())
+        command = c.TopicCreation(0, f"topic {number}", _uuid(number), _PARTITION_COUNT, TopicOptions())
         opened.store.submit(command)
         opened.directories.carry_out(opened.store.state, command)
     spent = time.perf_counter() - begin
@@ -78,15 +78,15 @@ def state_of(topic_count: int, partition_count: int = _PARTITION_COUNT) -> Catal
     for number in range(topic_count):
         stream_id, place = divmod(number, _TOPICS_PER_STREAM)
         if not place:
-            apply(state, c.CreateStream(f"stream {stream_id}", _uuid(stream_id)), number, _TIME)
-        topic = c.CreateTopic(stream_id, f"topic {number}", _uuid(number), partition_count, TopicOptions())
+            apply(state, c.StreamCreation(f"stream {stream_id}", _uuid(stream_id)), number, _TIME)
+        topic = c.TopicCreation(stream_id, f"topic {number}", _uuid(number), partition_count, TopicOptions())
         apply(state, topic, number, _TIME)
     return state
 
 
 def _start_milliseconds(path: Path, topic_count: int, rounds: int) -> list[float]:
     store = _opened(path)
-    store.submit(c.CreateStream("last", _uuid(2**64)))
+    store.submit(c.StreamCreation("last", _uuid(2**64)))
     store.state = state_of(topic_count)
     store.take_snapshot()
     store.close()

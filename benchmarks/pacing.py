@@ -1,4 +1,4 @@
-"""Sends at a steady rate that the disk can take: there a stall is a fault and not the limit of the machine."""
+"""Send at a steady rate that the disk can sustain. A stall is then a fault and not the limit of the machine."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from benchmarks.harness import MIB
 
 
 class Pace:
-    """Spreads sends evenly. A rate of 0 is "as fast as it goes"."""
+    """Spreads sends evenly. A rate of 0 means no limit."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
@@ -16,13 +16,13 @@ class Pace:
         self._size = 0
 
     def delay(self, size: int) -> float:
-        """``size`` bytes were sent: the seconds to wait before the next send."""
+        """Count ``size`` sent bytes. Returns the seconds to wait before the next send."""
         self._size += size
         return max(self._begin + self._size / self._rate - time.perf_counter(), 0) if self._rate else 0
 
 
 def disk_speed(path: Path, size: int) -> float:
-    """Bytes a second that the disk itself takes."""
+    """The write rate of the disk in bytes per second."""
     block = os.urandom(MIB)
     descriptor = os.open(path / "probe", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

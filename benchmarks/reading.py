@@ -1,6 +1,6 @@
-"""Sequential reads through ``Partition.read``, hash check included, beside bare positional reads of the same ranges.
+"""Sequential reads with ``Partition.read``, including hash checks, compared with bare reads of the same ranges.
 
-The cache is warm: all of the log was just written. Both sides read into memory that they use again.
+The cache is warm, because the log was just written. Both sides reuse their memory.
 """
 
 import os
@@ -19,12 +19,12 @@ from courser.storage.settings import LogSettings
 
 READ_SIZE_MAX = 8 * MIB
 CLAIMED_READ = 500_000
-"""Seed 004: messages a second."""
+"""Messages per second claimed for another system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass over the whole log took."""
+    """One pass over the whole log."""
 
     seconds: float
     processor_seconds: float
@@ -42,7 +42,7 @@ class Pass:
 
 
 def bare_pass(partition: Partition, sizes: Sequence[int]) -> Pass:
-    """``os.preadv`` of batches of these sizes, behind one another."""
+    """``os.preadv`` of consecutive batches of these sizes."""
     descriptor = os.open(log_path(partition.log.directory, 0), os.O_RDONLY)
     try:
         buffer = memoryview(bytearray(max(sizes)))
@@ -68,7 +68,7 @@ async def engine_pass(partition: Partition, count: int) -> Pass:
 
 
 async def _measure(bench: Bench, wires: Sequence[bytes], read_count: int) -> tuple[list[Pass], list[Pass]]:
-    """Bare passes and those of the engine, in turns."""
+    """Passes of the bare loop and of the engine, alternately."""
     scale = bench.scale
     bare, passes = [], []
     with bench.fresh_directory() as path:

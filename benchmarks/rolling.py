@@ -1,8 +1,8 @@
-"""Sends across many rolls, beside the same sends into one large segment: a roll must not stall a send.
+"""Sends across many rolls, compared with the same sends to one large segment: a roll must not stall a send.
 
-Seed 004 allows 10 ms. At ``synced`` a send waits for the disk anyway: there a roll may add 10 ms. The sends are paced
-at half of what the disk takes: at full speed the disk is the limit, with rolls or without (``sustained`` shows that).
-The first sends to a new partition wait for its first reservations of offsets; they are not counted here.
+The limit is 10 ms. At ``synced``, a send waits for the disk anyway, and a roll may add 10 ms. The sends run at half the
+rate that the disk can sustain: at full speed, the disk is the limit with or without rolls (see ``sustained``). The
+first sends to a new partition wait for its first offset reservations, and are not counted.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from courser.storage.settings import LogSettings
 BOUND = 10.0
 """Milliseconds."""
 _WARM_UP_COUNT = 32
-"""Sends before those that count."""
+"""Number of sends that are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Sends:
 
     all: Sequence[float]
     rolling: Sequence[float]
-    """Those that began a new segment."""
+    """Sends that started a new segment."""
     closing_count_max: int
-    """Segments that waited to be sealed at once."""
+    """Maximum number of segments that waited to be sealed."""
 
 
 async def sends(path: Path, wires: Sequence[bytes], size: int, settings: LogSettings, rate: float) -> Sends:
-    """Append ``size`` bytes, one batch after another, and time each."""
+    """Append ``size`` bytes, one batch after another, and measure each send."""
     every, rolling = [], []
     closing_max = 0
     async with new_engine(path) as engine:

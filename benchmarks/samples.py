@@ -29,7 +29,7 @@ class Shape(Enum):
 
 
 def wire_batches(shape: Shape, message_count: int, batch_count: int = 8) -> list[bytes]:
-    """A few different batches, to be sent in turns."""
+    """A few different batches to send in turn."""
     source = random.Random(7)
     batches = []
     for _ in range(batch_count):

@@ -1,6 +1,6 @@
-"""The server over TCP, beside a bare server that does the same I/O and nothing else.
+"""The server over TCP, compared with a bare server that does the same I/O and nothing else.
 
-Servers are processes of their own on loopback; the load generator waits for each answer before the next request.
+Servers run as separate processes on loopback. The load generator waits for each reply before the next request.
 """
 
 import os
@@ -21,7 +21,7 @@ from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.samples import ORIGIN, Shape
 from courser.bench.classic_wire import ClassicWire
 from courser.bench.private_server import private_server
-from courser.bench.samples import Sample, make_sample
+from courser.bench.samples import SampleBatch, make_sample
 from courser.bench.vsr_wire import VsrWire
 from courser.bench.wires import OFFSET, TopicName
 from courser.client.targets import Target as ServerTarget
@@ -30,7 +30,7 @@ PLACE = TopicName("bench", "topic")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 CONNECTION_COUNT = 64
 _SINGLE_FACTOR = 3
-"""How many times as many single messages as elsewhere: the CPU of a run that is too short is that of its beginning."""
+"""Factor for the number of single messages: in a short run, the CPU time of the start would dominate."""
 SYNC_CONNECTION_COUNT = 16
 IDLE_MEMORY_MAX = 90
 """MiB."""
@@ -44,18 +44,18 @@ class Running:
     process_id: int
 
     def cpu_seconds(self) -> float:
-        """Of all threads that live now, to the nanosecond: the usual counters know only ticks."""
+        """CPU time of all current threads in nanoseconds. The usual counters only have the resolution of ticks."""
         tasks = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def memory(self) -> float:
-        """MiB that are resident."""
+        """Resident memory in MiB."""
         return int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1]) * _PAGE / MIB
 
 
 @contextmanager
 def courser(directory: Path) -> Iterator[tuple[Running, ServerTarget]]:
-    """A server on embedded defaults, and how to log in."""
+    """A server with default settings, and how to log in."""
     with private_server(directory) as server:
         yield Running(server.target.port, server.process_id), server.target
 
@@ -72,7 +72,7 @@ def bare(directory: Path, *, syncs: bool = False) -> Iterator[Running]:
             process.kill()
 
 
-def sample(shape: Shape, count: int) -> Sample:
+def sample(shape: Shape, count: int) -> SampleBatch:
     """Messages for either wire."""
     source = random.Random(7)
     return make_sample(shape.payload_sizes(count, source), source, ORIGIN)
@@ -81,7 +81,7 @@ def sample(shape: Shape, count: int) -> Sample:
 # --- large batches ------------------------------------------------------------------------------------
 
 
-def _send_speed(send: Callable[[], None], batch: Sample, size: int) -> float:
+def _send_speed(send: Callable[[], None], batch: SampleBatch, size: int) -> float:
     """MB/s of stored bytes."""
     count = max(size // batch.stored_size, 1)
     begin = time.perf_counter()
@@ -98,7 +98,7 @@ class Transfer:
     polled: float
 
 
-def _courser_transfer(bench: Bench, wire: type[VsrWire] | type[ClassicWire], batch: Sample) -> Transfer:
+def _courser_transfer(bench: Bench, wire: type[VsrWire] | type[ClassicWire], batch: SampleBatch) -> Transfer:
     size = bench.scale.append_size
     with bench.fresh_directory(size) as path, courser(path) as (_, login), closing(wire(login)) as client:
         _create_topic(client)
@@ -119,7 +119,7 @@ def _create_topic(client: VsrWire | ClassicWire, *, is_synced: bool = False) -> 
     client.create_topic(PLACE, 1, is_synced=is_synced)
 
 
-def _bare_transfer(bench: Bench, batch: Sample) -> Transfer:
+def _bare_transfer(bench: Bench, batch: SampleBatch) -> Transfer:
     size = bench.scale.append_size
     with bench.fresh_directory(size) as path, bare(path) as server, closing(BareClient(server.port)) as client:
         request = client.make_send(batch)
@@ -158,7 +158,7 @@ def _large_batches(bench: Bench) -> Iterator[Row]:
             )
 
 
-def _classic(bench: Bench, batch: Sample) -> Transfer:
+def _classic(bench: Bench, batch: SampleBatch) -> Transfer:
     return _courser_transfer(bench, ClassicWire, batch)
 
 
@@ -167,19 +167,19 @@ def _classic(bench: Bench, batch: Sample) -> Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """What many small requests cost."""
+    """The cost of many small requests."""
 
     speed: float
     """Requests a second."""
     cpu: float
-    """Microseconds of the server's CPU for each."""
+    """CPU time of the server per request, in microseconds."""
     flush_count: int
-    """Times that the disk was made to keep what it had; 0 if the kernel does not count that. A sync is one."""
+    """Cache flushes of the disk; 0 if the kernel does not count them. A sync is one flush."""
     count: int
 
 
 def _run_singles(path: Path, server: Running, sends: Sequence[Callable[[], None]], count: int) -> Singles:
-    """``count`` requests, shared among the senders."""
+    """Send ``count`` requests, divided among the senders."""
     for send in sends:
         send()
     each = max(count // len(sends), 1)
@@ -199,21 +199,21 @@ def _run_singles(path: Path, server: Running, sends: Sequence[Callable[[], None]
     return Singles(total / seconds, cpu * 1e6 / total, flushes_after - flushes, total)
 
 
-def _courser_singles(bench: Bench, batch: Sample, connections: int, count: int, *, is_synced: bool) -> Singles:
+def _courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
     with bench.fresh_directory() as path, courser(path) as (server, login), ExitStack() as stack:
         clients = [stack.enter_context(closing(VsrWire(login))) for _ in range(connections)]
         _create_topic(clients[0], is_synced=is_synced)
         return _run_singles(path, server, [_sender(client, batch) for client in clients], count)
 
 
-def _bare_singles(bench: Bench, batch: Sample, connections: int, count: int, *, is_synced: bool) -> Singles:
+def _bare_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
     with bench.fresh_directory() as path, bare(path, syncs=is_synced) as server, ExitStack() as stack:
         clients = [stack.enter_context(closing(BareClient(server.port))) for _ in range(connections)]
         request = clients[0].make_send(batch)
         return _run_singles(path, server, [_bare_sender(client, request) for client in clients], count)
 
 
-def _sender(client: VsrWire, batch: Sample) -> Callable[[], None]:
+def _sender(client: VsrWire, batch: SampleBatch) -> Callable[[], None]:
     request = client.make_send(PLACE, 0, batch)
     return lambda: client.send(request)
 

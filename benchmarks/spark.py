@@ -1,7 +1,7 @@
-"""The data source ``courser`` beside Spark's own Parquet reader and writer, and beside Python sources that do nothing.
+"""The data source ``courser``, compared with Spark's Parquet reader and writer, and with idle Python sources.
 
-Rows of 1 KB into the sink ``noop``, two tasks at a time; MB/s of payloads. The first readings do not count:
-Java translates its code to machine code meanwhile. All of it, server and Spark, shares this machine.
+Rows of 1 KB go to the sink ``noop``, two tasks at a time; figures are MB/s of payload. The first runs do not count,
+because Java compiles its code then. Server and Spark share this machine.
 """
 
 import random
@@ -31,9 +31,9 @@ TASK_COUNT = 2
 MASTER = f"local[{TASK_COUNT}]"
 SEGMENT_SIZE = 64 * MIB
 DISTINCT_COUNT = 16
-"""Different batches that are sent in turns: more than a dictionary of Parquet holds."""
+"""Number of different batches to send in turn: more than a Parquet dictionary holds."""
 WARM_UP_COUNT = 8
-"""Readings of each kind that are left out: Java translates to machine code what was run often, and not all at once."""
+"""Number of runs of each kind that are not counted: Java compiles code gradually, after it has run often."""
 STREAM = "bench"
 _PATIENCE = 600
 _START = """
@@ -56,7 +56,7 @@ SparkSession.builder.master({MASTER!r}).getOrCreate()
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that was filled."""
+    """A topic with messages."""
 
     name: str
     count: int
@@ -176,7 +176,7 @@ def _reads(bench: Bench, frames: Reading, topic: Topic, shape: Shape) -> Iterato
 
 
 def _progress(frame: "DataFrame", checkpoint: Path) -> list[Any]:
-    """The micro-batches of a run that takes what is there."""
+    """The micro-batches of a run that processes the available messages."""
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(_PATIENCE), "the stream does not come to its end"
@@ -184,7 +184,7 @@ def _progress(frame: "DataFrame", checkpoint: Path) -> list[Any]:
 
 
 def _catch_up(bench: Bench, spark: "SparkSession", server: PrivateServer, shape: Shape, path: Path) -> Row:
-    """A stream that catches up with a backlog, without its first micro-batch."""
+    """A stream that works through a backlog. The first micro-batch does not count."""
     from courser.spark.options import Use, parse_options  # noqa: PLC0415 -- optional, and slow to import
 
     size = bench.scale.spark_backlog_size
@@ -195,7 +195,7 @@ def _catch_up(bench: Bench, spark: "SparkSession", server: PrivateServer, shape:
     taken_size = min(parse_options({}, Use.STREAM)["maxBytesPerTrigger"], size // 4)
     frame = spark.readStream.format("courser").options(**options, maxBytesPerTrigger=str(taken_size)).load()
     speeds, batch_speeds = [], []
-    # Whoever comes first pays for memory that the machine has not used yet.
+    # The first run would pay for memory that the machine has not used yet.
     _drop(whole)
     for number in range(bench.scale.rounds):
         rest = _progress(frame, path / f"catch-up-{shape.name}-{number}")[1:]
@@ -287,7 +287,7 @@ def _decoding(bench: Bench, shape: Shape) -> Row:
 
 
 def _session_start() -> Row:
-    """In processes of their own."""
+    """Run in separate processes."""
     seconds = []
     for start in _STARTS:
         command = [sys.executable, "-c", _START.format(start=start)]
@@ -299,7 +299,7 @@ def _session_start() -> Row:
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    """Reading first; what writes comes last, because it leaves dirty pages."""
+    """Run the reads first. Writes come last, because they leave dirty pages."""
     scale = bench.scale
     size = scale.spark_size
     with bench.fresh_directory(max(2 * size, scale.spark_backlog_size)) as path, _session(path) as spark:

@@ -1,6 +1,6 @@
-"""The simplest sources and sinks that Spark can have in Python: what the data source ``courser`` is measured beside.
+"""The simplest Python sources and sinks for Spark, for comparison with the data source ``courser``.
 
-Pickled by value to Spark's workers, which do not find this package: so nothing here may be imported from it.
+They are pickled by value, because Spark's workers cannot import this package. Import nothing from it here.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 
 class _Ready(DataSourceReader):
-    """Gives the same record batch again and again: it only costs what every Python source costs."""
+    """Returns the same record batch repeatedly, which costs only what every Python source costs."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._row_count = int(options["rows"])
@@ -83,7 +83,7 @@ class TrivialSource(DataSource):
 
 
 class _Dropping(DataSourceArrowWriter):
-    """Takes every row and drops it."""
+    """Discards every row."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:

@@ -1,7 +1,7 @@
-"""Writing to a topic exactly once, beside the same job into an Arrow writer that drops its rows.
+"""Exactly-once writes to a topic, compared with the same job and an Arrow writer that discards its rows.
 
-An exactly-once write is durable when it returns, in the staged parts; the logs are synced behind that. Both times are
-shown: the second one is what a load that goes on and on gets.
+When an exactly-once write returns, the staged parts are durable; the logs are synced in the background. Both times are
+shown. A continuous load gets the second one.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TASK_COUNT = 2
 _WARM_UP_COUNT = 2
 _STEP = 0.005
-"""Seconds between two questions."""
+"""Seconds between two requests to the server."""
 
 
 def write_rows(
@@ -49,7 +49,7 @@ def write_rows(
                 if delivery == "exactly-once":
                     _await_end(client, name)
                     seconds.append(time.perf_counter() - begin)
-                # What was written must not slow the next round down.
+                # The written data must not slow down the next round.
                 client.delete_topic(options["stream"], name)
         if number >= _WARM_UP_COUNT:
             for speeds, time_taken in zip((bare, ours, settled, direct), seconds, strict=True):
@@ -80,13 +80,13 @@ def write_rows(
 
 
 def _settle_memory(directory: Path, size: int) -> None:
-    """No dirty pages, and free ones that the machine has used just before: what is written twice takes most of them."""
+    """Write back dirty pages, and touch free memory: data that is written twice needs most of it."""
     os.sync()
     touch_memory(directory / "touched", 3 * size)
 
 
 def _await_end(client: SyncClient, job: str) -> None:
-    """Return when the server has ended the publish of a job."""
+    """Wait until the server has completed the publish of a job."""
     while client.get_sink(job).is_open:
         time.sleep(_STEP)
 

@@ -1,7 +1,7 @@
-"""The cost of a start must not grow with sealed data: a directory of 1 GB beside one whose ledger claims 100 GB.
+"""The cost of a start must not grow with sealed data: a directory of 1 GB, compared with one of 100 GB.
 
-Sealed segments are sparse files of the right size that the ledger vouches for; the open segment is real. After a kill
-a start reads the open segment from the recovery point on, in both directories the same number of bytes.
+Sealed segments are sparse files with the size that the ledger records; the open segment is real. After a kill, a start
+reads the open segment from the recovery point on, which is the same number of bytes in both directories.
 """
 
 import time
@@ -27,7 +27,7 @@ _UNSYNCED_SIZE = 64 * MIB
 
 
 def claim_segments(path: Path, count: int, segment_size: int) -> None:
-    """Make a partition whose ledger says that it has ``count`` sealed segments, with sparse files to match."""
+    """Create a partition with ``count`` sealed segments in its ledger, and sparse files of matching size."""
     data = DataDirectory.open(path)
     directory, identity = place(path)
     files = data.file_system
@@ -47,7 +47,7 @@ def claim_segments(path: Path, count: int, segment_size: int) -> None:
 
 
 def start_milliseconds(path: Path, unsynced_size: int, *, after_kill: bool) -> float:
-    """Send for a while, stop that way, and time the next start."""
+    """Send for a while, stop or kill the engine, and measure the next start."""
     data, log = _start(path)
     (wire,) = wire_batches(Shape.SAME, 1_000, 1)
     batch = parse_batch(wire)
@@ -55,7 +55,7 @@ def start_milliseconds(path: Path, unsynced_size: int, *, after_kill: bool) -> f
         if log.needs_reservation(batch.count) and (job := upkeep.plan_reservation(log, batch.count)) is not None:
             perform(job)
         log.append(batch)
-    # A kill leaves everything written, and nothing synced or put in order.
+    # After a kill, everything is written, but nothing is synced or closed.
     log.release_files() if after_kill else upkeep.close(log)
     data.close(is_clean=not after_kill)
     begin = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Many gigabytes in a row: do sends stay quick when the kernel has a disk's worth of pages to write back?
+"""Many gigabytes in one run: do sends stay fast while the kernel writes back dirty pages?
 
-Three ways: as configured, which starts write-back every few MiB; with that switched off; and bare positional writes,
-which leave it to the kernel as well. *Full speed* is more than most disks take, so the kernel has to slow somebody
-down in the end; *paced* stays at half of what the disk was found to take, where a stall would be a fault.
+Three variants: the default, which starts write-back every few MiB; the same without that; and bare positional writes,
+which also leave write-back to the kernel. *Full speed* is more than most disks sustain, so the kernel must throttle the
+writer at some point. *Paced* is half of what the disk sustains, where a stall would be a fault.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from courser.records.batch import parse_batch
 from courser.storage.settings import LogSettings
 
 _Run = tuple[Timing, list[float]]
-"""The sends, and when each was done, in seconds from the beginning."""
+"""The sends, and when each was complete, in seconds from the start."""
 _NEVER = 2**62
 _ROOM = 1.5
-"""Free disk space that a run must find, as a multiple of what it writes."""
+"""Free disk space that a run needs, as a multiple of what it writes."""
 _PACED_SHARE = 4
-"""A paced run writes one part in so many of what a run at full speed does."""
+"""A paced run writes this fraction (1/n) of what a run at full speed writes."""
 
 
 async def engine_run(path: Path, wires: Sequence[bytes], size: int, settings: LogSettings, rate: float = 0) -> _Run:

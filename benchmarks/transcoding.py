@@ -1,6 +1,6 @@
-"""How fast classic messages become batches and batches become classic messages, next to a bare copy of the bytes.
+"""Convert classic messages to batches and back, compared with a bare copy of the bytes.
 
-MB/s of payload. Cases are measured in turns, so that a busy moment of the machine hits all of them.
+Figures are MB/s of payload. Cases are measured alternately, so that load on the machine affects all of them.
 """
 
 import random
@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[int, Task]]:
         for dialect in (Dialect.SDK_0_6, Dialect.SDK_0_8):
             section = section_of(sizes, dialect, user_headers, source)
             batch = _decode(section, len(sizes), dialect)
-            into = bytearray(classic_size_max(batch.frames, dialect))
+            into = bytearray(classic_size_max(len(batch.body), batch.count, dialect))
             tasks[f"decode {shape} {dialect.header_size}"] = size, _decoding(section, len(sizes), dialect)
             tasks[f"encode {shape} {dialect.header_size}"] = size, _encoding(batch, dialect, into)
             tasks[f"memcpy {shape} {dialect.header_size}"] = size, _copying(section)
@@ -68,7 +68,7 @@ def measure(seconds: float) -> dict[str, list[float]]:
     stop = time.perf_counter() + seconds
     while not samples["decode same 64"] or time.perf_counter() < stop:
         for name, (size, task) in tasks.items():
-            # A sample covers 2 MB at least: one small task alone is too short for the clock.
+            # A sample covers at least 2 MB: a single small task is too short to measure.
             repeats = max(1, 2_000_000 // size)
             task()
             begin = time.perf_counter()
@@ -95,7 +95,7 @@ def _encoding(batch: Batch, dialect: Dialect, into: bytearray) -> Task:
     view = memoryview(into)
     return lambda: encode_classic(
         batch.body,
-        batch.frames,
+        batch.count,
         base_offset=5,
         base_timestamp=ORIGIN,
         origin_timestamp=batch.origin_timestamp,
@@ -114,7 +114,7 @@ def run(bench: Bench) -> Iterator[Row]:
         way, _, shape = name.partition(" ")
         if way == "memcpy":
             continue
-        # "same 56", "mixed 64": what the goal speaks of.
+        # "same 56" and "mixed 64" are the cases with a target.
         goals = {"same": 1_000, "mixed": 400}
         goal = goals.get(shape.rpartition(" ")[0])
         yield Row(

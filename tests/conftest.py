@@ -1,9 +1,9 @@
-"""What all tests share: how long hypothesis searches, and the seed of the run.
+"""What all tests share: Hypothesis profiles, the random seed, and which tests run on the same worker.
 
-Whoever changes nothing sees nothing new: a plain run takes the same cases every time, so that a failure comes from the
-change and not from the dice. ``make test-all`` is the one that searches: ``COURSER_SEED=random`` draws a new seed, and
-``--hypothesis-profile=long`` tries more examples, new ones each time. Tests that throw dice take the ``seed`` fixture;
-a failure shows the number, and ``COURSER_SEED`` brings the same run back.
+A plain run uses the same seed and examples every time, so that a failure comes from a change in the code. ``make
+test-all`` explores: ``COURSER_SEED=random`` draws a new seed, and ``--hypothesis-profile=long`` tries more and new
+examples. Tests that need random numbers use the ``seed`` fixture. A failure prints the seed, and ``COURSER_SEED``
+repeats the run.
 """
 
 import os
@@ -20,14 +20,14 @@ pytest_plugins = ["tests.spark_fixtures", "tests.wheels", "tests.container"]
 
 SEED_VARIABLE = "COURSER_SEED"
 SEED_DEFAULT = "20261115"
-"""Of a run that does not ask for another one: any number does, as long as it stays."""
+"""The seed of a plain run: an arbitrary but constant number."""
 SEED_DRAWN = "random"
-"""The value of the variable that asks for a new seed."""
+"""The value of the variable that draws a new seed."""
 
 WITH_WHEEL = ("tests/test_packaging.py::", "tests/test_deployment.py::", "tests/test_five_minutes.py::")
-"""The tests that share the wheel, and an environment in which it is installed."""
+"""The tests that share the wheel and an environment with it."""
 WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/lake/", "tests/pipelines/")
-"""The directories whose tests may use the Spark session. They share one, and so one process."""
+"""The directories whose tests may use the Spark session. They share one session, and therefore one process."""
 WITHOUT_SESSION = (
     "tests/lake/",
     "tests/pipelines/test_checkpoint.py",
@@ -40,7 +40,7 @@ WITHOUT_SESSION = (
     "tests/pipelines/test_progress.py",
     "tests/pipelines/test_publishing.py",
     "tests/pipelines/test_server_side.py",
-    "tests/pipelines/test_sources.py",
+    "tests/pipelines/test_source_frames.py",
     "tests/pipelines/test_supervision.py",
     "tests/pipelines/test_table_kills.py",
     "tests/spark/test_admission.py",
@@ -56,17 +56,17 @@ WITHOUT_SESSION = (
     "tests/spark/test_several_topics.py",
     "tests/spark/test_topic_names.py",
 )
-"""The modules there that use no session: each of them runs on any worker, beside the session."""
+"""The modules there that use no session. Each of them can run on any worker."""
 WITH_CLUSTER = ("tests/spark/test_cluster.py", "tests/pipelines/test_cluster.py")
 """The tests that share a Spark cluster."""
 SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
 SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
-"""Fixtures that are so costly that they may be made on one worker only."""
+"""Fixtures that are so expensive that only one worker may create them."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
 SPARK_TIMEOUT = 900.0
-"""Seconds of a test with Spark, in place of those in pyproject.toml: a Java that starts on a busy machine takes a
-minute, and some tests start several. Who is interrupted in the middle of a call to Java leaves the session useless for
-all tests that come after."""
+"""Timeout of a test with Spark in seconds, instead of the one in pyproject.toml. On a busy machine, Java takes a minute
+to start, and some tests start it several times. A test that is interrupted during a call to Java makes the session
+unusable for all later tests."""
 
 LONG_PROFILE = "long"
 
@@ -75,7 +75,7 @@ settings.register_profile(
     deadline=None,
     max_examples=100,
     print_blob=True,
-    # The examples follow from the test alone, and not from what an earlier run has found.
+    # Examples depend only on the test, not on earlier runs.
     derandomize=True,
     database=None,
 )
@@ -94,7 +94,7 @@ def pytest_configure() -> None:
     # imports, and takes more than twice the CPU time to start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # Into the environment, so that the workers of xdist, which inherit it, draw from the same seed.
+    # In the environment, so that the workers of xdist inherit the same seed.
     chosen = os.environ.get(SEED_VARIABLE) or SEED_DEFAULT
     os.environ[SEED_VARIABLE] = str(random.SystemRandom().randrange(2**32)) if chosen == SEED_DRAWN else chosen
 
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _scope_of(nodeid: str) -> str:
-    """Tests of the same scope run on the same worker, one after the other."""
+    """The scope of a test. Tests with the same scope run on the same worker, one after another."""
     module = nodeid.partition("::")[0]
     if nodeid.startswith(WITH_WHEEL):
         return WHEEL_SCOPE
@@ -129,13 +129,13 @@ def _scope_of(nodeid: str) -> str:
 
 
 class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Each test goes to the next worker that is free, but tests that share something large stay on one worker.
+    """Gives each test to the next free worker, but keeps tests that share something expensive on one worker.
 
-    The scenarios of an SDK release share a child process, and the last of them asks it what none of them has used. The
-    tests of the wheel share an environment that takes a minute to install. The replayed sections are played once and
-    judged twice. Each module of the torture tests, of the demo and of the examples has something large of its own. All
-    tests that use the Spark session share one Java, and those that use the cluster share six. (The ``loadgroup`` of
-    xdist 3.8 is meant for this, and groups nothing under pytest 9.2.)
+    The scenarios of an SDK release share a child process, and the last one checks which methods none of them has used.
+    The tests of the wheel share an environment that takes a minute to install. The replayed sections are replayed once
+    and judged twice. Each module of the torture tests, the demo and the examples has its own expensive setup. All tests
+    with the Spark session share one Java process, and those with the cluster share six. (xdist 3.8 has ``loadgroup``
+    for this, but it does not work with pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -148,13 +148,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedTog
 
 @pytest.fixture
 def is_long(request: pytest.FixtureRequest) -> bool:
-    """Whether this is a run of ``make test-all``. A plain run tries every case too, with fewer draws of the dice."""
+    """Whether this is a run of ``make test-all``. A plain run tries every case too, with fewer random examples."""
     return bool(request.config.getoption("--hypothesis-profile") == LONG_PROFILE)
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A number of this test's own, made from the seed of the run: it does not depend on which other tests run."""
+    """A seed for this test, derived from the seed of the run. It does not depend on which other tests run."""
     run_seed = os.environ[SEED_VARIABLE]
     print(f"run again with {SEED_VARIABLE}={run_seed}")
     return zlib.crc32(f"{run_seed} {request.node.nodeid}".encode())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from courser.client.client import Client as Client
     from courser.client.client import connect as connect
+    from courser.client.handling import ReceivedMessage as ReceivedMessage
     from courser.client.messages import Message as Message
     from courser.client.messages import Partitioning as Partitioning
     from courser.client.messages import PollingStrategy as PollingStrategy
@@ -27,6 +28,7 @@ _PLACES = {
     "Message": "courser.client.messages",
     "Partitioning": "courser.client.messages",
     "PollingStrategy": "courser.client.messages",
+    "ReceivedMessage": "courser.client.handling",
     "SendMessage": "courser.client.messages",
     "SyncClient": "courser.client.sync",
     "Target": "courser.client.targets",

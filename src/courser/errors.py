@@ -228,12 +228,13 @@ class StorageFailure(CourserError):
     def __init__(self, operation: str, path: Path, cause: OSError | None = None) -> None:
         super().__init__(operation, path, cause)
         self.operation = operation
+        """A verb: open, read, write, sync, ..."""
         self.path = path
         self.cause = cause
 
     def __str__(self) -> str:
         reason = self.cause.strerror if self.cause is not None and self.cause.strerror else self.cause
-        return f"{self.operation} of {self.path} failed: {reason}"
+        return f"could not {self.operation} {self.path}: {reason}"
 
 
 class DiskFull(StorageFailure):
@@ -554,3 +555,19 @@ class DecryptionFailed(ClientFailure):
     """A payload cannot be decrypted: it has another key, or is not encrypted."""
 
     code = ErrorCode.INVALID_FORMAT
+
+
+class HandlerFailed(ClientFailure):
+    """A handler failed for a message, and there is no dead-letter topic. The error that it raised is the cause."""
+
+    def __init__(self, topic: str, partition_id: int, offset: int, attempts: int) -> None:
+        times = "once" if attempts == 1 else f"{attempts} times"
+        what = f"the handler failed {times}" if attempts else "the payload cannot be decoded"
+        super().__init__(f"{what} for {topic}, partition {partition_id}, offset {offset}")
+        self.args = (topic, partition_id, offset, attempts)
+        self.topic = topic
+        """``stream/topic``."""
+        self.partition_id = partition_id
+        self.offset = offset
+        self.attempts = attempts
+        """How often the handler was called; 0 if the payload could not be decoded."""

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from threading import Event
 
-from courser.bench.samples import Sample
-from courser.bench.wires import FIRST, NEXT, OFFSET, Polled, PollRequest, SendRequest, TopicName
+from courser.bench.samples import SampleBatch
+from courser.bench.wires import FIRST, NEXT, OFFSET, PollRequest, PollResult, SendRequest, TopicName
 
 
 class FakeWire:
@@ -29,7 +29,7 @@ class FakeWire:
         self._targets: dict[int, tuple[int | None, str | None]] = {}
         self._stamps: dict[int, int] = {}
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         request = SendRequest(bytearray(1), sample.count, sample.payload_size)
         self._targets[id(request)] = (partition_id, None)
         return request
@@ -54,7 +54,7 @@ class FakeWire:
         self._targets[id(request)] = (partition_id, group)
         return request
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         partition_id, group = self._targets[id(request)]
         self.polls.append((partition_id, kind, value, count))
         assert kind == (NEXT if group else kind)
@@ -64,7 +64,7 @@ class FakeWire:
         if group:
             self.committed[number] += len(found)
         self._count(len(found))
-        return Polled(len(found), 100, begin, found[0] if found else 0)
+        return PollResult(len(found), 100, begin, found[0] if found else 0)
 
     def _count(self, messages: int) -> None:
         if self.stop_after is not None:
@@ -72,7 +72,7 @@ class FakeWire:
             if self.stop_after <= 0:
                 self.stop.set()
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         return self.payload_size_of_one * polled.message_count
 
     def join_group(self, place: TopicName, name: str) -> None:

@@ -4,10 +4,9 @@ import threading
 import time
 
 from courser.bench.actors import Actor
-from courser.bench.channel import Phase, Report
+from courser.bench.channel import ActorReport, Phase
 from courser.bench.latencies import merge
-from courser.bench.plan import Mode, Plan, Role, tasks_of
-from courser.bench.ranges import Range
+from courser.bench.plan import Mode, Plan, Role, Spread, tasks_of
 from courser.bench.wires import TopicName
 from tests.bench.fake_wire import FakeWire
 
@@ -31,7 +30,7 @@ def work(
     is_counted: bool = True,
     drains: bool = False,
     stop: threading.Event | None = None,
-) -> Report:
+) -> ActorReport:
     begin = time.monotonic_ns()
     end = None if seconds is None else begin + int(seconds * SECOND)
     phase = Phase(begin=begin, end=end, is_counted=is_counted, drains=drains)
@@ -41,7 +40,7 @@ def work(
 
 
 def test_a_producer_sends_its_quota_to_the_message() -> None:
-    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=2500, message_size=Range(10, 10))
+    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=2500, message_size=Spread(10, 10))
     wire = FakeWire()
     sent = work(actor_of(plan, wire)).sent
     assert wire.sent_counts == [1000, 1000, 500]
@@ -51,7 +50,7 @@ def test_a_producer_sends_its_quota_to_the_message() -> None:
 
 def test_random_batches_come_out_even_too() -> None:
     for messages in (1, 49, 50, 51, 777, 10_000):
-        plan = Plan(mode=Mode.PINNED_PRODUCER, messages=messages, message_size=Range(1, 9), batch=Range(1, 50))
+        plan = Plan(mode=Mode.PINNED_PRODUCER, messages=messages, message_size=Spread(1, 9), batch=Spread(1, 50))
         wire = FakeWire()
         work(actor_of(plan, wire))
         assert sum(wire.sent_counts) == messages
@@ -59,7 +58,7 @@ def test_random_batches_come_out_even_too() -> None:
 
 
 def test_a_warm_up_knows_no_quota_and_leaves_it_whole() -> None:
-    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=100, batch=Range(10, 10), message_size=Range(10, 10))
+    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=100, batch=Spread(10, 10), message_size=Spread(10, 10))
     wire = FakeWire()
     wire.stop_after = 250
     actor = actor_of(plan, wire)
@@ -85,7 +84,13 @@ def test_a_time_ends_a_producer_and_so_does_a_stop() -> None:
 
 def test_with_a_rate_a_stall_counts_for_every_request_that_it_held_up() -> None:
     # A request every 2 ms, one of them takes 50 ms: those behind it were due long before they went out.
-    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=40, message_rate=500, batch=Range(1, 1), message_size=Range(10, 10))
+    plan = Plan(
+        mode=Mode.PINNED_PRODUCER,
+        messages=40,
+        message_rate=500,
+        batch=Spread(1, 1),
+        message_size=Spread(10, 10),
+    )
     wire = FakeWire()
     wire.stalls[5] = 0.05
     sent = work(actor_of(plan, wire)).sent
@@ -96,14 +101,14 @@ def test_with_a_rate_a_stall_counts_for_every_request_that_it_held_up() -> None:
 
 
 def test_a_rate_is_kept() -> None:
-    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=50, message_rate=1000, batch=Range(1, 1))
+    plan = Plan(mode=Mode.PINNED_PRODUCER, messages=50, message_rate=1000, batch=Spread(1, 1))
     sent = work(actor_of(plan, FakeWire())).sent
     assert sent is not None
     assert sent.end - sent.begin >= 49 / 1000 * SECOND * 0.99
 
 
 def test_a_consumer_alone_reads_its_quota_beginning_anew_at_the_end() -> None:
-    plan = Plan(mode=Mode.PINNED_CONSUMER, messages=25, batch=Range(10, 10), message_size=Range(7, 7))
+    plan = Plan(mode=Mode.PINNED_CONSUMER, messages=25, batch=Spread(10, 10), message_size=Spread(7, 7))
     wire = FakeWire()
     wire.partitions[0] = [0] * 12
     received = work(actor_of(plan, wire, Role.CONSUMER)).received
@@ -114,7 +119,7 @@ def test_a_consumer_alone_reads_its_quota_beginning_anew_at_the_end() -> None:
 
 
 def test_a_consumer_reads_its_partitions_in_turn() -> None:
-    plan = Plan(mode=Mode.BALANCED_CONSUMER, messages=6, partitions=3, batch=Range(2, 2))
+    plan = Plan(mode=Mode.BALANCED_CONSUMER, messages=6, partitions=3, batch=Spread(2, 2))
     wire = FakeWire(3)
     for partition in wire.partitions.values():
         partition += [0] * 2
@@ -123,7 +128,7 @@ def test_a_consumer_reads_its_partitions_in_turn() -> None:
 
 
 def test_payloads_of_random_size_are_measured() -> None:
-    plan = Plan(mode=Mode.PINNED_CONSUMER, messages=5, message_size=Range(1, 9))
+    plan = Plan(mode=Mode.PINNED_CONSUMER, messages=5, message_size=Spread(1, 9))
     wire = FakeWire()
     wire.partitions[0] = [0] * 5
     received = work(actor_of(plan, wire, Role.CONSUMER)).received
@@ -132,7 +137,7 @@ def test_payloads_of_random_size_are_measured() -> None:
 
 
 def test_a_member_joins_and_commits_and_warms_up_without_the_group() -> None:
-    plan = Plan(mode=Mode.BALANCED_CONSUMER_GROUP, messages=20, partitions=2, batch=Range(10, 10))
+    plan = Plan(mode=Mode.BALANCED_CONSUMER_GROUP, messages=20, partitions=2, batch=Spread(10, 10))
     wire = FakeWire(2)
     for partition in wire.partitions.values():
         partition += [0] * 10
@@ -155,7 +160,7 @@ def test_a_member_joins_and_commits_and_warms_up_without_the_group() -> None:
 
 
 def test_consumers_of_producers_take_the_age_of_messages() -> None:
-    plan = Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, messages=10, batch=Range(10, 10))
+    plan = Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, messages=10, batch=Spread(10, 10))
     wire = FakeWire()
     work(actor_of(plan, wire))
     wire.stop_after = 10
@@ -168,7 +173,7 @@ def test_consumers_of_producers_take_the_age_of_messages() -> None:
 
 
 def test_a_producing_consumer_waits_for_its_own_messages() -> None:
-    plan = Plan(mode=Mode.END_TO_END_PRODUCING_CONSUMER, messages=30, batch=Range(10, 10))
+    plan = Plan(mode=Mode.END_TO_END_PRODUCING_CONSUMER, messages=30, batch=Spread(10, 10))
     wire = FakeWire()
     report = work(actor_of(plan, wire, Role.PRODUCING_CONSUMER))
     assert report.sent is not None

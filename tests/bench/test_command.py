@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from courser.bench.plan import Mode, Plan
-from courser.bench.ranges import Range
+from courser.bench.plan import Mode, Plan, Spread
 from courser.bench.results import decode_result
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.main import run
@@ -212,7 +211,7 @@ def plan_from(mode: Mode, *arguments: str) -> Plan:
 def test_without_options_every_mode_runs_five_seconds(mode: Mode) -> None:
     plan = plan_from(mode)
     assert (plan.seconds, plan.messages) == (5.0, None)
-    assert plan.message_size == plan.batch == Range(1000, 1000)
+    assert plan.message_size == plan.batch == Spread(1000, 1000)
     assert plan.processes >= 1
 
 
@@ -232,7 +231,7 @@ def test_bytes_are_as_many_messages() -> None:
 def test_options_are_spelled_as_in_iggy_bench_too() -> None:
     arguments = ("-m", "10", "--messages-per-batch", "5", "--warmup-time", "2s", "--rate-limit", "10MB", "-T", "1KB")
     plan = plan_from(Mode.BALANCED_PRODUCER, *arguments)
-    assert (plan.message_size, plan.batch) == (Range(10, 10), Range(5, 5))
+    assert (plan.message_size, plan.batch) == (Spread(10, 10), Spread(5, 5))
     assert (plan.warm_up, plan.rate, plan.messages) == (2.0, 10_000_000.0, 100)
 
 

@@ -3,21 +3,21 @@
 import pytest
 
 from courser.bench.plan import (
+    ActorTask,
     Mode,
     Plan,
     PlanRefused,
     Role,
-    Task,
+    Spread,
     WireName,
     check_plan,
     fill_count,
     reader_counts,
     tasks_of,
 )
-from courser.bench.ranges import Range
 
 
-def places(tasks: list[Task], role: Role) -> list[tuple[int, int, int | None]]:
+def places(tasks: list[ActorTask], role: Role) -> list[tuple[int, int, int | None]]:
     return [(*task.place, task.partition_id) for task in tasks if task.role is role]
 
 
@@ -97,7 +97,7 @@ def test_how_often_messages_are_read(plan: Plan, counts: list[int]) -> None:
         (Plan(mode=Mode.PINNED_PRODUCER, messages=1, seconds=1), "either a number of messages or a duration"),
         (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, rate=1, message_rate=1), "not both"),
         (
-            Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Range(10**6, 10**6)),
+            Plan(mode=Mode.PINNED_PRODUCER, seconds=1, message_size=Spread(10**6, 10**6)),
             "exceed the maximum size of a request",
         ),
         (Plan(mode=Mode.PINNED_PRODUCER, seconds=1, is_synced=True, wire=WireName.CLASSIC), "use the 0.9 protocol"),

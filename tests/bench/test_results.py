@@ -7,15 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from courser.bench.channel import Part, Report
+from courser.bench.channel import ActorReport, Part
 from courser.bench.latencies import Recorder, Tally
 from courser.bench.machine import machine_facts
-from courser.bench.plan import Mode, Plan, Role, Task
-from courser.bench.ranges import Range
+from courser.bench.plan import ActorTask, Mode, Plan, Role, Spread
 from courser.bench.results import (
-    Figures,
+    MeasuredServer,
+    Measurements,
     Result,
-    Server,
     UnreadableResult,
     as_plain,
     compare,
@@ -24,7 +23,7 @@ from courser.bench.results import (
     encode_result,
     make_result,
 )
-from courser.bench.watching import Moment, Outcome
+from courser.bench.watching import Moment, PhaseResult
 
 SECOND = 1_000_000_000
 PLAN = Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, producers=2, consumers=1, streams=1, seconds=2.0)
@@ -49,14 +48,14 @@ def part(messages: int, size: int, begin: float, end: float, *microseconds: int,
     )
 
 
-def task(role: Role, number: int) -> Task:
-    return Task(number=number, role=role, stream=0, topic=0)
+def task(role: Role, number: int) -> ActorTask:
+    return ActorTask(number=number, role=role, stream=0, topic=0)
 
 
 REPORTS = [
-    Report(task=task(Role.PRODUCER, 0), sent=part(1000, 2_000_000, 10.0, 11.0, 1, 2, 3, 4, 5)),
-    Report(task=task(Role.PRODUCER, 1), sent=part(3000, 6_000_000, 10.5, 12.0, 6, 7, 8, 9, 1000)),
-    Report(
+    ActorReport(task=task(Role.PRODUCER, 0), sent=part(1000, 2_000_000, 10.0, 11.0, 1, 2, 3, 4, 5)),
+    ActorReport(task=task(Role.PRODUCER, 1), sent=part(3000, 6_000_000, 10.5, 12.0, 6, 7, 8, 9, 1000)),
+    ActorReport(
         task=task(Role.CONSUMER, 0),
         received=part(4000, 8_000_000, 11.0, 13.0, 10, 20, empty=3),
         end_to_end=tally(100, 200),
@@ -64,17 +63,17 @@ REPORTS = [
 ]
 
 
-def result_of(plan: Plan = PLAN, reports: list[Report] = REPORTS, machine: dict[str, str] | None = None) -> Result:
+def result_of(plan: Plan = PLAN, reports: list[ActorReport] = REPORTS, machine: dict[str, str] | None = None) -> Result:
     return make_result(
         plan,
-        Outcome(reports, [Moment(1.0, 2000, 1000)]),
+        PhaseResult(reports, [Moment(1.0, 2000, 1000)]),
         started_at="2026-01-31T12:00:00+00:00",
-        server=Server(address="127.0.0.1:8090"),
+        server=MeasuredServer(address="127.0.0.1:8090"),
         machine=machine or {"cores": "2", "load": "1.0"},
     )
 
 
-def figures_of(result: Result) -> dict[str, Figures]:
+def figures_of(result: Result) -> dict[str, Measurements]:
     return {figures.name: figures for figures in (*result.groups, *result.actors)}
 
 
@@ -116,7 +115,7 @@ def test_ages_have_no_throughput() -> None:
 
 
 def test_actors_that_did_nothing_do_not_stretch_the_time() -> None:
-    idle = Report(task=task(Role.PRODUCER, 2), sent=part(0, 0, 0, 0))
+    idle = ActorReport(task=task(Role.PRODUCER, 2), sent=part(0, 0, 0, 0))
     found = figures_of(result_of(reports=[*REPORTS, idle]))
     assert found["producers"].seconds == 2.0
     assert (found["producer 2"].latency_us, found["producer 2"].messages_per_second) == (None, 0.0)
@@ -211,7 +210,7 @@ def test_files_that_are_no_result(data: bytes, reason: str) -> None:
 
 def test_two_runs_are_compared_figure_by_figure() -> None:
     slower = [msgspec.structs.replace(report) for report in REPORTS]
-    slower[0] = Report(task=slower[0].task, sent=part(1000, 2_000_000, 8.0, 11.0, 2, 4, 6, 8, 10))
+    slower[0] = ActorReport(task=slower[0].task, sent=part(1000, 2_000_000, 8.0, 11.0, 2, 4, 6, 8, 10))
     rows = {(row.group, row.measure): row for row in compare(result_of(), result_of(reports=slower))}
     speed = rows["producers", "messages"]
     assert (speed.first, speed.second, speed.ratio, speed.is_more_better) == (2000.0, 1000.0, 0.5, True)
@@ -228,7 +227,7 @@ def test_runs_of_other_modes_share_what_they_share() -> None:
 
 
 def test_settings_and_machines_that_differ_are_named() -> None:
-    other = msgspec.structs.replace(PLAN, message_size=Range(1, 9), warm_up=1.0)
+    other = msgspec.structs.replace(PLAN, message_size=Spread(1, 9), warm_up=1.0)
     found = differences(result_of(), result_of(plan=other, machine={"cores": "64", "load": "0.1"}))
     assert found == [
         "message size differs: 1000..1000 and 1..9",

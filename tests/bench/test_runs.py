@@ -12,19 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from courser.bench.actors import open_wire
 from courser.bench.channel import Part, WorkerFailed
 from courser.bench.conducting import Arrangement, Conductor
-from courser.bench.opening import open_wire
-from courser.bench.plan import Mode, Plan, WireName
+from courser.bench.plan import Mode, Plan, Spread, WireName
 from courser.bench.private_server import ServerFailed, private_server
-from courser.bench.ranges import Range
-from courser.bench.watching import Outcome, State, Stillness
+from courser.bench.watching import PhaseResult, RunState, Stillness
 from courser.bench.wires import TopicName
 from courser.client.client import connect
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, AuthenticationFailed, ConnectionFailed, NotFound
 
-SMALL = Plan(mode=Mode.PINNED_PRODUCER, message_size=Range(10, 50), batch=Range(5, 20))
+SMALL = Plan(mode=Mode.PINNED_PRODUCER, message_size=Spread(10, 50), batch=Spread(5, 20))
 
 
 def small(mode: Mode, **settings: object) -> Plan:
@@ -36,7 +35,7 @@ def prefix() -> str:
     return f"run-{secrets.token_hex(4)}"
 
 
-def run(plan: Plan, target: Target, arrangement: Arrangement | None = None) -> Outcome:
+def run(plan: Plan, target: Target, arrangement: Arrangement | None = None) -> PhaseResult:
     return Conductor(plan, target, arrangement or Arrangement(prefix())).run()
 
 
@@ -44,11 +43,11 @@ def total(parts: list[Part | None]) -> int:
     return sum(part.messages for part in parts if part is not None)
 
 
-def sent(outcome: Outcome) -> int:
+def sent(outcome: PhaseResult) -> int:
     return total([report.sent for report in outcome.reports])
 
 
-def received(outcome: Outcome) -> int:
+def received(outcome: PhaseResult) -> int:
     return total([report.received for report in outcome.reports])
 
 
@@ -108,7 +107,7 @@ def test_a_warm_up_is_not_counted(mode: Mode, target: Target) -> None:
 
 
 def test_a_run_of_some_time_ends_in_time(target: Target) -> None:
-    states: list[State] = []
+    states: list[RunState] = []
     plan = small(Mode.PINNED_PRODUCER_AND_CONSUMER, seconds=3.0)
     outcome = Conductor(plan, target, Arrangement(prefix()), states.append).run()
     (producer, consumer) = outcome.reports
@@ -126,7 +125,7 @@ def test_a_run_of_some_time_ends_in_time(target: Target) -> None:
 
 
 def test_a_rate_limits_all_producers_together(target: Target) -> None:
-    plan = small(Mode.PINNED_PRODUCER, producers=2, streams=2, messages=100, message_rate=200.0, batch=Range(1, 1))
+    plan = small(Mode.PINNED_PRODUCER, producers=2, streams=2, messages=100, message_rate=200.0, batch=Spread(1, 1))
     outcome = run(plan, target)
     parts = [report.sent for report in outcome.reports if report.sent is not None]
     assert max(part.end for part in parts) - min(part.begin for part in parts) >= 0.48e9
@@ -159,7 +158,7 @@ def test_a_run_that_fails_leaves_nothing_behind(target: Target) -> None:
 
 
 def test_an_interrupted_run_leaves_nothing_behind(target: Target) -> None:
-    def interrupt(state: State) -> None:
+    def interrupt(state: RunState) -> None:
         if state.step == "measuring":
             raise KeyboardInterrupt
 
@@ -172,7 +171,7 @@ def test_an_interrupted_run_leaves_nothing_behind(target: Target) -> None:
 def test_a_server_that_goes_away_ends_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     with private_server(tmp_path_factory.mktemp("gone")) as server:
 
-        def kill(state: State) -> None:
+        def kill(state: RunState) -> None:
             if state.step == "measuring" and state.sent:
                 os.kill(server.process_id, signal.SIGKILL)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from courser.bench.opening import open_wire
+from courser.bench.actors import open_wire
 from courser.bench.plan import WireName
 from courser.bench.samples import make_sample
 from courser.bench.wires import FIRST, NEXT, OFFSET, TopicName, Wire

@@ -61,7 +61,7 @@ class Accounts:
     def __init__(self, pool: ThreadPoolExecutor, *, token_count_max: int = 100) -> None:
         self.clock = ManualClock()
         self.catalog = CatalogInMemory()
-        self.groups = ConsumerGroups(lambda _stream_id, _topic_id: 2)
+        self.groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, lambda: 0)
         self.sessions = Sessions(self.clock, self.groups)
         self.tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=token_count_max)
         self.passwords = QuickPasswords()
@@ -83,7 +83,7 @@ class Accounts:
         self, name: str, *, password: str = "secret", is_active: bool = True, permissions: Permissions | None = None
     ) -> User:
         password_hash = self.passwords.hash(password)
-        user = await self.catalog.submit(c.CreateUser(name, password_hash, is_active, permissions))
+        user = await self.catalog.submit(c.UserCreation(name, password_hash, is_active, permissions))
         assert isinstance(user, User)
         return user
 

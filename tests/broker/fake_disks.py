@@ -11,14 +11,13 @@ from courser.api.replies import Reply
 from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
-from courser.storage.session import how_it_stopped
+from courser.storage.session_file import how_it_stopped
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire

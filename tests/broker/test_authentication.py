@@ -131,14 +131,14 @@ async def test_a_user_deleted_while_the_password_was_looked_at_is_not_logged_in(
     session = accounts.connect()
     login = asyncio.ensure_future(accounts.authentication.login(session, "alice", "secret"))
     await asyncio.sleep(0)
-    await accounts.catalog.submit(c.DeleteUser(1))
+    await accounts.catalog.submit(c.UserDeletion(1))
     with pytest.raises(CommandRejected) as refused:
         await login
     assert refused.value.code is ErrorCode.INVALID_CREDENTIALS
 
 
 async def test_an_old_hash_is_made_anew_at_login(accounts: Accounts) -> None:
-    await accounts.catalog.submit(c.ChangePassword(1, "$argon2id$old$secret"))
+    await accounts.catalog.submit(c.PasswordChange(1, "$argon2id$old$secret"))
     other = await accounts.logged_in("root")
     session = await accounts.logged_in("alice")
     assert accounts.catalog.state.users[1].password_hash == "$argon2id$quick$secret"
@@ -147,7 +147,7 @@ async def test_an_old_hash_is_made_anew_at_login(accounts: Accounts) -> None:
 
 
 async def test_a_hash_that_cannot_be_renewed_keeps_nobody_out(accounts: Accounts) -> None:
-    await accounts.catalog.submit(c.ChangePassword(1, "$argon2id$old$secret"))
+    await accounts.catalog.submit(c.PasswordChange(1, "$argon2id$old$secret"))
     accounts.catalog.failure = DiskFull("append", Path("journal.wal"))
     session = await accounts.logged_in("alice")
     assert session.user_id == 1
@@ -346,7 +346,7 @@ async def test_an_expired_token_is_refused(accounts: Accounts) -> None:
 
 async def test_the_token_of_an_inactive_user_is_refused(accounts: Accounts) -> None:
     secret = await accounts.tokens.create(1, "laptop", 0)
-    await accounts.catalog.submit(c.UpdateUser(1, is_active=False))
+    await accounts.catalog.submit(c.UserUpdate(1, is_active=False))
     with pytest.raises(CommandRejected) as refused:
         await accounts.authentication.login_with_token(accounts.connect(), secret)
     assert refused.value.code is ErrorCode.USER_INACTIVE
@@ -430,7 +430,7 @@ async def test_a_deleted_user_has_no_sessions_and_no_tokens(accounts: Accounts) 
     session, root = await accounts.logged_in("alice"), await accounts.logged_in("root")
     accounts.groups.join(session, (0, 0, 0))
     alice = accounts.catalog.state.users[1]
-    await accounts.catalog.submit(c.DeleteUser(1))
+    await accounts.catalog.submit(c.UserDeletion(1))
     accounts.authentication.user_deleted(alice)
     assert session.ended is not None
     assert session.ended.code is ErrorCode.CLIENT_NOT_FOUND

@@ -13,8 +13,7 @@ from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
@@ -161,7 +160,7 @@ async def test_offsets_of_a_group_whose_deletion_was_interrupted_go_at_the_next_
             await texts(scene, poll_command(consumer=group, commit=True))
         await texts(scene, poll_command(commit=True))
         # The server dies between the two deletions.
-        await scene.broker.catalog.submit(changes.DeleteGroup(0, 0, 0))
+        await scene.broker.catalog.submit(changes.GroupDeletion(0, 0, 0))
         assert len(log_of(scene).offsets) == 3
     async with opened(tmp_path) as scene:
         assert len(log_of(scene).offsets) == 2

@@ -129,19 +129,19 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("home") / "local_data"
     directory, catalog = open_at(path)
     commands: list[c.AnyChange] = [
-        c.CreateUser("root", passwords.hash(PASSWORD)),
-        c.CreateUser("alice", passwords.hash(PASSWORD)),
-        c.CreateToken(1, "laptop", hash_token(TOKEN)),
-        c.CreateStream("orders", uuid(1)),
-        c.CreateTopic(0, "placed", uuid(2), 2, TopicOptions()),
-        c.ChangePassword(1, passwords.hash(NEW_PASSWORD)),
-        c.CreatePartitions(0, 0, 1),
+        c.UserCreation("root", passwords.hash(PASSWORD)),
+        c.UserCreation("alice", passwords.hash(PASSWORD)),
+        c.TokenCreation(1, "laptop", hash_token(TOKEN)),
+        c.StreamCreation("orders", uuid(1)),
+        c.TopicCreation(0, "placed", uuid(2), 2, TopicOptions()),
+        c.PasswordChange(1, passwords.hash(NEW_PASSWORD)),
+        c.PartitionCreation(0, 0, 1),
     ]
     for command in commands:
         catalog.store.submit(command)
         catalog.directories.carry_out(catalog.store.state, command)
     catalog.store.take_snapshot()
-    catalog.store.submit(c.CreateToken(0, "laptop", hash_token(TOKEN)))
+    catalog.store.submit(c.TokenCreation(0, "laptop", hash_token(TOKEN)))
     catalog.store.close()
     directory.close(is_clean=False)
     journal = path / "metadata" / "journal.wal"

@@ -213,7 +213,7 @@ async def test_a_copy_over_another_partition_takes_only_that_one_offline(
     async with opened(tmp_path) as scene:
         await assert_refused(scene, HOME)
         assert await count_of(scene, ("far", "t", 0)) == 3
-        assert f"whose place is {two}" in caplog.text
+        assert f"whose directory is {two}" in caplog.text
     assert contents(one) == before
     shutil.rmtree(one)
     shutil.copytree(backup, one)
@@ -234,7 +234,7 @@ async def test_a_directory_of_another_server_is_named_as_such(tmp_path: Path, ca
     shutil.copytree(directory, here)
     async with opened(tmp_path / "here") as scene:
         await assert_refused(scene, HOME)
-    assert "which is no partition of this server" in caplog.text
+    assert "which is not a partition of this server" in caplog.text
     assert contents(here).keys() == {here / path.relative_to(directory) for path in contents(directory)}
 
 

@@ -1,16 +1,17 @@
-"""Consumer groups: each partition has at most one owner, and every change takes effect at once."""
+"""Consumer groups: each partition has at most one owner, who may hold it until it has committed."""
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ParamSpec
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from courser.api.replies import Assignment, GroupMember
+from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker import groups as groups_module
-from courser.broker.groups import ConsumerGroups, GroupKey
+from courser.broker.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
@@ -24,7 +25,7 @@ def connect(client_id: int = 1) -> Session:
 
 
 def groups_over(partition_count: int) -> ConsumerGroups:
-    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count)
+    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count, lambda: 0)
 
 
 def joined(groups: ConsumerGroups, count: int, key: GroupKey = KEY) -> list[Session]:
@@ -270,6 +271,79 @@ def test_a_thousand_members_of_a_thousand_partitions_stay_fast() -> None:
     assert time.thread_time() - began < 10
 
 
+# --- orderly members ---
+
+
+def orderly(groups: ConsumerGroups, count: int) -> list[Session]:
+    sessions = joined(groups, count)
+    for session in sessions:
+        groups.confirm(session, KEY, 0)
+    return sessions
+
+
+def test_an_orderly_member_holds_a_lost_partition_until_it_confirms() -> None:
+    groups = groups_over(2)
+    (first,) = orderly(groups, 1)
+    second = connect(2)
+    groups.join(second, KEY)
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(2, (0,)), "generation 1 took nothing away"
+    assert groups.assignment(second, KEY) == Assignment(2, ())
+    assert owned(groups) == [(0, 1), ()]
+    for session in (first, second):
+        assert refused(groups.partition_for_poll, session, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
+    assert groups.partition_for_commit(first, KEY, 1) == 1
+    assert refused(groups.partition_for_commit, second, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
+    assert groups.confirm(first, KEY, 2) == ConfirmedAssignment(3, (0,))
+    assert groups.assignment(second, KEY) == Assignment(3, (1,))
+    assert refused(groups.partition_for_commit, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
+
+
+def test_a_held_partition_goes_on_when_its_member_leaves() -> None:
+    groups = groups_over(2)
+    (first,) = orderly(groups, 1)
+    second = connect(2)
+    groups.join(second, KEY)
+    groups.drop_session(first)
+    assert groups.assignment(second, KEY) == Assignment(3, (0, 1))
+
+
+def test_a_held_partition_can_come_back() -> None:
+    groups = groups_over(2)
+    (first,) = orderly(groups, 1)
+    second = connect(2)
+    groups.join(second, KEY)
+    groups.leave(second, KEY)
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(3, (0, 1))
+    assert groups.partition_for_poll(first, KEY, 1) == 1
+
+
+def test_a_partition_that_is_deleted_is_not_held() -> None:
+    groups = groups_over(2)
+    orderly(groups, 1)
+    groups.partitions_changed(0, 0, 1)
+    assert owned(groups) == [(0,)]
+
+
+def test_a_hold_ends_after_some_time() -> None:
+    now = 0
+    groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, lambda: now)
+    (first,) = orderly(groups, 1)
+    second = connect(2)
+    groups.join(second, KEY)
+    now = HANDOVER_MAX - 1
+    groups.expire()
+    assert groups.assignment(second, KEY) == Assignment(2, ())
+    now = HANDOVER_MAX
+    groups.expire()
+    assert groups.assignment(second, KEY) == Assignment(3, (1,))
+    groups.leave(second, KEY)
+    # Both partitions are its own again, but others may have read them meanwhile.
+    assert refused(groups.partition_for_commit, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
+    assert refused(groups.confirm, first, KEY, 1) is ErrorCode.PARTITION_NOT_OWNED
+    assert groups.confirm(first, KEY, 1) == ConfirmedAssignment(4, (0, 1))
+    assert groups.partition_for_commit(first, KEY, 1) == 1
+
+
 # --- whatever happens ---
 
 
@@ -283,10 +357,13 @@ class Groups(RuleBasedStateMachine):
         super().__init__()
         self.sessions = [connect(number) for number in range(1, self.SESSION_COUNT + 1)]
         self.partition_counts = {key[:2]: 3 for key in self.KEYS}
-        self.groups = ConsumerGroups(lambda stream_id, topic_id: self.partition_counts[stream_id, topic_id])
+        self.groups = ConsumerGroups(
+            lambda stream_id, topic_id: self.partition_counts[stream_id, topic_id], lambda: self.now
+        )
         self.members: dict[GroupKey, list[Session]] = {key: [] for key in self.KEYS}
         self.generations = dict.fromkeys(self.KEYS, 0)
         self.changed: set[GroupKey] = set()
+        self.now = 0
 
     sessions_drawn = st.integers(0, SESSION_COUNT - 1)
     keys_drawn = st.sampled_from(KEYS)
@@ -317,6 +394,21 @@ class Groups(RuleBasedStateMachine):
             if session in members:
                 members.remove(session)
                 self.changed.add(key)
+
+    @rule(index=sessions_drawn, key=keys_drawn, is_current=st.booleans())
+    def confirm(self, index: int, key: GroupKey, is_current: bool) -> None:
+        session = self.sessions[index]
+        if session in self.members[key]:
+            generation = self.groups.assignment(session, key).generation if is_current else 0
+            before = self.groups.assignment(session, key).partition_ids
+            with suppress(CommandRejected):
+                self.groups.confirm(session, key, generation)
+            assert self.groups.confirm(session, key, generation).partition_ids == before, "others get what it held"
+
+    @rule()
+    def wait(self) -> None:
+        self.now += HANDOVER_MAX // 2
+        self.groups.expire()
 
     @rule(key=keys_drawn, count=st.integers(0, 9))
     def change_partitions(self, key: GroupKey, count: int) -> None:
@@ -358,7 +450,8 @@ class Groups(RuleBasedStateMachine):
     def nobody_has_two_more_than_another(self) -> None:
         for key, sessions in self.members.items():
             counts = [len(self.groups.assignment(session, key).partition_ids) for session in sessions]
-            assert not counts or max(counts) - min(counts) <= 1
+            if sum(counts) == self.partition_counts[key[:2]]:
+                assert not counts or max(counts) - min(counts) <= 1
 
     @invariant()
     def a_member_may_poll_what_is_its_own_and_nothing_else(self) -> None:

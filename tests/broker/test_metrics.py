@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.metrics import SLOW_SYNC, SyncTimes
+from courser.broker.metrics import SLOW_SYNC, SyncMetrics
 from courser.model.metrics import Registry
 from courser.testing.clocks import ManualClock
 from tests.handlers.messaging import add_topic, send
@@ -23,7 +23,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def test_a_slow_sync_is_counted_and_reported_once_in_a_while(warnings: pytest.LogCaptureFixture) -> None:
     registry, clock = Registry(), ManualClock()
-    times = SyncTimes(registry, clock)
+    times = SyncMetrics(registry, clock)
     times.note(DIRECTORY, 2_000)
     assert warnings.messages == []
     times.note(DIRECTORY, SLOW_SYNC + 500_000)

@@ -9,18 +9,19 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from courser.broker.partition import Partition
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, PartitionReadOnly, StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
+from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
@@ -86,11 +87,12 @@ async def opened(
     wanted: LogSettings,
     clock: ManualClock | None = None,
     directory: Path = DIRECTORY,
+    shared: SharedSyncs | None = None,
 ) -> AsyncIterator[Partition]:
     clock = clock or ManualClock()
     PartitionLog.create(disk, directory, IDENTITY, below=DIRECTORY.parent)
     log = PartitionLog.open(disk, directory, IDENTITY, settings=wanted, clock=clock, stop=StopKind.CLEAN)
-    partition = Partition(log, pool, clock)
+    partition = Partition(log, pool, clock, shared_syncs=shared)
     yield partition
     await partition.close()
 
@@ -360,6 +362,31 @@ async def test_at_bounded_the_interval_syncs_by_itself(disk: GatedFileSystem, po
         await until(lambda: partition.log.marks.synced.offset == 1)
 
 
+async def test_at_bounded_most_sends_ask_for_nothing_but_the_time(
+    disk: GatedFileSystem, pool: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE)) as partition:
+        await send(partition, "first")
+
+        def refuse(*_: object) -> bool:
+            pytest.fail("the bounds are far away")
+
+        monkeypatch.setattr(partition._acknowledgements, "admits", refuse)
+        for number in range(20):
+            await send(partition, str(number))
+
+
+async def test_at_bounded_partitions_share_a_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    shared = SharedSyncs(disk.open_whole(DIRECTORY.parent), many_count=1)
+    clock = ManualClock()
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock, shared=shared) as partition:
+        await send(partition, "message")
+        clock.advance(MINUTE)
+        let_timer_fire(partition)
+        await until(lambda: partition.log.marks.synced.offset == 1)
+        assert disk.calls["sync_whole"] == 1
+
+
 async def test_data_that_is_not_in_memory_is_read_in_the_pool(disk: GatedFileSystem, pool: Executor) -> None:
     async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
         await send(partition, "cold")
@@ -567,11 +594,13 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
         entered, leave = threading.Event(), threading.Event()
         read = partition.log.read
 
-        def slow_read(*arguments: Any, **names: Any) -> Any:
-            if names.get("wait", True):
+        def slow_read(
+            offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
+        ) -> ReadResult:
+            if wait:
                 entered.set()
                 assert leave.wait(30)
-            return read(*arguments, **names)
+            return read(offset, count, size_max, buffer, wait)
 
         partition.log.read = slow_read  # type: ignore[method-assign]
         disk.cold = True

@@ -16,8 +16,7 @@ from courser.api import commands as c
 from courser.broker import disk_lane
 from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch

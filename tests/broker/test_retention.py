@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from courser.api import commands as c
 from courser.broker.partition import Partition
-from courser.broker.retention import Limits, Reason, Roll, SegmentFacts, Step, Trim, plan
+from courser.broker.retention import DeletionReason, Limits, RetainedSegment, Roll, Step, Trim, plan
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
@@ -36,9 +36,9 @@ HOUR = 3600 * 1_000_000
 TEN_YEARS = 10 * 365 * 24 * HOUR
 
 
-def segment(number: int, first: int, last: int, *, size: int = 10, sealed: bool = True) -> SegmentFacts:
+def segment(number: int, first: int, last: int, *, size: int = 10, sealed: bool = True) -> RetainedSegment:
     """The n-th segment of its partition, with ten messages."""
-    return SegmentFacts(10 * (number + 1), size, first, last, sealed)
+    return RetainedSegment(10 * (number + 1), size, first, last, sealed)
 
 
 # --- the plan ---
@@ -51,13 +51,13 @@ def test_without_limits_everything_stays() -> None:
 def test_segments_go_when_their_newest_message_has_expired() -> None:
     segments = [segment(0, 0, 10), segment(1, 11, 20), segment(2, 21, 30)]
     for now, expected in ((109, []), (110, [10]), (119, [10]), (120, [20]), (500, [30])):
-        steps: list[Step] = [Trim(0, offset, Reason.EXPIRED) for offset in expected]
+        steps: list[Step] = [Trim(0, offset, DeletionReason.EXPIRED) for offset in expected]
         assert plan([segments], Limits(expiry=100), now) == steps
 
 
 def test_each_partition_expires_by_itself() -> None:
     partitions = [[segment(0, 0, 10)], [], [segment(0, 50, 60), segment(1, 61, 70)]]
-    expected = [Trim(0, 10, Reason.EXPIRED), Trim(2, 10, Reason.EXPIRED)]
+    expected = [Trim(0, 10, DeletionReason.EXPIRED), Trim(2, 10, DeletionReason.EXPIRED)]
     assert plan(partitions, Limits(expiry=100), now=165) == expected
 
 
@@ -75,11 +75,11 @@ def test_an_open_segment_is_rolled_when_its_oldest_message_has_expired() -> None
 def test_over_the_limit_the_segment_with_the_oldest_message_goes_whichever_partition_it_is_in() -> None:
     partitions = [[segment(0, 5, 6), segment(1, 30, 31)], [segment(0, 1, 2), segment(1, 10, 11)]]
     assert plan(partitions, Limits(size=40), now=0) == []
-    assert plan(partitions, Limits(size=39), now=0) == [Trim(1, 10, Reason.SIZE)]
+    assert plan(partitions, Limits(size=39), now=0) == [Trim(1, 10, DeletionReason.SIZE)]
     assert plan(partitions, Limits(size=11), now=0) == [
-        Trim(1, 10, Reason.SIZE),
-        Trim(0, 10, Reason.SIZE),
-        Trim(1, 20, Reason.SIZE),
+        Trim(1, 10, DeletionReason.SIZE),
+        Trim(0, 10, DeletionReason.SIZE),
+        Trim(1, 20, DeletionReason.SIZE),
     ]
 
 
@@ -90,7 +90,7 @@ def test_with_nothing_sealed_the_open_segment_with_the_oldest_message_is_rolled(
 
 def test_what_expired_counts_no_more_against_the_limit() -> None:
     segments = [segment(0, 0, 10), segment(1, 100, 110), segment(2, 120, 130, sealed=False)]
-    assert plan([segments], Limits(expiry=50, size=20), now=120) == [Trim(0, 10, Reason.EXPIRED)]
+    assert plan([segments], Limits(expiry=50, size=20), now=120) == [Trim(0, 10, DeletionReason.EXPIRED)]
 
 
 _segments = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 20), st.integers(1, 50)), max_size=5).map(
@@ -108,7 +108,7 @@ _segments = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 20), st.integ
 
 @given(st.lists(_segments, max_size=4), st.integers(0, 200), st.integers(0, 600))
 def test_the_plan_keeps_to_the_limits_and_deletes_no_more_than_needed(
-    partitions: list[list[SegmentFacts]], size_max: int, now: int
+    partitions: list[list[RetainedSegment]], size_max: int, now: int
 ) -> None:
     steps = plan(partitions, Limits(expiry=100, size=size_max), now)
     starts = dict.fromkeys(range(len(partitions)), 0)
@@ -120,7 +120,7 @@ def test_the_plan_keeps_to_the_limits_and_deletes_no_more_than_needed(
     total = sum(s.size for segments in kept for s in segments)
     assert total <= size_max
     assert all(segments[0].last_timestamp > now - 100 for segments in kept if segments)
-    last_by_size = next((step for step in reversed(steps) if step.reason is Reason.SIZE), None)  # type: ignore[union-attr]
+    last_by_size = next((step for step in reversed(steps) if step.reason is DeletionReason.SIZE), None)  # type: ignore[union-attr]
     if last_by_size is not None:
         assert isinstance(last_by_size, Trim)
         gone = next(s for s in partitions[last_by_size.partition_id] if s.end_offset == last_by_size.before_offset)
@@ -149,9 +149,9 @@ async def test_expired_segments_are_deleted_logged_and_counted(scene: Scene, cap
     await scene.broker.retention.clean_all()
     assert await kept(scene) == ["c"]
     counters = scene.broker.retention.counters
-    assert counters.segment_count == {Reason.EXPIRED: 2}
-    assert counters.message_count == {Reason.EXPIRED: 2}
-    assert counters.size == {Reason.EXPIRED: 2 * 305}
+    assert counters.segment_count == {DeletionReason.EXPIRED: 2}
+    assert counters.message_count == {DeletionReason.EXPIRED: 2}
+    assert counters.size == {DeletionReason.EXPIRED: 2 * 305}
     assert "reason=expired stream=0 topic=0 partition=0 segments=2 messages=2 size=610" in caplog.text
 
 
@@ -275,7 +275,7 @@ async def test_at_the_limit_with_nothing_sealed_the_oldest_open_segment_goes(sce
     await scene.broker.retention.clean_all()
     assert await kept(scene, 1) == []
     assert len(await kept(scene, 0)) == 1
-    assert scene.broker.retention.counters.segment_count == {Reason.SIZE: 1}
+    assert scene.broker.retention.counters.segment_count == {DeletionReason.SIZE: 1}
 
 
 @pytest.mark.parametrize(

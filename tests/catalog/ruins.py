@@ -21,26 +21,26 @@ from tests.simulator.catalog_simulation import (
 )
 
 COMMANDS: tuple[c.AnyChange, ...] = (
-    c.CreateUser("root", HASH),
-    c.CreateStream("orders", uuid(1)),
-    c.CreateTopic(0, "placed", uuid(2), 2, OPTIONS),
-    c.CreateGroup(0, 0, "billing"),
-    c.CreateStream("gone", uuid(3)),
-    c.DeleteStream(1),
-    c.CreateUser("alice", HASH),
-    c.CreateToken(1, "laptop", bytes(32)),
-    c.CreateTopic(0, "gone", uuid(4), 1, TopicOptions()),
-    c.DeleteTopic(0, 1),
-    c.UpdateTopic(0, 0, "placed orders", OPTIONS),
-    c.CreatePartitions(0, 0, 1),
-    c.DeletePartitions(0, 0, 2),
-    c.CreatePartitions(0, 0, 1),
-    c.PurgeTopic(0, 0),
-    c.CreateStream("logs", uuid(5), 7),
-    c.CreateTopic(7, "web", uuid(6), 1, TopicOptions()),
-    c.CreateGroup(7, 0, "audit", 3),
-    c.UpdateStream(0, "all orders"),
-    c.CreateUser("last", HASH),
+    c.UserCreation("root", HASH),
+    c.StreamCreation("orders", uuid(1)),
+    c.TopicCreation(0, "placed", uuid(2), 2, OPTIONS),
+    c.GroupCreation(0, 0, "billing"),
+    c.StreamCreation("gone", uuid(3)),
+    c.StreamDeletion(1),
+    c.UserCreation("alice", HASH),
+    c.TokenCreation(1, "laptop", bytes(32)),
+    c.TopicCreation(0, "gone", uuid(4), 1, TopicOptions()),
+    c.TopicDeletion(0, 1),
+    c.TopicUpdate(0, 0, "placed orders", OPTIONS),
+    c.PartitionCreation(0, 0, 1),
+    c.PartitionDeletion(0, 0, 2),
+    c.PartitionCreation(0, 0, 1),
+    c.TopicPurge(0, 0),
+    c.StreamCreation("logs", uuid(5), 7),
+    c.TopicCreation(7, "web", uuid(6), 1, TopicOptions()),
+    c.GroupCreation(7, 0, "audit", 3),
+    c.StreamUpdate(0, "all orders"),
+    c.UserCreation("last", HASH),
 )
 
 
@@ -110,7 +110,7 @@ def damage(disk: FakeFileSystem, path: Path) -> None:
 
 
 def copied_stream(world: CatalogWorld, number: int) -> None:
-    other = living(2, (c.CreateStream("foreign", uuid(8), number), c.CreateTopic(number, "t", uuid(9), 1, OPTIONS)))
+    other = living(2, (c.StreamCreation("foreign", uuid(8), number), c.TopicCreation(number, "t", uuid(9), 1, OPTIONS)))
     for path in other.disk.files():
         if stream_directory(DATA, number) in path.parents:
             world.disk.plant(path, other.disk.contents(path))

@@ -26,36 +26,36 @@ def uuid(number: int) -> bytes:
 
 
 LIFE: tuple[c.AnyChange, ...] = (
-    c.CreateUser("root", HASH),
-    c.CreateStream("orders", uuid(1)),
-    c.CreateTopic(0, "placed", uuid(2), 2, OPTIONS),
-    c.CreateGroup(0, 0, "billing"),
-    c.UpdateStream(0, "all orders"),
-    c.CreatePartitions(0, 0, 1),
-    c.PurgeTopic(0, 0),
-    c.CreateUser("alice", HASH, True, PERMISSIONS),
-    c.UpdateUser(1, "alice b", False),
-    c.CreateToken(1, "laptop", bytes(32), 2**50),
-    c.DeletePartitions(0, 0, 2),
-    c.UpdateTopic(0, 0, "new orders", TopicOptions()),
-    c.CreateGroup(0, 0, "audit", 7),
-    c.DeleteGroup(0, 0, 0),
-    c.CreateTopic(0, "returned", uuid(3), 1, TopicOptions(), 5),
-    c.PurgeStream(0),
-    c.DeleteTopic(0, 5),
-    c.ChangePassword(1, HASH + "2"),
-    c.UpdatePermissions(1, None),
-    c.DeleteToken(1, "laptop"),
-    c.CreateStream("logs", uuid(4), 9),
-    c.DeleteStream(0),
-    c.DeleteUser(1),
-    c.CreateTopic(9, "web", uuid(5), 2, TopicOptions()),
-    c.BeginPublish(
+    c.UserCreation("root", HASH),
+    c.StreamCreation("orders", uuid(1)),
+    c.TopicCreation(0, "placed", uuid(2), 2, OPTIONS),
+    c.GroupCreation(0, 0, "billing"),
+    c.StreamUpdate(0, "all orders"),
+    c.PartitionCreation(0, 0, 1),
+    c.TopicPurge(0, 0),
+    c.UserCreation("alice", HASH, True, PERMISSIONS),
+    c.UserUpdate(1, "alice b", False),
+    c.TokenCreation(1, "laptop", bytes(32), 2**50),
+    c.PartitionDeletion(0, 0, 2),
+    c.TopicUpdate(0, 0, "new orders", TopicOptions()),
+    c.GroupCreation(0, 0, "audit", 7),
+    c.GroupDeletion(0, 0, 0),
+    c.TopicCreation(0, "returned", uuid(3), 1, TopicOptions(), 5),
+    c.StreamPurge(0),
+    c.TopicDeletion(0, 5),
+    c.PasswordChange(1, HASH + "2"),
+    c.PermissionUpdate(1, None),
+    c.TokenDeletion(1, "laptop"),
+    c.StreamCreation("logs", uuid(4), 9),
+    c.StreamDeletion(0),
+    c.UserDeletion(1),
+    c.TopicCreation(9, "web", uuid(5), 2, TopicOptions()),
+    c.PublishStart(
         "a query", 0, 3, bytes(8), (PublishedPart(0, 7, 900, 5),), (PublishTarget(9, 0, uuid(5), 1, 8, 40),)
     ),
-    c.BeginPublish("a job", 0, 0, bytes(8), (), (), 604_800_000_000),
+    c.PublishStart("a job", 0, 0, bytes(8), (), (), 604_800_000_000),
 )
-"""Every kind of command, each of them allowed; ``ForgetDeleted`` follows every removal by itself.
+"""Every kind of command, each of them allowed; ``DirectoryRemoval`` follows every removal by itself.
 
 The ends of publishes name an op, which depends on what was removed before: they are in ``tests/staging``.
 """

@@ -44,16 +44,16 @@ from tests.simulator.partition_model import BrokenPromise
 
 ALL_SECOND_CRASHES = CrashDepth(second_crashes=None)
 SHORT_LIFE: tuple[c.AnyChange, ...] = (
-    c.CreateStream("s", uuid(1)),
-    c.CreateTopic(0, "t", uuid(2), 1, TopicOptions()),
-    c.CreateStream("gone", uuid(3)),
+    c.StreamCreation("s", uuid(1)),
+    c.TopicCreation(0, "t", uuid(2), 1, TopicOptions()),
+    c.StreamCreation("gone", uuid(3)),
     # With the command that forgets it.
-    c.DeleteStream(1),
-    c.PurgeTopic(0, 0),
+    c.StreamDeletion(1),
+    c.TopicPurge(0, 0),
     # The journal holds six entries now: this command takes a snapshot first.
-    c.UpdateStream(0, "renamed"),
-    c.DeletePartitions(0, 0, 1),
-    c.CreatePartitions(0, 0, 1),
+    c.StreamUpdate(0, "renamed"),
+    c.PartitionDeletion(0, 0, 1),
+    c.PartitionCreation(0, 0, 1),
 )
 SNAPSHOT_TAKEN_AT = 5
 """Which command takes the snapshot."""
@@ -167,7 +167,7 @@ def world_with_an_unfinished(creation: c.AnyChange, seed: int) -> CatalogWorld:
     return world
 
 
-UNFINISHED = [c.CreateTopic(0, "u", uuid(4), 2, TopicOptions(), 7), c.CreatePartitions(0, 0, 2)]
+UNFINISHED = [c.TopicCreation(0, "u", uuid(4), 2, TopicOptions(), 7), c.PartitionCreation(0, 0, 2)]
 
 
 @pytest.mark.parametrize("creation", UNFINISHED, ids=lambda creation: type(creation).__name__)
@@ -177,7 +177,7 @@ def test_a_full_disk_undoes_an_unfinished_creation_but_its_id_stays_used(creatio
     world.check_tree()
     stream = world.state.streams[0]
     assert {topic_id: len(topic.partitions) for topic_id, topic in stream.topics.items()} == {0: 1}
-    assert stream.topic_ids.is_used(7) == isinstance(creation, c.CreateTopic)
+    assert stream.topic_ids.is_used(7) == isinstance(creation, c.TopicCreation)
 
 
 @pytest.mark.parametrize("creation", UNFINISHED, ids=lambda creation: type(creation).__name__)

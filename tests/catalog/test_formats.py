@@ -29,9 +29,9 @@ from tests.catalog.scenes import HASH, LIFE, PERMISSIONS, uuid
 
 SAMPLES: tuple[c.AnyChange, ...] = (
     *LIFE,
-    c.ForgetDeleted(("streams/0", "streams/1/topics/2")),
-    c.EndPublish("a query", 24),
-    c.ForgetSink("a query"),
+    c.DirectoryRemoval(("streams/0", "streams/1/topics/2")),
+    c.PublishEnd("a query", 24),
+    c.SinkRemoval("a query"),
 )
 KINDS = c.AnyChange.__args__
 PATH = Path("/data/streams/0/descriptor")
@@ -60,70 +60,70 @@ def test_a_command_is_read_as_it_was_written(command: c.AnyChange) -> None:
 
 def test_numbers_of_commands_stay_what_they_are() -> None:
     assert {kind.__name__: change_number(first_of(kind)) for kind in KINDS} == {
-        "CreateStream": 1,
-        "UpdateStream": 2,
-        "DeleteStream": 3,
-        "PurgeStream": 4,
-        "CreateTopic": 5,
-        "UpdateTopic": 6,
-        "DeleteTopic": 7,
-        "PurgeTopic": 8,
-        "CreatePartitions": 9,
-        "DeletePartitions": 10,
-        "CreateGroup": 11,
-        "DeleteGroup": 12,
-        "CreateUser": 13,
-        "UpdateUser": 14,
-        "DeleteUser": 15,
-        "ChangePassword": 16,
-        "UpdatePermissions": 17,
-        "CreateToken": 18,
-        "DeleteToken": 19,
-        "ForgetDeleted": 20,
-        "BeginPublish": 21,
-        "EndPublish": 22,
-        "ForgetSink": 23,
+        "StreamCreation": 1,
+        "StreamUpdate": 2,
+        "StreamDeletion": 3,
+        "StreamPurge": 4,
+        "TopicCreation": 5,
+        "TopicUpdate": 6,
+        "TopicDeletion": 7,
+        "TopicPurge": 8,
+        "PartitionCreation": 9,
+        "PartitionDeletion": 10,
+        "GroupCreation": 11,
+        "GroupDeletion": 12,
+        "UserCreation": 13,
+        "UserUpdate": 14,
+        "UserDeletion": 15,
+        "PasswordChange": 16,
+        "PermissionUpdate": 17,
+        "TokenCreation": 18,
+        "TokenDeletion": 19,
+        "DirectoryRemoval": 20,
+        "PublishStart": 21,
+        "PublishEnd": 22,
+        "SinkRemoval": 23,
     }
 
 
 GOLDEN_COMMANDS = {
-    "CreateStream": "9401a66f7264657273c41001010101010101010101010101010101c0",
-    "UpdateStream": "930200aa616c6c206f7264657273",
-    "DeleteStream": "920300",
-    "PurgeStream": "93040090",
-    "CreateTopic": (
+    "StreamCreation": "9401a66f7264657273c41001010101010101010101010101010101c0",
+    "StreamUpdate": "930200aa616c6c206f7264657273",
+    "StreamDeletion": "920300",
+    "StreamPurge": "93040090",
+    "TopicCreation": (
         "970500a6706c61636564c41002020202020202020202020202020202029bcfffffffffffffffffcf000000040000000001c0"
         "c0c0c0c0c0a9706572736973746564c0c0"
     ),
-    "UpdateTopic": "95060000aa6e6577206f72646572739bc0c0c0c0c0c0c0c0c0c0c0",
-    "DeleteTopic": "93070005",
-    "PurgeTopic": "950800000090",
-    "CreatePartitions": "9409000001",
-    "DeletePartitions": "940a000002",
-    "CreateGroup": "950b0000a762696c6c696e67c0",
-    "DeleteGroup": "940c000000",
-    "CreateUser": (
+    "TopicUpdate": "95060000aa6e6577206f72646572739bc0c0c0c0c0c0c0c0c0c0c0",
+    "TopicDeletion": "93070005",
+    "TopicPurge": "950800000090",
+    "PartitionCreation": "9409000001",
+    "PartitionDeletion": "940a000002",
+    "GroupCreation": "950b0000a762696c6c696e67c0",
+    "GroupDeletion": "940c000000",
+    "UserCreation": (
         "950da4726f6f74d936246172676f6e32696424763d3139246d3d31393435362c743d322c703d31246332467364484e686248"
         "51246147467a61476868633267c3c0"
     ),
-    "UpdateUser": "940e01a7616c6963652062c2",
-    "DeleteUser": "920f01",
-    "ChangePassword": (
+    "UserUpdate": "940e01a7616c6963652062c2",
+    "UserDeletion": "920f01",
+    "PasswordChange": (
         "931001d937246172676f6e32696424763d3139246d3d31393435362c743d322c703d31246332467364484e68624851246147"
         "467a6147686863326732"
     ),
-    "UpdatePermissions": "931101c0",
-    "CreateToken": (
+    "PermissionUpdate": "931101c0",
+    "TokenCreation": (
         "951201a66c6170746f70c4200000000000000000000000000000000000000000000000000000000000000000cf0004000000000000"
     ),
-    "DeleteToken": "931301a66c6170746f70",
-    "ForgetDeleted": "921492a973747265616d732f30b273747265616d732f312f746f706963732f32",
-    "BeginPublish": (
+    "TokenDeletion": "931301a66c6170746f70",
+    "DirectoryRemoval": "921492a973747265616d732f30b273747265616d732f312f746f706963732f32",
+    "PublishStart": (
         "9815a7612071756572790003c408000000000000000091940007cd03840591970900c41005050505050505050505050505050505"
         "0108280000"
     ),
-    "EndPublish": "9316a76120717565727918",
-    "ForgetSink": "9217a761207175657279",
+    "PublishEnd": "9316a76120717565727918",
+    "SinkRemoval": "9217a761207175657279",
 }
 
 
@@ -133,13 +133,13 @@ def test_the_bytes_of_a_command_are_these(kind: type[c.Change]) -> None:
 
 
 def test_a_publish_of_before_batches_were_counted_is_read() -> None:
-    old = bytes.fromhex(GOLDEN_COMMANDS["BeginPublish"].replace("91970900", "91960900")[:-2])
-    assert decode_change(old) == first_of(c.BeginPublish)
+    old = bytes.fromhex(GOLDEN_COMMANDS["PublishStart"].replace("91970900", "91960900")[:-2])
+    assert decode_change(old) == first_of(c.PublishStart)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc0", b"\x91\x63", b"\x92\x01\xa1a", b"\xff\xff"])
 def test_a_body_that_is_no_command_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="not a change"):
+    with pytest.raises(ValueError, match="an invalid change"):
         decode_change(body)
 
 
@@ -175,10 +175,10 @@ def test_every_option_and_permission_survives() -> None:
     assert None not in msgspec.structs.astuple(options)
     state = state_after(
         (
-            c.CreateUser("root", HASH, True, ALL_PERMISSIONS),
-            c.CreateUser("alice", HASH, False, PERMISSIONS),
-            c.CreateStream("s", uuid(1)),
-            c.CreateTopic(0, "t", uuid(2), 1, options),
+            c.UserCreation("root", HASH, True, ALL_PERMISSIONS),
+            c.UserCreation("alice", HASH, False, PERMISSIONS),
+            c.StreamCreation("s", uuid(1)),
+            c.TopicCreation(0, "t", uuid(2), 1, options),
         )
     )
     again = CatalogState.decode(state.encode())

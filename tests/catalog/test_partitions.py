@@ -11,7 +11,7 @@ from courser.catalog.entities import Stream, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.partitions import open_partition_log
 from courser.errors import StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey
@@ -101,8 +101,8 @@ def send(log: PartitionLog) -> None:
 
 def topic_with_messages(disk: FakeFileSystem) -> tuple[OpenedCatalog, list[PartitionLog]]:
     opened = start(disk)
-    submit(opened, c.CreateStream("stream", uuid(1)))
-    submit(opened, c.CreateTopic(0, "topic", uuid(2), 3, OPTIONS))
+    submit(opened, c.StreamCreation("stream", uuid(1)))
+    submit(opened, c.TopicCreation(0, "topic", uuid(2), 3, OPTIONS))
     logs = open_logs(disk, opened)
     for log in logs:
         send(log)
@@ -111,7 +111,7 @@ def topic_with_messages(disk: FakeFileSystem) -> tuple[OpenedCatalog, list[Parti
 
 def test_a_purge_that_was_counted_reaches_every_partition(disk: FakeFileSystem) -> None:
     opened, logs = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0, 1, (1, 1, 1)))
+    submit(opened, c.TopicPurge(0, 0, 1, (1, 1, 1)))
     assert perform(plan_purge(logs[0], 1))
     # The power fails before the other two.
     disk.power_cut()
@@ -124,7 +124,7 @@ def test_a_purge_that_was_counted_reaches_every_partition(disk: FakeFileSystem) 
 
 def test_a_purge_is_carried_out_once(disk: FakeFileSystem) -> None:
     opened, logs = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0))
+    submit(opened, c.TopicPurge(0, 0))
     for log in logs:
         assert perform(plan_purge(log, 1))
         send(log)
@@ -134,8 +134,8 @@ def test_a_purge_is_carried_out_once(disk: FakeFileSystem) -> None:
 
 def test_a_partition_made_after_a_purge_has_missed_nothing(disk: FakeFileSystem) -> None:
     opened, _ = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0, 1, (1, 1, 1)))
-    submit(opened, c.CreatePartitions(0, 0, 1))
+    submit(opened, c.TopicPurge(0, 0, 1, (1, 1, 1)))
+    submit(opened, c.PartitionCreation(0, 0, 1))
     logs = open_logs(disk, opened)
     send(logs[3])
     disk.power_cut()
@@ -144,11 +144,11 @@ def test_a_partition_made_after_a_purge_has_missed_nothing(disk: FakeFileSystem)
 
 def test_a_partition_that_cannot_be_purged_for_good_takes_nothing_more(disk: FakeFileSystem) -> None:
     opened, _ = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0, 1, (1, 1, 1)))
+    submit(opened, c.TopicPurge(0, 0, 1, (1, 1, 1)))
     disk.power_cut()
     opened = start(disk)
     disk.plan = FaultPlan().fail("unlink", errno.EIO, name="*.log", onwards=True)
-    assert all("removal" in str(log.failure) for log in open_logs(disk, opened))
+    assert all("could not remove" in str(log.failure) for log in open_logs(disk, opened))
 
 
 @pytest.mark.parametrize(("operation", "error"), [("write_at", errno.ENOSPC), ("open", errno.EMFILE)])
@@ -157,7 +157,7 @@ def test_messages_sent_before_a_purge_is_carried_out_are_not_its_victims(
     disk: FakeFileSystem, operation: str, error: int, *, with_power_cut: bool
 ) -> None:
     opened, logs = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0, 1, tuple(log.next_offset for log in logs)))
+    submit(opened, c.TopicPurge(0, 0, 1, tuple(log.next_offset for log in logs)))
     ends = [log.next_offset for log in logs]
     disk.kill()
     opened = start(disk)
@@ -177,7 +177,7 @@ def test_messages_sent_before_a_purge_is_carried_out_are_not_its_victims(
 
 def test_a_purge_of_an_earlier_version_removes_nothing_that_may_have_been_sent_after_it(disk: FakeFileSystem) -> None:
     opened, _ = topic_with_messages(disk)
-    submit(opened, c.PurgeTopic(0, 0))
+    submit(opened, c.TopicPurge(0, 0))
     disk.power_cut()
     logs = open_logs(disk, start(disk))
     assert [log.message_count for log in logs] == [1, 1, 1]

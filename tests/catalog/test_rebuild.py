@@ -159,15 +159,15 @@ def with_damaged_last_but_one(world: CatalogWorld) -> None:
     world.disk.plant(JOURNAL_PATH, journal)
 
 
-TWO_USERS = (c.CreateUser("somebody", HASH), c.CreateUser("somebody else", HASH))
+TWO_USERS = (c.UserCreation("somebody", HASH), c.UserCreation("somebody else", HASH))
 """Two entries at the end of a journal, so that one may be damaged and not be torn."""
 
 
 def test_an_older_descriptor_takes_back_neither_purges_nor_ids() -> None:
-    live = living(1, (c.CreateStream("s", uuid(1)), c.CreateTopic(0, "t", uuid(2), 1, TopicOptions())))
+    live = living(1, (c.StreamCreation("s", uuid(1)), c.TopicCreation(0, "t", uuid(2), 1, TopicOptions())))
     path = topic_directory(DATA, 0, 0) / DESCRIPTOR
     old = live.disk.contents(path)
-    for command in (c.PurgeTopic(0, 0), c.CreateGroup(0, 0, "g"), c.DeleteGroup(0, 0, 0), *TWO_USERS):
+    for command in (c.TopicPurge(0, 0), c.GroupCreation(0, 0, "g"), c.GroupDeletion(0, 0, 0), *TWO_USERS):
         assert live.perform(command)
     world = live.fork(1)
     world.disk.plant(path, old)
@@ -178,11 +178,11 @@ def test_an_older_descriptor_takes_back_neither_purges_nor_ids() -> None:
 
 
 def test_what_the_journal_calls_deleted_is_not_adopted() -> None:
-    deletions = (c.DeleteStream(7), c.DeletePartitions(0, 0, 1), c.CreateTopic(0, "t", uuid(8), 1, TopicOptions()))
+    deletions = (c.StreamDeletion(7), c.PartitionDeletion(0, 0, 1), c.TopicCreation(0, "t", uuid(8), 1, TopicOptions()))
     live = living(1, COMMANDS)
-    for command in (*deletions, c.DeleteTopic(0, 2), *TWO_USERS):
+    for command in (*deletions, c.TopicDeletion(0, 2), *TWO_USERS):
         live.opened.store.submit(command)
-        if isinstance(command, c.CreateTopic):
+        if isinstance(command, c.TopicCreation):
             live.opened.directories.carry_out(live.state, command)
     world = live.fork(1)
     with_damaged_last_but_one(world)
@@ -213,7 +213,7 @@ def test_an_entry_of_another_history_is_not_used() -> None:
     world = lived()
     journal = world.disk.contents(JOURNAL_PATH)
     starts = entry_starts(journal)
-    body = encode_change(c.CreateUser("intruder", HASH))
+    body = encode_change(c.UserCreation("intruder", HASH))
     _, foreign = make_entry(op=7, timestamp=0, kind=13, parent=b"another parent..", body=body)
     world.disk.plant(JOURNAL_PATH, journal[: starts[7]] + foreign)
     assert "op 7 does not follow" in refused(world)
@@ -224,7 +224,7 @@ def test_entries_that_the_snapshot_covers_are_passed_over() -> None:
     live = living(1, COMMANDS)
     covered = live.disk.contents(JOURNAL_PATH)
     live.opened.store.take_snapshot()
-    for command in (c.CreateUser("kept", HASH), *TWO_USERS):
+    for command in (c.UserCreation("kept", HASH), *TWO_USERS):
         assert live.perform(command)
     world = live.fork(1)
     # A drain that was interrupted, and damage in the second entry behind it.
@@ -256,17 +256,17 @@ def test_names_that_were_swapped_behind_the_damage_are_those_of_the_descriptors(
     live = living(
         1,
         (
-            c.CreateUser("root", HASH),
-            c.CreateStream("a", uuid(1)),
-            c.CreateStream("b", uuid(2)),
-            c.CreateTopic(0, "x", uuid(3), 0, TopicOptions()),
-            c.CreateTopic(0, "y", uuid(4), 0, TopicOptions()),
-            c.UpdateStream(0, "aside"),
-            c.UpdateStream(1, "a"),
-            c.UpdateStream(0, "b"),
-            c.UpdateTopic(0, 0, "aside", TopicOptions()),
-            c.UpdateTopic(0, 1, "x", TopicOptions()),
-            c.UpdateTopic(0, 0, "y", TopicOptions()),
+            c.UserCreation("root", HASH),
+            c.StreamCreation("a", uuid(1)),
+            c.StreamCreation("b", uuid(2)),
+            c.TopicCreation(0, "x", uuid(3), 0, TopicOptions()),
+            c.TopicCreation(0, "y", uuid(4), 0, TopicOptions()),
+            c.StreamUpdate(0, "aside"),
+            c.StreamUpdate(1, "a"),
+            c.StreamUpdate(0, "b"),
+            c.TopicUpdate(0, 0, "aside", TopicOptions()),
+            c.TopicUpdate(0, 1, "x", TopicOptions()),
+            c.TopicUpdate(0, 0, "y", TopicOptions()),
         ),
     )
     world = live.fork(1)
@@ -379,9 +379,9 @@ def test_a_ledger_that_cannot_be_read_now_makes_up_no_uuid(operation: str) -> No
 
 
 def test_two_streams_that_claim_one_name_are_both_kept() -> None:
-    world = living(1, (c.CreateStream("same", uuid(1)), c.CreateStream("n" * 255, uuid(2)))).fork(1)
+    world = living(1, (c.StreamCreation("same", uuid(1)), c.StreamCreation("n" * 255, uuid(2)))).fork(1)
     for number, name in ((2, "same"), (3, "n" * 255), (4, "same-2")):
-        other = living(2, (c.CreateStream(name, uuid(number + 1), number),))
+        other = living(2, (c.StreamCreation(name, uuid(number + 1), number),))
         path = stream_directory(DATA, number) / DESCRIPTOR
         world.disk.plant(path, other.disk.contents(path))
     opened = start(world)
@@ -395,7 +395,9 @@ def test_two_streams_that_claim_one_name_are_both_kept() -> None:
 
 
 def test_the_largest_id_is_no_burden() -> None:
-    world = living(1, (c.CreateStream("s", uuid(1)), c.CreateTopic(0, "t", uuid(2), 1, TopicOptions(), ID_MAX))).fork(1)
+    world = living(
+        1, (c.StreamCreation("s", uuid(1)), c.TopicCreation(0, "t", uuid(2), 1, TopicOptions(), ID_MAX))
+    ).fork(1)
     remove(world.disk, JOURNAL_PATH)
     state = start(world).store.state
     assert state.streams[0].topic_ids.holes == [(0, ID_MAX)]

@@ -73,7 +73,7 @@ def test_a_directory_of_an_id_that_was_never_used_refuses_the_start() -> None:
 def test_a_deleted_directory_that_came_back_is_removed_again() -> None:
     live = living(1, COMMANDS)
     saved = {path: live.disk.contents(path) for path in live.disk.files() if stream_directory(DATA, 7) in path.parents}
-    live.opened.store.submit(c.DeleteStream(7))
+    live.opened.store.submit(c.StreamDeletion(7))
     world = live.fork(1)
     for flag in (False, True):
         fork = world.fork(2)
@@ -89,7 +89,7 @@ def test_a_deleted_directory_that_came_back_is_removed_again() -> None:
 
 def test_a_full_disk_does_not_keep_a_removal_from_being_repeated() -> None:
     live = living(1, COMMANDS)
-    live.opened.store.submit(c.DeleteStream(7))
+    live.opened.store.submit(c.StreamDeletion(7))
     world = live.fork(1)
     world.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, onwards=True)
     opened = start(world, recreate=False)
@@ -102,7 +102,7 @@ def test_a_full_disk_does_not_keep_a_removal_from_being_repeated() -> None:
 
 def test_something_else_in_the_place_of_a_deleted_directory_is_left_alone() -> None:
     live = living(1, COMMANDS)
-    live.opened.store.submit(c.DeleteStream(7))
+    live.opened.store.submit(c.StreamDeletion(7))
     world = live.fork(1)
     copied_stream(world, 7)
     opened = start(world, recreate=False)
@@ -145,14 +145,14 @@ def test_a_topic_whose_directory_is_gone_is_lost_and_can_still_be_changed() -> N
     world.disk.remove_directory(directory)
     opened = start(world, recreate=False)
     assert [lost.topic_id for lost in opened.reconciliation.lost] == [0]
-    command = c.UpdateTopic(7, 0, "other name", TopicOptions())
+    command = c.TopicUpdate(7, 0, "other name", TopicOptions())
     opened.store.submit(command)
     opened.directories.carry_out(opened.store.state, command)
 
 
 def test_a_partition_of_the_last_command_is_made_again() -> None:
     live = living(1, COMMANDS)
-    assert live.perform(c.CreatePartitions(0, 0, 2))
+    assert live.perform(c.PartitionCreation(0, 0, 2))
     world = live.fork(1)
     partitions = topic_directory(DATA, 0, 0) / "partitions"
     op = live.opened.store.last_op
@@ -167,7 +167,7 @@ def test_a_partition_of_the_last_command_is_made_again() -> None:
 def test_a_partition_of_the_last_command_is_lost_if_the_session_ended_cleanly() -> None:
     """Then the command was finished and acknowledged: messages may have been in it."""
     live = living(1, COMMANDS)
-    assert live.perform(c.CreatePartitions(0, 0, 1))
+    assert live.perform(c.PartitionCreation(0, 0, 1))
     world = live.fork(1)
     directory = topic_directory(DATA, 0, 0) / "partitions" / f"2-{live.opened.store.last_op}"
     remove_partition(world, directory)
@@ -180,7 +180,7 @@ def test_a_descriptor_of_an_unknown_kind_is_none() -> None:
     data = bytearray(encode_descriptor(StreamDescriptor(0, bytes(16), "name", 0, UsedIds())))
     data[22] = 9
     data[:16] = xxhash.xxh3_128_digest(bytes(data[16:]))
-    with pytest.raises(DamagedData, match="does not know its format"):
+    with pytest.raises(DamagedData, match="format is not supported"):
         decode_descriptor(bytes(data), DATA / "descriptor")
 
 

@@ -1,4 +1,4 @@
-"""The fourteen tests that came with the design (seed 003), each with a counterpart of the same intent.
+"""The fourteen tests that came with the design of the journal, each with a counterpart of the same intent.
 
 | original                                    | here                                                        |
 | ------------------------------------------- | ----------------------------------------------------------- |
@@ -165,7 +165,7 @@ def test_a_snapshot_alone_gives_its_state() -> None:
     disk = new_disk()
     store = store_on(disk)
     for number in range(43):
-        store.submit(c.CreateStream(f"stream {number}", uuid(number)))
+        store.submit(c.StreamCreation(f"stream {number}", uuid(number)))
     store.take_snapshot()
     disk.kill()
     assert disk.contents(JOURNAL_PATH) == b""
@@ -178,7 +178,7 @@ def test_a_journal_alone_is_replayed_from_its_first_entry() -> None:
     disk = new_disk()
     store = store_on(disk)
     for number in range(4):
-        store.submit(c.CreateStream(f"stream {number}", uuid(number)))
+        store.submit(c.StreamCreation(f"stream {number}", uuid(number)))
     disk.kill()
     again = store_on(disk)
     assert (again.snapshot_op, again.last_op) == (None, 3)
@@ -188,14 +188,14 @@ def test_a_journal_alone_is_replayed_from_its_first_entry() -> None:
 def test_only_what_the_snapshot_does_not_cover_is_replayed() -> None:
     disk = new_disk()
     store = store_on(disk)
-    store.submit(c.CreateStream("stream", uuid(0)))
-    store.submit(c.CreateTopic(0, "topic", uuid(1), 1, TopicOptions()))
+    store.submit(c.StreamCreation("stream", uuid(0)))
+    store.submit(c.TopicCreation(0, "topic", uuid(1), 1, TopicOptions()))
     for _ in range(4):
-        store.submit(c.PurgeTopic(0, 0))
+        store.submit(c.TopicPurge(0, 0))
     covered = disk.contents(JOURNAL_PATH)
     store.take_snapshot()
     for _ in range(5):
-        store.submit(c.PurgeTopic(0, 0))
+        store.submit(c.TopicPurge(0, 0))
     disk.kill()
     # As if the drain had not come: the snapshot goes up to op 5, the journal has ops 0 to 10.
     disk.plant(JOURNAL_PATH, covered + disk.contents(JOURNAL_PATH))

@@ -42,26 +42,26 @@ PERMISSIONS = st.none() | st.builds(
     Permissions, streams=st.dictionaries(st.integers(0, 3), st.just(StreamPermissions(read_stream=True)))
 )
 ANY_COMMAND: st.SearchStrategy[c.AnyChange] = st.one_of(
-    st.builds(c.CreateStream, NAMES, UUIDS, MAYBE_IDS),
-    st.builds(c.UpdateStream, IDS, NAMES),
-    st.builds(c.DeleteStream, IDS),
-    st.builds(c.PurgeStream, IDS),
-    st.builds(c.CreateTopic, IDS, NAMES, UUIDS, COUNTS, OPTIONS, MAYBE_IDS),
-    st.builds(c.UpdateTopic, IDS, IDS, NAMES, OPTIONS),
-    st.builds(c.DeleteTopic, IDS, IDS),
-    st.builds(c.PurgeTopic, IDS, IDS),
-    st.builds(c.CreatePartitions, IDS, IDS, COUNTS),
-    st.builds(c.DeletePartitions, IDS, IDS, COUNTS),
-    st.builds(c.CreateGroup, IDS, IDS, NAMES, MAYBE_IDS),
-    st.builds(c.DeleteGroup, IDS, IDS, IDS),
-    st.builds(c.CreateUser, NAMES, HASHES, st.booleans(), PERMISSIONS),
-    st.builds(c.UpdateUser, IDS, st.none() | NAMES, st.none() | st.booleans()),
-    st.builds(c.DeleteUser, IDS),
-    st.builds(c.ChangePassword, IDS, HASHES),
-    st.builds(c.UpdatePermissions, IDS, PERMISSIONS),
-    st.builds(c.CreateToken, IDS, NAMES, st.sampled_from([bytes(32), b""]), st.integers(0, 2**64 - 1)),
-    st.builds(c.DeleteToken, IDS, NAMES),
-    st.builds(c.ForgetDeleted, st.lists(st.sampled_from(["streams/0", "streams/1", ""])).map(tuple)),
+    st.builds(c.StreamCreation, NAMES, UUIDS, MAYBE_IDS),
+    st.builds(c.StreamUpdate, IDS, NAMES),
+    st.builds(c.StreamDeletion, IDS),
+    st.builds(c.StreamPurge, IDS),
+    st.builds(c.TopicCreation, IDS, NAMES, UUIDS, COUNTS, OPTIONS, MAYBE_IDS),
+    st.builds(c.TopicUpdate, IDS, IDS, NAMES, OPTIONS),
+    st.builds(c.TopicDeletion, IDS, IDS),
+    st.builds(c.TopicPurge, IDS, IDS),
+    st.builds(c.PartitionCreation, IDS, IDS, COUNTS),
+    st.builds(c.PartitionDeletion, IDS, IDS, COUNTS),
+    st.builds(c.GroupCreation, IDS, IDS, NAMES, MAYBE_IDS),
+    st.builds(c.GroupDeletion, IDS, IDS, IDS),
+    st.builds(c.UserCreation, NAMES, HASHES, st.booleans(), PERMISSIONS),
+    st.builds(c.UserUpdate, IDS, st.none() | NAMES, st.none() | st.booleans()),
+    st.builds(c.UserDeletion, IDS),
+    st.builds(c.PasswordChange, IDS, HASHES),
+    st.builds(c.PermissionUpdate, IDS, PERMISSIONS),
+    st.builds(c.TokenCreation, IDS, NAMES, st.sampled_from([bytes(32), b""]), st.integers(0, 2**64 - 1)),
+    st.builds(c.TokenDeletion, IDS, NAMES),
+    st.builds(c.DirectoryRemoval, st.lists(st.sampled_from(["streams/0", "streams/1", ""])).map(tuple)),
 )
 """Any command at all; few of them make sense."""
 
@@ -261,11 +261,11 @@ def test_times_of_commands_wait_for_a_clock_that_went_back_a_little_and_follow_o
     events: Sequence[Event], lead: int
 ) -> None:
     reality = Reality(random.Random(1), CatalogSettings())
-    reality.store.submit(c.CreateStream("first", bytes(16)))
+    reality.store.submit(c.StreamCreation("first", bytes(16)))
     reality.clock.jump(-lead)
     for event in events:
         reality.happen(event)
-    reality.store.submit(c.CreateStream("second", bytes(16)))
+    reality.store.submit(c.StreamCreation("second", bytes(16)))
     first, second = reality.store.state.streams.values()
     assert second.created_at == (first.created_at if lead <= CLOCK_LEAD_MAX else reality.clock.now())
 
@@ -297,20 +297,20 @@ def test_every_command_does_what_it_says() -> None:
         f"{partitions}/2-5": uuid(2),
         "streams/0/topics/5": uuid(3),
     }
-    apply(state, c.ForgetDeleted((f"{partitions}/1-2", "streams/0/topics/5")), 19, 0)
+    apply(state, c.DirectoryRemoval((f"{partitions}/1-2", "streams/0/topics/5")), 19, 0)
     assert list(state.deleted) == [f"{partitions}/2-5"]
 
 
 def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None:
     state = CatalogState()
     commands: list[c.AnyChange] = [
-        c.CreateStream("s", bytes(16)),
-        c.CreateTopic(0, "t", b"t" * 16, 2, TopicOptions()),
-        c.CreateTopic(0, "u", b"u" * 16, 0, TopicOptions(), 10),
-        c.CreateTopic(0, "v", b"v" * 16, 0, TopicOptions(), 1),
-        c.DeletePartitions(0, 0, 2),
-        c.DeleteTopic(0, 10),
-        c.DeleteTopic(0, 1),
+        c.StreamCreation("s", bytes(16)),
+        c.TopicCreation(0, "t", b"t" * 16, 2, TopicOptions()),
+        c.TopicCreation(0, "u", b"u" * 16, 0, TopicOptions(), 10),
+        c.TopicCreation(0, "v", b"v" * 16, 0, TopicOptions(), 1),
+        c.PartitionDeletion(0, 0, 2),
+        c.TopicDeletion(0, 10),
+        c.TopicDeletion(0, 1),
     ]
     for op, command in enumerate(commands):
         assert not isinstance(apply(state, command, op, 0), CommandRejected)
@@ -318,19 +318,19 @@ def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None
     assert sorted(state.deleted) == [f"{topics}/0/partitions/{name}" for name in ("0-1", "1-1")] + [
         f"{topics}/{number}" for number in (1, 10)
     ]
-    apply(state, c.DeleteTopic(0, 0), 7, 0)
+    apply(state, c.TopicDeletion(0, 0), 7, 0)
     assert sorted(state.deleted) == [f"{topics}/{number}" for number in (0, 1, 10)]
-    apply(state, c.DeleteStream(0), 8, 0)
+    apply(state, c.StreamDeletion(0), 8, 0)
     assert list(state.deleted) == ["streams/0"]
 
 
 def test_a_state_shares_nothing_with_its_commands() -> None:
     state = CatalogState()
     options = TopicOptions(segment_size=1)
-    apply(state, c.CreateStream("s", bytes(16)), 0, 0)
-    apply(state, c.CreateTopic(0, "t", bytes(16), 1, options), 1, 0)
-    apply(state, c.CreateTopic(0, "u", bytes(16), 1, options), 2, 0)
+    apply(state, c.StreamCreation("s", bytes(16)), 0, 0)
+    apply(state, c.TopicCreation(0, "t", bytes(16), 1, options), 1, 0)
+    apply(state, c.TopicCreation(0, "u", bytes(16), 1, options), 2, 0)
     first, second = state.streams[0].topics.values()
-    apply(state, c.CreateGroup(0, 0, "g"), 3, 0)
+    apply(state, c.GroupCreation(0, 0, "g"), 3, 0)
     assert (len(first.groups), len(second.groups)) == (1, 0)
     assert msgspec.structs.asdict(options)["segment_size"] == 1

@@ -8,8 +8,7 @@ import courser
 from courser.client.messages import PollingStrategy
 from courser.client.sync import SyncClient
 from courser.errors import AuthenticationFailed, NotFound
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from tests.chaos.history import Found, History, Path, Register, Value
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 

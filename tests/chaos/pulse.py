@@ -10,8 +10,7 @@ import threading
 import time
 
 from courser.api import commands as c
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from tests.torture.clients import VsrClient
 

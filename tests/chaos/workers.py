@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from courser.api import commands as c
 from courser.client.messages import PollingStrategy
 from courser.errors import CourserError, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from tests.chaos.history import DestructionKind, Found, History, Operation, Outcome, Path

@@ -32,7 +32,7 @@ from typing import ParamSpec, TypeVar
 
 from courser.broker.partition import Partition
 from courser.errors import CourserError
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER

@@ -4,12 +4,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.storage.data_directory import DataDirectory
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER
 from courser.storage.read_result import SkipReason
-from courser.storage.recovery_cases import Finding, StopKind
+from courser.storage.recovery_cases import RecoveryFinding, StopKind
 from tests.children.broken import open_data_directory
 from tests.children.payloads import MessageIdentity, messages_of
 from tests.children.plan import Fault, Plan, identity_of_partition
@@ -130,7 +130,7 @@ class Found:
     next_offset: int
     messages: dict[int, MessageIdentity]
     skipped: list[tuple[int, int, SkipReason]]
-    findings: tuple[Finding, ...]
+    findings: tuple[RecoveryFinding, ...]
     stores: dict[str, int]
     failure: str | None
 

@@ -8,7 +8,7 @@ import pytest
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import DirectoryIdentity
-from courser.storage.session import Session
+from courser.storage.session_file import SessionRecord
 from tests.cli.inspecting import Run, document, runner
 from tests.inspect.partitions import (
     IDENTITY,
@@ -218,7 +218,7 @@ def test_session_as_table_and_json(courser: Run, partition: Partition) -> None:
     (row,) = document(courser, "session", path)["rows"]
     assert (row["directory_format"], row["is_clean"]) == (1, True)
     assert row["inode"] == partition.data_directory.stat().st_ino
-    path.write_bytes(Session(1, DirectoryIdentity(bytes(16), 1, 2), is_clean=False).encode())
+    path.write_bytes(SessionRecord(1, DirectoryIdentity(bytes(16), 1, 2), is_clean=False).encode())
     assert "running, killed" in courser("inspect", "session", path)[1]
     cut(path, 10)
     assert "damage" in courser("inspect", "session", path)[1]

@@ -63,9 +63,9 @@ def test_journal_as_a_table(courser: Run, catalog: Catalog) -> None:
     code, out, err = courser("inspect", "journal", catalog.journal)
     lines = out.splitlines()
     assert code == 0
-    assert lines[0].split() == ["POSITION", "SIZE", "OP", "TIME", "COMMAND", "CHAIN", "CONTENTS"]
+    assert lines[0].split() == ["POSITION", "SIZE", "OP", "TIME", "CHANGE", "CHAIN", "CONTENTS"]
     assert 'name="attic", uuid=' + (b"W" * 16).hex() in lines[1]
-    assert "create stream" in lines[1]
+    assert "stream creation" in lines[1]
     assert 'token_hash="***"' in lines[3]
     assert PASSWORD_TEXT in lines[4]
     assert all(" ok " in line for line in lines[1:])
@@ -79,7 +79,7 @@ def test_journal_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
     assert (head["size"], head["snapshot_op"]) == (catalog.journal.stat().st_size, 28)
     assert sum(row["size"] for row in rows) == head["size"]
     assert [row["op"] for row in rows] == [29, 30, 31, 32]
-    assert {(row["kind"], row["chain"], row["is_covered"]) for row in rows} == {("command", "ok", False)}
+    assert {(row["kind"], row["chain"], row["is_covered"]) for row in rows} == {("change", "ok", False)}
     assert [row["parent"] for row in rows[1:]] == [row["checksum"] for row in rows[:-1]]
     assert rows[0]["fields"] == {"name": "attic", "uuid": (b"W" * 16).hex(), "stream_id": None}
     assert rows[2]["fields"] == {"user_id": 1, "name": "watch", "token_hash": HIDDEN, "expires_at": 0}
@@ -88,11 +88,11 @@ def test_journal_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
 
 
 def test_every_command_is_shown_with_all_its_fields(courser: Run, tmp_path: Path) -> None:
-    every = [*EVERY_COMMAND, c.ForgetDeleted(("streams/7",)), *EVERY_COMMAND_OF_A_SINK]
+    every = [*EVERY_COMMAND, c.DirectoryRemoval(("streams/7",)), *EVERY_COMMAND_OF_A_SINK]
     assert {type(command) for command in every} == set(get_args(c.AnyChange))
     path = planted(tmp_path / "any name", *(data for _, data in chain_of(every)))
     rows = document(courser, "journal", path)["rows"]
-    assert [row["command_number"] for row in rows] == [c.change_number(command) for command in every]
+    assert [row["change_number"] for row in rows] == [c.change_number(command) for command in every]
     assert [list(row["fields"]) for row in rows] == [list(command.__struct_fields__) for command in every]
     assert rows[0]["chain"] == "start"
     assert rows[2]["fields"]["options"]["message_expiry"] == NEVER
@@ -111,7 +111,7 @@ def test_a_part_of_a_journal(courser: Run, tmp_path: Path) -> None:
     assert courser("inspect", "journal", path, "--from-op", "-1")[0] == 2
 
 
-USERS: list[c.AnyChange] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
+USERS: list[c.AnyChange] = [c.UserCreation(f"user {number}", PASSWORD_HASH) for number in range(4)]
 
 
 def test_faults_are_shown_in_their_place(courser: Run, tmp_path: Path) -> None:
@@ -122,17 +122,17 @@ def test_faults_are_shown_in_their_place(courser: Run, tmp_path: Path) -> None:
     _, unknown = make_entry(op=1, timestamp=1, kind=99, parent=first.checksum, body=b"\x91\x63" + TOKEN_HASH)
     path = tmp_path / "journal.wal"
     for pieces, kinds, fault in (
-        ((zero, two), ["command", "fault", "command"], "gap"),
-        ((zero, b"junk", one), ["command", "fault", "command"], "damage"),
-        ((zero, one[:-1] + b"?", two), ["command", "fault", "command"], "damage"),
-        ((zero, one, other), ["command", "command", "fault", "command"], "conflicting duplicate"),
-        ((zero, one, one, two), ["command", "command", "fault", "command", "command"], "identical duplicate"),
-        ((zero, other, two), ["command", "command", "fault", "command"], "broken chain"),
-        ((zero, one, two[:-1]), ["command", "command", "fault"], "torn tail"),
-        ((zero, one, bytes(300)), ["command", "command", "fault"], "torn tail"),
-        ((zero, wrong), ["command", "fault", "command"], "bad command"),
-        ((zero, unknown), ["command", "fault", "command"], "bad command"),
-        ((one, two, three), ["command", "command", "command"], None),
+        ((zero, two), ["change", "fault", "change"], "gap"),
+        ((zero, b"junk", one), ["change", "fault", "change"], "damage"),
+        ((zero, one[:-1] + b"?", two), ["change", "fault", "change"], "damage"),
+        ((zero, one, other), ["change", "change", "fault", "change"], "conflicting duplicate"),
+        ((zero, one, one, two), ["change", "change", "fault", "change", "change"], "identical duplicate"),
+        ((zero, other, two), ["change", "change", "fault", "change"], "broken chain"),
+        ((zero, one, two[:-1]), ["change", "change", "fault"], "torn tail"),
+        ((zero, one, bytes(300)), ["change", "change", "fault"], "torn tail"),
+        ((zero, wrong), ["change", "fault", "change"], "bad change"),
+        ((zero, unknown), ["change", "fault", "change"], "bad change"),
+        ((one, two, three), ["change", "change", "change"], None),
     ):
         planted(path, *pieces)
         parsed = document(courser, "journal", path)
@@ -209,7 +209,7 @@ def test_snapshot_as_json_is_complete(courser: Run, catalog: Catalog) -> None:
 
 def test_deleted_directories_are_shown(courser: Run, catalog: Catalog) -> None:
     catalog.open()
-    catalog.opened.store.submit(c.DeleteTopic(0, 0))
+    catalog.opened.store.submit(c.TopicDeletion(0, 0))
     catalog.take_snapshot()
     (row,) = (row for row in document(courser, "snapshot", catalog.snapshot)["rows"] if "directory" in row)
     assert (row["directory"], row["uuid"]) == ("streams/0/topics/0", (b"T" * 16).hex())
@@ -270,7 +270,7 @@ def test_a_damaged_descriptor_is_shown_as_such(courser: Run, catalog: Catalog) -
 
 
 def test_names_cannot_steer_the_terminal(courser: Run, tmp_path: Path) -> None:
-    command = c.CreateStream("\x1b[2J\n\u202e", bytes(16))
+    command = c.StreamCreation("\x1b[2J\n\u202e", bytes(16))
     path = planted(tmp_path / "journal.wal", *(data for _, data in chain_of([command])))
     _, out, _ = courser("inspect", "journal", path)
     assert "\x1b" not in out
@@ -341,7 +341,7 @@ def test_no_secret_is_printed_whatever_is_wrong(courser: Run, catalog: Catalog, 
 def test_a_journal_whose_bodies_are_changed_under_right_checksums_gives_no_secret_away(
     courser: Run, tmp_path: Path
 ) -> None:
-    for command in (c.CreateUser("alice", PASSWORD_HASH), c.CreateToken(1, "laptop", TOKEN_HASH)):
+    for command in (c.UserCreation("alice", PASSWORD_HASH), c.TokenCreation(1, "laptop", TOKEN_HASH)):
         body = c.encode_change(command)
         path = tmp_path / "journal.wal"
         for position in range(len(body)):
@@ -354,13 +354,13 @@ def test_a_journal_whose_bodies_are_changed_under_right_checksums_gives_no_secre
 
 
 def test_a_password_in_the_place_of_a_name_is_not_shown(courser: Run, tmp_path: Path) -> None:
-    """The header says "change password", the body "update stream", whose name it would be."""
-    body = bytearray(c.encode_change(c.ChangePassword(0, PASSWORD_HASH)))
+    """The header says "password change", the body "stream update", whose name it would be."""
+    body = bytearray(c.encode_change(c.PasswordChange(0, PASSWORD_HASH)))
     assert body[1] == 16
     body[1] = 2
     entry = make_entry(op=0, timestamp=1, kind=16, parent=bytes(16), body=bytes(body))
     rows = document(courser, "journal", planted(tmp_path / "journal.wal", entry[1]))["rows"]
-    assert [(row["kind"], row.get("fields")) for row in rows] == [("fault", None), ("command", {})]
+    assert [(row["kind"], row.get("fields")) for row in rows] == [("fault", None), ("change", {})]
 
 
 def run_quietly(courser: Run, path: Path) -> None:
@@ -386,7 +386,7 @@ def test_what_is_shown_of_a_password(stored: str | None, shown: str) -> None:
 
 
 NO_SECRETS = {
-    "command": {"name", "nonce", "paths", "sink", "uuid"},
+    "change": {"name", "nonce", "paths", "sink", "uuid"},
     "entity": {
         "consumer_offset_durability",
         "durability",
@@ -403,7 +403,7 @@ NO_SECRETS = {
 
 def test_every_field_that_could_be_a_secret_is_masked_or_known_to_be_none() -> None:
     found = {
-        "command": set(fields_with_text(get_args(c.AnyChange))),
+        "change": set(fields_with_text(get_args(c.AnyChange))),
         "entity": set(fields_with_text([kind for kind in vars(entities).values() if is_structure(kind)])),
     }
     for where, names in found.items():

@@ -20,6 +20,7 @@ from tests.inspect.partitions import Partition, flip, full_partition
 
 COMMANDS = {" ".join(path): list(path) for path, _ in commands()}
 GROUPS = list(dict.fromkeys(path[0] for path in COMMANDS.values() if len(path) > 1))
+COMMANDS_OF = {group: {path[1] for path in COMMANDS.values() if path[0] == group} for group in GROUPS}
 HEAVY = {"asyncio", "csv", "difflib", "json", "msgspec", "numpy", "rich", "socket", "ssl", "uvloop", "xxhash"}
 """What takes long to import, and must not be before it is needed."""
 
@@ -67,6 +68,52 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
     assert "Exit codes" in text
     assert "[table|json|jsonl|csv]" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+# --- finding a command ---
+
+
+def test_help_groups_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    parts = re.split(r"^(\S.*):$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert "\n  tail " in sections["Messages"]
+    assert "\n  consumer-group, group, g" in sections["Readers and writers"]
+    listed = [name for names in root.sections.values() for name in names]
+    assert sorted(listed) == sorted(root.summaries)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if "list" in COMMANDS_OF[group]])
+def test_ls_is_list_everywhere(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([group, "ls", "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: courser {group} list ")
+
+
+@pytest.mark.parametrize("words", [[], ["send"], ["group"], ["group", "reset"], ["s", "ls"], ["config", "show"]])
+def test_help_is_the_help_of_a_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert run(["help", *words]) == 0
+    assert capsys.readouterr().out == expected
+    assert run(["help", *words, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == expected.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["straem"], 'error: unknown command "straem"\nhint:  did you mean "stream"?'),
+        (["send", "it"], 'error: "courser send" has no commands, so "it" is not one'),
+    ],
+)
+def test_help_of_what_does_not_exist(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", *words]) == 2
+    assert capsys.readouterr().err.startswith(error)
+
+
+# --- wrong usage ---
 
 
 @pytest.mark.parametrize(
@@ -127,7 +174,7 @@ def test_odd_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
-    assert "Commands:" in capsys.readouterr().err
+    assert "Messages:" in capsys.readouterr().err
 
 
 ENDLESS = """

@@ -15,20 +15,17 @@ from courser.client.arrow import table_of
 from courser.client.batch_view import BatchView
 from courser.client.encryption import Encryptor
 from courser.client.messages import (
-    HeaderValue,
     Message,
     Partitioning,
     PollingStrategy,
     SendMessage,
     microseconds,
-    read_value,
 )
 from courser.errors import DecryptionFailed, ErrorCode, InvalidBatch, OffsetsUnavailable, TargetRefused
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.quantities import CALENDAR_END
 from courser.records.batch import NewMessage, build_batch, encode_batch
-from courser.records.user_headers import HeaderKind, UserHeader
+from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader, read_value
 from tests.client.twins import Twins
 
 PLACE = "demo/orders"

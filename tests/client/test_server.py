@@ -235,7 +235,7 @@ async def test_the_official_sdk_and_our_client_share_a_group(shared_server: Runn
             child.ask("consume", client="own", name="member", group="workers", **place)
             async with client.consumer(stream, "work", group="workers") as consumer:
                 while len(consumer.partitions) != 1:
-                    await consumer._sync()
+                    await consumer._look_again()
                 mine, theirs = consumer.partitions[0], 1 - consumer.partitions[0]
                 await client.send_messages(stream, "work", mine, ["mine"])
                 await client.send_messages(stream, "work", theirs, ["theirs"])

@@ -108,6 +108,8 @@ async def test_commands_name_the_value_that_is_wrong(client: Any) -> None:
         await client.poll_messages(PLACE, partition_id=0, wait="5")
     with pytest.raises(TypeError, match="a time must be a datetime, or microseconds since 1970"):
         PollingStrategy.Timestamp("noon")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="conditions must be a list of texts, not 'key=7'"):
+        await client.find_messages(PLACE, conditions="key=7")
     with pytest.raises(TypeError, match="a key must be a str or bytes, not 5"):
         Partitioning.key(5)  # type: ignore[arg-type]
 

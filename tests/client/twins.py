@@ -8,6 +8,7 @@ from typing import Any, Self
 from courser.client.sync import SyncClient
 from courser.client.sync_consumer import SyncConsumedMessage, SyncConsumer
 from courser.client.sync_producer import SyncProducer, SyncTicket
+from courser.model.clock import Clock
 from courser.testing.broker import SyncTestBroker, TestBroker
 
 _WRAPPED = (SyncClient, SyncConsumer, SyncProducer, SyncTicket, SyncConsumedMessage)
@@ -94,13 +95,13 @@ class Twins:
 
 
 @asynccontextmanager
-async def twins(kind: str) -> AsyncIterator[Twins]:
+async def twins(kind: str, clock: Clock | None = None) -> AsyncIterator[Twins]:
     """A broker of one kind, ``async`` or ``sync``."""
     if kind == "async":
-        async with TestBroker() as broker:
+        async with TestBroker(clock=clock) as broker:
             yield Twins(broker, is_sync=False)
     else:
-        sync = SyncTestBroker()
+        sync = SyncTestBroker(clock=clock)
         await asyncio.to_thread(sync.__enter__)
         try:
             yield Twins(sync, is_sync=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from courser.errors import StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
@@ -15,7 +15,7 @@ from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, end_session, how_it_stopped
+from courser.storage.session_file import begin_session, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.testing.clocks import ManualClock

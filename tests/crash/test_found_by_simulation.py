@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from courser.errors import DiskFull, InvalidOffset, StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.durable_files import make_directories
 from courser.storage.jobs import Job, perform

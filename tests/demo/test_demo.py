@@ -13,9 +13,9 @@ import pytest
 import courser
 from courser.cli import demo_commands
 from courser.cli.main import run
+from courser.demo.demonstration import SEED, DemoResult, WindowSales
 from courser.demo.flows import ProductSales
 from courser.demo.orders import LATE_MAX, Order, make_orders
-from courser.demo.running import SEED, Outcome, WindowSales
 from tests.cli.commands import courser as command
 from tests.cli.commands import start
 from tests.servers import RunningServer
@@ -109,7 +109,7 @@ def test_an_interrupt_ends_it_without_a_trace_or_a_rest(tmp_path: Path, monkeypa
 
 
 def test_programs_get_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = Outcome(
+    outcome = DemoResult(
         order_count=3,
         order_cents=900,
         windows=(WindowSales("2026-01-30T18:00:00.000Z", "tea", 2, 600),),

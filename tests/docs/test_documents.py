@@ -38,6 +38,7 @@ GUIDES = (
     "docs/README.md",
     "docs/getting-started.md",
     "docs/client.md",
+    "docs/processing.md",
     "docs/reference/index.md",
     "docs/cli/index.md",
     "docs/concepts.md",

@@ -8,8 +8,7 @@ from courser.api import replies as r
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic
 from courser.broker.sessions import Session
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Balanced, Partitioning, PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch

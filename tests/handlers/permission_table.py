@@ -127,8 +127,10 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.WaitForMessages: POLL,
     c.GetPartitionBounds: POLL | SEND,
     c.GetSegments: GET_TOPIC,
+    c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,
     c.WaitForArrivals: POLL,
+    c.FindMessages: POLL,
     c.StageMessages: SEND,
     # One's own parts only: their targets are looked at when they are staged, and once more when they are published.
     c.FinishStage: ANYBODY,

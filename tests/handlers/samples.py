@@ -1,8 +1,7 @@
 """One command of each kind. Streams, topics and groups in them are called s, t and g."""
 
 from courser.api import commands as c
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
@@ -65,8 +64,10 @@ SAMPLES: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
     c.GetSegments("s", "t", 0),
+    c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
+    c.FindMessages("s", "t", 0, 0, ("text",)),
     c.StageMessages(PART, 0, "s", "t", ToPartition(0), build_batch([NewMessage(b"hello")])),
     c.FinishStage(PART, 1),
     # Of a part that is not there: what is asked of the targets of others, tests of staging show.

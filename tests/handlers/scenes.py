@@ -51,7 +51,7 @@ class Scene:
         return refused.value.code
 
     async def add_user(self, name: str, permissions: Permissions | None = None, *, is_active: bool = True) -> User:
-        user = await self.broker.catalog.submit(changes.CreateUser(name, PASSWORD_HASH, is_active, permissions))
+        user = await self.broker.catalog.submit(changes.UserCreation(name, PASSWORD_HASH, is_active, permissions))
         assert isinstance(user, User)
         return user
 
@@ -61,11 +61,11 @@ class Scene:
         number = state.stream_ids.next_id * 1000
         stream_id = state.stream_by_name.get(stream_name)
         if stream_id is None:
-            stream = await self.broker.catalog.submit(changes.CreateStream(stream_name, number.to_bytes(16)))
+            stream = await self.broker.catalog.submit(changes.StreamCreation(stream_name, number.to_bytes(16)))
             assert isinstance(stream, Stream)
             stream_id = stream.stream_id
         number = stream_id * 1000 + state.streams[stream_id].topic_ids.next_id + 1
-        command = changes.CreateTopic(stream_id, topic_name, number.to_bytes(16), partition_count, TopicOptions())
+        command = changes.TopicCreation(stream_id, topic_name, number.to_bytes(16), partition_count, TopicOptions())
         topic = await self.broker.catalog.submit(command)
         assert isinstance(topic, Topic)
         return stream_id, topic.topic_id

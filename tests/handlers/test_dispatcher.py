@@ -35,12 +35,12 @@ async def test_all_but_ping_and_login_need_a_login(scene: Scene) -> None:
 async def test_an_inactive_user_can_do_nothing_but_ping_and_log_in(scene: Scene) -> None:
     await scene.add_user("alice")
     session = scene.connect(1)
-    await scene.broker.catalog.submit(changes.UpdateUser(1, is_active=False))
+    await scene.broker.catalog.submit(changes.UserUpdate(1, is_active=False))
     for sample in SAMPLES:
         if type(sample) not in PUBLIC:
             assert await scene.refusal(session, sample) is ErrorCode.USER_INACTIVE, sample
     assert await scene.ask(session, c.Ping()) is None
-    await scene.broker.catalog.submit(changes.UpdateUser(1, is_active=True))
+    await scene.broker.catalog.submit(changes.UserUpdate(1, is_active=True))
     assert await scene.ask(session, c.GetMe()) is not None
 
 

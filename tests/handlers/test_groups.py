@@ -84,9 +84,9 @@ async def test_a_logout_leaves(scene: Scene) -> None:
 
 async def test_new_and_removed_partitions_are_dealt_at_once(scene: Scene) -> None:
     await scene.ask(scene.root, c.JoinConsumerGroup(*GROUP))
-    await scene.broker.catalog.submit(changes.CreatePartitions(0, 0, 2))
+    await scene.broker.catalog.submit(changes.PartitionCreation(0, 0, 2))
     assert await scene.ask(scene.root, c.SyncConsumerGroup(*GROUP)) == r.Assignment(2, (0, 1, 2, 3, 4))
-    await scene.broker.catalog.submit(changes.DeletePartitions(0, 0, 4))
+    await scene.broker.catalog.submit(changes.PartitionDeletion(0, 0, 4))
     assert await scene.ask(scene.root, c.SyncConsumerGroup(*GROUP)) == r.Assignment(3, (0,))
 
 
@@ -136,7 +136,7 @@ async def test_a_deleted_group_takes_members_and_offsets_along(scene: Scene) -> 
 async def test_a_deleted_topic_takes_its_members_along(scene: Scene) -> None:
     session = scene.connect(0)
     await scene.ask(session, c.JoinConsumerGroup(*GROUP))
-    await scene.broker.catalog.submit(changes.DeleteTopic(0, 0))
+    await scene.broker.catalog.submit(changes.TopicDeletion(0, 0))
     assert session.groups == set()
 
 

@@ -13,11 +13,10 @@ from courser.broker import producing
 from courser.broker.message_keys import with_key
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
-from courser.broker.waiting import Waiting
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.message_keys import KEY_HEADER
@@ -393,14 +392,19 @@ async def poll_held(
 ) -> tuple["asyncio.Task[ErrorCode]", asyncio.Event]:
     """A poll that will be refused, and waits for the disk until the event is set."""
     partition = partition_of(scene, command.partition_id or 0)
-    read, is_reading, disk = partition.read, asyncio.Event(), asyncio.Event()
+    is_reading, disk = asyncio.Event(), asyncio.Event()
+    real_read = partition.try_read
 
-    async def read_later(offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+    async def read_later(offset: int, count: int, size_max: int, buffer: ReadBuffer | None) -> ReadResult:
         is_reading.set()
         await disk.wait()
-        return await read(offset, count=count, size_max=size_max, buffer=buffer)
+        found = real_read(offset, count, size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
 
-    monkeypatch.setattr(partition, "read", read_later)
+    def try_read(offset: int, count: int, size_max: int, buffer: ReadBuffer | None) -> ReadResult | Waiting[ReadResult]:
+        return attempt(read_later(offset, count, size_max, buffer))
+
+    monkeypatch.setattr(partition, "try_read", try_read)
     task = asyncio.create_task(scene.refusal(session, command))
     await is_reading.wait()
     return task, disk

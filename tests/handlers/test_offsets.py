@@ -6,8 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.consuming import consumer_key, group_key
 from courser.errors import ConsumerOffsetNotFound, ErrorCode, InvalidOffset
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, poll_command, send, texts
 from tests.handlers.scenes import Scene

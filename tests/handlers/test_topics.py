@@ -9,9 +9,8 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import ErrorCode
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
 from tests.handlers.messaging import (

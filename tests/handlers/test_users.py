@@ -212,7 +212,7 @@ async def test_a_permission_taken_away_while_the_password_is_hashed_is_taken_awa
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hash_password(_session: Session, _password: str) -> str:
-        await scene.broker.catalog.submit(changes.UpdatePermissions(1, None))
+        await scene.broker.catalog.submit(changes.PermissionUpdate(1, None))
         return PASSWORD_HASH
 
     await scene.add_user("manager", Permissions(GlobalPermissions(manage_users=True)))

@@ -9,8 +9,7 @@ from courser.api import replies as r
 from courser.broker import consuming
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.model.permissions import ALL_PERMISSIONS
 from tests.handlers.messaging import add_topic, partition_of, send, send_command

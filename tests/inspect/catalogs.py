@@ -12,7 +12,7 @@ from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.journal import Entry, make_entry
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
-from courser.storage.session import begin_session, end_session, how_it_stopped
+from courser.storage.session_file import begin_session, end_session, how_it_stopped
 from courser.testing.clocks import ManualClock
 
 SALT = base64.b64encode(b"canary of a salt").decode().rstrip("=")
@@ -28,41 +28,41 @@ PERMISSIONS = Permissions(
 OPTIONS = TopicOptions(message_expiry=NEVER, segment_size=4096, durability="persisted")
 
 EVERY_COMMAND: tuple[c.AnyChange, ...] = (
-    c.CreateUser("root", PASSWORD_HASH),
-    c.CreateStream("shop", b"S" * 16),
-    c.CreateTopic(0, "orders", b"T" * 16, 2, OPTIONS),
-    c.CreateTopic(0, "returns", b"U" * 16, 1, TopicOptions(), 5),
-    c.CreateGroup(0, 0, "readers"),
-    c.CreateGroup(0, 0, "writers"),
-    c.DeleteGroup(0, 0, 1),
-    c.CreateUser("alice", PASSWORD_HASH, True, PERMISSIONS),
-    c.CreateUser("bob", PASSWORD_HASH),
-    c.ChangePassword(1, PASSWORD_HASH),
-    c.UpdatePermissions(1, PERMISSIONS),
-    c.CreateToken(1, "laptop", TOKEN_HASH, 1_900_000_000_000_000),
-    c.CreateToken(1, "phone", TOKEN_HASH),
-    c.DeleteToken(1, "phone"),
-    c.UpdateUser(1, None, False),
-    c.DeleteUser(2),
-    c.CreatePartitions(0, 0, 2),
-    c.DeletePartitions(0, 0, 1),
-    c.CreateStream("depot", b"V" * 16, 7),
-    c.UpdateStream(7, "store"),
-    c.UpdateTopic(0, 0, "sales", OPTIONS),
-    c.PurgeTopic(0, 0),
-    c.PurgeStream(0),
-    c.DeleteTopic(0, 5),
-    c.DeleteStream(7),
-    c.UpdateUser(1, "carol", True),
+    c.UserCreation("root", PASSWORD_HASH),
+    c.StreamCreation("shop", b"S" * 16),
+    c.TopicCreation(0, "orders", b"T" * 16, 2, OPTIONS),
+    c.TopicCreation(0, "returns", b"U" * 16, 1, TopicOptions(), 5),
+    c.GroupCreation(0, 0, "readers"),
+    c.GroupCreation(0, 0, "writers"),
+    c.GroupDeletion(0, 0, 1),
+    c.UserCreation("alice", PASSWORD_HASH, True, PERMISSIONS),
+    c.UserCreation("bob", PASSWORD_HASH),
+    c.PasswordChange(1, PASSWORD_HASH),
+    c.PermissionUpdate(1, PERMISSIONS),
+    c.TokenCreation(1, "laptop", TOKEN_HASH, 1_900_000_000_000_000),
+    c.TokenCreation(1, "phone", TOKEN_HASH),
+    c.TokenDeletion(1, "phone"),
+    c.UserUpdate(1, None, False),
+    c.UserDeletion(2),
+    c.PartitionCreation(0, 0, 2),
+    c.PartitionDeletion(0, 0, 1),
+    c.StreamCreation("depot", b"V" * 16, 7),
+    c.StreamUpdate(7, "store"),
+    c.TopicUpdate(0, 0, "sales", OPTIONS),
+    c.TopicPurge(0, 0),
+    c.StreamPurge(0),
+    c.TopicDeletion(0, 5),
+    c.StreamDeletion(7),
+    c.UserUpdate(1, "carol", True),
 )
-"""One of each kind at least, as they can follow one another; ``ForgetDeleted`` comes by itself."""
+"""One of each kind at least, as they can follow one another; ``DirectoryRemoval`` comes by itself."""
 
 EVERY_COMMAND_OF_A_SINK: tuple[c.AnyChange, ...] = (
-    c.BeginPublish(
+    c.PublishStart(
         "hourly", 1, 7, b"N" * 8, (PublishedPart(0, 3, 4096, 99),), (PublishTarget(0, 0, b"T" * 16, 1, 3, 42),), 60
     ),
-    c.EndPublish("hourly", 1),
-    c.ForgetSink("hourly"),
+    c.PublishEnd("hourly", 1),
+    c.SinkRemoval("hourly"),
 )
 """What a publish of staged messages leaves in the journal."""
 
@@ -90,7 +90,7 @@ class Catalog:
             self.clock.advance(1_000_000)
             gone = [deleted.path for deleted in store.state.deleted.values() if directories.remove(deleted)]
             if gone:
-                store.submit(c.ForgetDeleted(tuple(gone)))
+                store.submit(c.DirectoryRemoval(tuple(gone)))
 
     def take_snapshot(self) -> None:
         self.opened.store.take_snapshot()
@@ -123,10 +123,10 @@ def busy_catalog(data_directory: Path, *, is_closed: bool = True) -> Catalog:
     catalog.perform(*EVERY_COMMAND)
     catalog.take_snapshot()
     catalog.perform(
-        c.CreateStream("attic", b"W" * 16),
-        c.CreateTopic(8, "boxes", b"X" * 16, 1, TopicOptions()),
-        c.CreateToken(1, "watch", TOKEN_HASH),
-        c.ChangePassword(1, PASSWORD_HASH),
+        c.StreamCreation("attic", b"W" * 16),
+        c.TopicCreation(8, "boxes", b"X" * 16, 1, TopicOptions()),
+        c.TokenCreation(1, "watch", TOKEN_HASH),
+        c.PasswordChange(1, PASSWORD_HASH),
     )
     if is_closed:
         catalog.close()
@@ -136,12 +136,12 @@ def busy_catalog(data_directory: Path, *, is_closed: bool = True) -> Catalog:
 def small_catalog(data_directory: Path) -> Catalog:
     """A snapshot and three commands behind it; nothing in the tree depends on the last one."""
     catalog = Catalog(data_directory)
-    catalog.perform(c.CreateUser("root", PASSWORD_HASH), c.CreateStream("shop", b"S" * 16))
+    catalog.perform(c.UserCreation("root", PASSWORD_HASH), c.StreamCreation("shop", b"S" * 16))
     catalog.take_snapshot()
     catalog.perform(
-        c.CreateTopic(0, "orders", b"T" * 16, 1, TopicOptions()),
-        c.ChangePassword(0, PASSWORD_HASH),
-        c.CreateToken(0, "laptop", TOKEN_HASH),
+        c.TopicCreation(0, "orders", b"T" * 16, 1, TopicOptions()),
+        c.PasswordChange(0, PASSWORD_HASH),
+        c.TokenCreation(0, "laptop", TOKEN_HASH),
     )
     catalog.close()
     return catalog

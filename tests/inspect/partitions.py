@@ -7,7 +7,7 @@ from courser.catalog.directories import Directories
 from courser.catalog.entities import Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.catalog.store import make_metadata_directory
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.model.topic_options import TopicOptions
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch
@@ -22,7 +22,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import JOURNAL, LEDGER, METADATA, METADATA_SNAPSHOT, OFFSETS, partition_directory
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, end_session
+from courser.storage.session_file import begin_session, end_session
 from courser.storage.settings import LogSettings
 from courser.storage.snapshot import Snapshot, write_snapshot
 from courser.storage.syncing import plan_sync

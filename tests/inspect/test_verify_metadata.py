@@ -47,7 +47,7 @@ def test_a_healthy_catalog_has_no_findings(tmp_path: Path, is_closed: bool) -> N
 def test_a_new_directory_has_no_findings(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "data")
     assert findings_of(catalog.data_directory) == []
-    catalog.perform(c.CreateStream("shop", bytes(16)))
+    catalog.perform(c.StreamCreation("shop", bytes(16)))
     assert findings_of(catalog.data_directory) == []
     catalog.close()
     assert findings_of(catalog.data_directory) == []
@@ -74,7 +74,7 @@ def test_a_rebuild_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:
     assert ahead is not None
     mark = type(ahead.mark)(ahead.mark.op + 100, bytes(16))
     catalog.snapshot.write_bytes(encode_snapshot(Snapshot(mark, ahead.state_hash, 1, ahead.body)))
-    entries = chain_of([c.CreateUser("root", PASSWORD_HASH)])
+    entries = chain_of([c.UserCreation("root", PASSWORD_HASH)])
     catalog.journal.write_bytes(entries[0][1])
     assert findings_of(catalog.data_directory) == []
 
@@ -86,14 +86,14 @@ from courser.catalog import changes as c
 from courser.model.topic_options import TopicOptions
 from tests.inspect.catalogs import Catalog
 catalog = Catalog(Path(sys.argv[1]))
-catalog.perform(c.CreateStream("shop", bytes(16)))
+catalog.perform(c.StreamCreation("shop", bytes(16)))
 number = 0
 while True:
-    topic = c.CreateTopic(0, f"topic {number}", number.to_bytes(16, "big"), 2, TopicOptions())
-    catalog.perform(topic, c.CreateGroup(0, number, "readers"), c.UpdateTopic(0, number, "x", TopicOptions()))
-    catalog.perform(c.CreatePartitions(0, number, 1), c.DeletePartitions(0, number, 2), c.PurgeTopic(0, number))
-    catalog.perform(c.DeleteTopic(0, number))
-    catalog.perform(c.UpdateStream(0, f"shop {number}"))
+    topic = c.TopicCreation(0, f"topic {number}", number.to_bytes(16, "big"), 2, TopicOptions())
+    catalog.perform(topic, c.GroupCreation(0, number, "readers"), c.TopicUpdate(0, number, "x", TopicOptions()))
+    catalog.perform(c.PartitionCreation(0, number, 1), c.PartitionDeletion(0, number, 2), c.TopicPurge(0, number))
+    catalog.perform(c.TopicDeletion(0, number))
+    catalog.perform(c.StreamUpdate(0, f"shop {number}"))
     if number % 3 == 2:
         catalog.take_snapshot()
     number += 1
@@ -198,7 +198,7 @@ def planted(tmp_path: Path, *pieces: bytes) -> Catalog:
     return catalog
 
 
-USERS: list[c.AnyChange] = [c.CreateUser(f"user {number}", PASSWORD_HASH) for number in range(4)]
+USERS: list[c.AnyChange] = [c.UserCreation(f"user {number}", PASSWORD_HASH) for number in range(4)]
 
 
 def test_faults_between_entries_are_damage_and_a_repetition_is_a_note(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_command_that_the_rules_forbid_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_more_entries_than_slots_are_a_warning(tmp_path: Path) -> None:
-    entries = chain_of([USERS[0], *(c.ChangePassword(0, PASSWORD_HASH) for _ in range(1024))])
+    entries = chain_of([USERS[0], *(c.PasswordChange(0, PASSWORD_HASH) for _ in range(1024))])
     catalog = planted(tmp_path, *(data for _, data in entries))
     finding = only_finding(catalog.data_directory)
     assert (finding.severity, "1025 entries" in finding.reason) == (Severity.WARNING, True)
@@ -310,7 +310,7 @@ def test_a_damaged_or_foreign_descriptor_is_damage_that_a_start_repairs(tmp_path
 def test_the_last_command_may_be_unfinished_after_a_kill_but_not_after_a_clean_stop(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "data")
     catalog.open()
-    catalog.opened.store.submit(c.CreateTopic(0, "late", b"L" * 16, 1, TopicOptions()))
+    catalog.opened.store.submit(c.TopicCreation(0, "late", b"L" * 16, 1, TopicOptions()))
     assert {finding.severity for finding in findings_of(catalog.data_directory)} == {Severity.NOTE}
     catalog.close()
     severities = {finding.check: finding.severity for finding in findings_of(catalog.data_directory)}
@@ -351,13 +351,13 @@ def test_a_ledger_of_another_partition_is_damage(tmp_path: Path) -> None:
     PartitionLog.create(LocalFileSystem(), path, identity, below=catalog.data_directory)
     finding = only_finding(catalog.data_directory)
     assert (finding.severity, finding.path) == (Severity.DAMAGE, path)
-    assert "the ledger in it is that of" in finding.reason
+    assert "it contains the ledger of partition" in finding.reason
     assert "the metadata expects" in finding.reason
 
 
 def test_a_removal_that_was_interrupted_is_no_damage(tmp_path: Path) -> None:
     catalog = busy_catalog(tmp_path / "data", is_closed=False)
-    catalog.opened.store.submit(c.DeleteTopic(8, 0))
+    catalog.opened.store.submit(c.TopicDeletion(8, 0))
     (ledger,) = catalog.topic(8, 0).rglob("ledger")
     flip(ledger, 100)
     assert {finding.severity for finding in findings_of(catalog.data_directory)} == {Severity.NOTE}

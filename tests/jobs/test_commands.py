@@ -97,7 +97,7 @@ FAILURES = [
     ("replay shop/{topic} shop/{topic}", 2, "into itself"),
     ("replay shop/{topic} shop/nowhere", 5, "topic shop/nowhere does not exist\nhint:  pass --create "),
     ("compact shop/{topic}", 2, "either --into or --folder"),
-    ("compact shop/{topic} --into shop/{topic}", 2, "holds 200 messages"),
+    ("compact shop/{topic} --into shop/{topic}", 2, "has 200 messages"),
     ("backfill shop/{topic} {tmp}/missing.csv", 5, "does not exist"),
     ("merge {tmp}/missing", 5, "does not exist"),
     ("audit {tmp}", 5, "no partitions found below"),

@@ -66,7 +66,7 @@ def test_parquet_appears_whole(spark: SparkSession, server: RunningServer, histo
 def test_a_target_that_holds_something_is_refused(
     spark: SparkSession, server: RunningServer, history: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(TargetInUse, match=r"holds \d+ messages; the target of a compaction must be empty or new"):
+    with pytest.raises(TargetInUse, match=r"has \d+ messages; the target of a compaction must be empty or new"):
         compact(spark, options_of(server, history), topic=options_of(server, history))
     with pytest.raises(TargetInUse, match="already exists"):
         compact(spark, options_of(server, history), folder=tmp_path)

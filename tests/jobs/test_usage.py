@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import courser
-from courser.jobs.segment_figures import HOUR, Figures, figures_of
+from courser.jobs.segment_figures import HOUR, SegmentFigures, figures_of
 from courser.jobs.topic_directories import NoSuchTopic, NotADataDirectory
 from courser.jobs.usage import SizeClass, usage
 from courser.records.batch import NewMessage, build_batch
@@ -18,8 +18,8 @@ from tests.servers import RunningServer
 MIB = 1024 * 1024
 
 
-def figures_below(partition: Partition) -> Figures:
-    total = Figures()
+def figures_below(partition: Partition) -> SegmentFigures:
+    total = SegmentFigures()
     for path in partition.logs:
         total.add(figures_of(LocalFileSystem().open(path), IDENTITY))
     return total
@@ -72,7 +72,7 @@ def test_what_is_damaged_is_counted_as_such(tmp_path: Path) -> None:
 
 
 def test_rates_are_those_of_the_window() -> None:
-    figures = Figures(first_timestamp=0, last_timestamp=10 * HOUR)
+    figures = SegmentFigures(first_timestamp=0, last_timestamp=10 * HOUR)
     figures.hours.update({0: 1_000_000, 9: 7200, 10: 7200})
     figures.hour_counts.update({0: 1000, 9: 72, 10: 72})
     assert figures.rate_since(11 * HOUR, 2) == (2.0, 0.02)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from courser.api import commands as c
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from tests.records.reference import read_wire

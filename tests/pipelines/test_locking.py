@@ -9,7 +9,7 @@ import pytest
 
 from courser.errors import ClientFailure
 from courser.pipelines import locking
-from courser.pipelines.locking import Holder, Lock, LockTaken, process_started, this_process
+from courser.pipelines.locking import Lock, LockHolder, LockTaken, process_started, this_process
 
 _HOLD = """
 import sys
@@ -95,7 +95,7 @@ def test_released_locks_can_be_taken_again(tmp_path: Path) -> None:
 def test_a_number_that_is_used_again_is_another_process() -> None:
     me = this_process("mine")
     assert me.is_alive
-    assert not Holder(me.pid, me.started + 1, me.host, "mine").is_alive
+    assert not LockHolder(me.pid, me.started + 1, me.host, "mine").is_alive
     child = sleeper()
     assert process_started(child.pid) is not None
     end(child)

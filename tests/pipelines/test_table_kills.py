@@ -16,7 +16,7 @@ from tests.servers import RunningServer
 ORDERS = range(600)
 LIMIT = "max_messages_per_trigger = 200"
 """Three batches."""
-BEHIND_THE_SECOND_COMMIT = ("courser.pipelines.sinks.clear", 4)
+BEHIND_THE_SECOND_COMMIT = ("courser.pipelines.sink_writers.clear", 4)
 """What is staged is cleared before and behind each batch. Spark does not know of the batch then."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -8,13 +8,12 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import how_it_stopped
+from courser.storage.session_file import how_it_stopped
 from tests.power.disks import run
 from tests.records.reference import read_wire
 from tests.servers import RunningServer

@@ -98,12 +98,12 @@ def decode_one(section: bytes, count: int, dialect: Dialect = LONG) -> Batch:
 def encode(batches: Iterable[Batch], dialect: Dialect, *, base_offset: int = 0, base_timestamp: int = 0) -> bytes:
     """All batches into one buffer, as a poll does."""
     parts = list(batches)
-    into = bytearray(sum(classic_size_max(batch.frames, dialect) for batch in parts))
+    into = bytearray(sum(classic_size_max(len(batch.body), batch.count, dialect) for batch in parts))
     position = 0
     for batch in parts:
         position = encode_classic(
             batch.body,
-            batch.frames,
+            batch.count,
             base_offset=base_offset,
             base_timestamp=base_timestamp,
             origin_timestamp=batch.origin_timestamp,

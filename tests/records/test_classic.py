@@ -11,6 +11,7 @@ from courser.records.batch import encode_batch, parse_batch
 from courser.records.classic import Dialect, classic_size_max, decode_classic
 from courser.records.classic_decoding import USUAL_LIMITS, decode_many, decode_usual
 from courser.records.classic_encoding import encode_many
+from courser.records.classic_single import decode_single, encode_single
 from tests.records.classic_messages import (
     FAR,
     LONG,
@@ -66,7 +67,14 @@ class TestRoundTrip:
     @given(message=messages_with(FAR).map(lambda messages: messages[0]))
     def test_the_short_cut_for_one_message_changes_nothing(self, dialect: Dialect, message: Message) -> None:
         section = memoryview(section_of([message], dialect))
-        short = decode_one(bytes(section), 1, dialect)
+        short = decode_single(
+            section,
+            dialect=dialect,
+            ids=random_ids,
+            payload_size_max=USUAL_LIMITS.payload_size_max,
+            user_headers_size_max=USUAL_LIMITS.user_headers_size_max,
+        )
+        assert short is not None
         (long,) = decode_many(section, 1, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
         assert (short.origin_timestamp, short.body, short.checksums) == (
             long.origin_timestamp,
@@ -74,18 +82,21 @@ class TestRoundTrip:
             long.checksums,
         )
         assert short.frames.frame_size == long.frames.frame_size
-        into = bytearray(classic_size_max(long.frames, dialect))
-        end = encode_many(
-            long.body,
-            long.frames,
-            base_offset=3,
-            base_timestamp=4,
-            origin_timestamp=long.origin_timestamp,
-            dialect=dialect,
-            into=memoryview(into),
-            position=0,
-        )
-        assert encode([short], dialect, base_offset=3, base_timestamp=4) == into[:end]
+        into = bytearray(classic_size_max(len(long.body), long.count, dialect))
+        both = []
+        for write in (encode_many, encode_single):
+            end = write(
+                long.body,
+                long.frames,
+                base_offset=3,
+                base_timestamp=4,
+                origin_timestamp=long.origin_timestamp,
+                dialect=dialect,
+                into=memoryview(into),
+                position=0,
+            )
+            both.append(into[:end])
+        assert both[0] == both[1]
 
     @every_dialect
     @given(messages=messages_with(FAR), data=st.data())
@@ -107,10 +118,11 @@ class TestRoundTrip:
             assert quick.frames == slow.frames
 
     @every_dialect
-    def test_usual_messages_go_the_compiled_way(self, walk: ModuleType, dialect: Dialect) -> None:
-        messages = [Message(b"x" * number, origin=ORIGIN + number) for number in range(5)]
+    @pytest.mark.parametrize("count", [1, 5])
+    def test_usual_messages_go_the_compiled_way(self, walk: ModuleType, dialect: Dialect, count: int) -> None:
+        messages = [Message(b"x" * number, origin=ORIGIN + number) for number in range(count)]
         section = memoryview(section_of(messages, dialect))
-        batch = decode_usual(section, 5, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+        batch = decode_usual(section, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
         assert (batch is None) == (walk is frame_walk_pure)
 
     @every_dialect
@@ -119,7 +131,7 @@ class TestRoundTrip:
         self, walk: ModuleType, dialect: Dialect, messages: list[Message], data: st.DataObject
     ) -> None:
         (batch,) = decode(section_of(messages, dialect), len(messages), dialect)
-        into = bytearray(classic_size_max(batch.frames, dialect))
+        into = bytearray(classic_size_max(len(batch.body), batch.count, dialect))
         body = bytearray(batch.body)
         body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         end = walk.classic_from_frames(
@@ -251,7 +263,7 @@ class TestUserHeaders:
         polled = encode([batch], dialect)
         expected = [Message(user_headers=UNTYPED), Message(b"yz")]
         assert polled == b"".join(classic_message(message, i, 0, dialect) for i, message in enumerate(expected))
-        assert len(polled) < classic_size_max(batch.frames, dialect)
+        assert len(polled) < classic_size_max(len(batch.body), batch.count, dialect)
 
     @every_dialect
     @pytest.mark.parametrize("other", list(Dialect), ids=lambda dialect: dialect.value)

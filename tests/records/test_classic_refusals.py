@@ -116,11 +116,11 @@ class TestRefusals:
     def test_a_buffer_that_is_too_small_is_left_alone(self) -> None:
         for messages in ([Message()], [Message()] * 2):
             batch = decode_one(section_of(messages, LONG), len(messages))
-            into = bytearray(classic_size_max(batch.frames, LONG))
+            into = bytearray(classic_size_max(len(batch.body), batch.count, LONG))
             with pytest.raises(ValueError, match="do not fit"):
                 encode_classic(
                     batch.body,
-                    batch.frames,
+                    batch.count,
                     base_offset=0,
                     base_timestamp=0,
                     origin_timestamp=0,

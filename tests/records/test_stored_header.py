@@ -100,7 +100,7 @@ def test_a_batch_of_another_partition_is_recognised(other: PartitionIdentity) ->
     [
         ("magic", b"XXXX"),
         ("format_version", 2),
-        ("codec", layout.Codec.ZSTD),
+        ("codec", layout.Compression.ZSTD),
         ("encryption_key_id", 1),
         ("stored_length", 0),
         ("stored_length", 255),

@@ -6,18 +6,17 @@ from typing import cast
 
 import courser
 from courser.broker.settings import BrokerSettings
-from courser.server.background import keep_background_tasks
+from courser.server.background import BackgroundTasks, Work, keep_background_tasks
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
-from courser.server.supervision import Supervisor, Work
 from courser.transports.connections import Connections
 from tests.handlers.scenes import opened
 from tests.servers import RunningServer
 from tests.torture.process import until
 
 
-class NamesOnly(Supervisor):
+class NamesOnly(BackgroundTasks):
     """Keeps the names of what it is told to keep."""
 
     def __init__(self) -> None:
@@ -36,11 +35,11 @@ class Nobody:
 
 
 async def names_kept(directory: Path, *settings: str) -> set[str]:
-    supervisor = NamesOnly()
+    tasks = NamesOnly()
     async with opened(directory, BrokerSettings()) as scene:
         connections, logs = cast(Connections, Nobody()), cast(Logs, Nobody())
-        keep_background_tasks(supervisor, scene.broker, connections, settings_of(load(settings=settings)), logs)
-    return supervisor.names
+        keep_background_tasks(tasks, scene.broker, connections, settings_of(load(settings=settings)), logs)
+    return tasks.names
 
 
 async def test_all_of_it_is_on_by_default(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from courser.model.quantities import SECOND
 from courser.model.topic_options import NEVER
 from courser.records.classic import Dialect
 from courser.server.configuration import kinds
-from courser.server.configuration.kinds import Address, Kind
+from courser.server.configuration.kinds import Address, SettingKind
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.storage.segment_index import IndexCache
 
 MIB = 1024 * 1024
 LEVELS = parse_log_levels("info,courser.broker=debug")
 
-GOOD: list[tuple[Kind[Any], object, str, object]] = [
+GOOD: list[tuple[SettingKind[Any], object, str, object]] = [
     # kind, as in a file, as in the environment, value
     (kinds.BOOL, True, "true", True),
     (kinds.BOOL, False, " FALSE ", False),
@@ -58,19 +58,19 @@ GOOD: list[tuple[Kind[Any], object, str, object]] = [
 
 
 @pytest.mark.parametrize(("kind", "in_file", "in_environment", "value"), GOOD)
-def test_good_values(kind: Kind[Any], in_file: object, in_environment: str, value: object) -> None:
+def test_good_values(kind: SettingKind[Any], in_file: object, in_environment: str, value: object) -> None:
     assert kind.from_toml(in_file) == value
     assert kind.from_text(in_environment) == value
 
 
 @pytest.mark.parametrize(("kind", "in_file", "in_environment", "value"), GOOD)
 def test_what_is_printed_is_toml_and_reads_back_the_same(
-    kind: Kind[Any], in_file: object, in_environment: str, value: object
+    kind: SettingKind[Any], in_file: object, in_environment: str, value: object
 ) -> None:
     assert kind.from_toml(tomllib.loads(f"value = {kind.to_toml(value)}")["value"]) == value
 
 
-BAD: list[tuple[Kind[Any], list[object], list[str]]] = [
+BAD: list[tuple[SettingKind[Any], list[object], list[str]]] = [
     (kinds.BOOL, [1, 0, "true", None, []], ["yes", "1", "on", ""]),
     (kinds.integer(1, 10), [0, 11, -1, 1.0, True, "5"], ["0", "11", "-1", "1.5", "1e1", "9" * 30, "\u0665"]),
     (kinds.size(512, 1024, multiple=512), [511, 513, 1536, -1, True, 1.5, "2 KiB"], ["1", "1 G", "-1"]),
@@ -94,7 +94,7 @@ BAD: list[tuple[Kind[Any], list[object], list[str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "in_file", "in_environment"), BAD)
-def test_bad_values(kind: Kind[Any], in_file: list[object], in_environment: list[str]) -> None:
+def test_bad_values(kind: SettingKind[Any], in_file: list[object], in_environment: list[str]) -> None:
     assert [value for value in in_file if not is_refused(kind.from_toml, value)] == []
     assert [text for text in in_environment if not is_refused(kind.from_text, text)] == []
 

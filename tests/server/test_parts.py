@@ -19,9 +19,9 @@ from courser.server.allocator import find_trim
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
-from courser.server.limits import connection_count_max, raise_file_limit
 from courser.server.server import masked_configuration, write_certificate, write_configuration
 from courser.server.signals import IGNORED_SIGNALS, Signals
+from courser.server.system_limits import connection_count_max, raise_file_limit
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
 from courser.wire.codec import FrameRefused, Incoming

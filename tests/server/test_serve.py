@@ -31,7 +31,7 @@ from courser.server.listeners import Listeners
 from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import how_it_stopped, read_session
+from courser.storage.session_file import how_it_stopped, read_session
 from tests.servers import PATIENCE, RunningServer
 from tests.torture.process import until
 from tests.wire.classic_client import frame

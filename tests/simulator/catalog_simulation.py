@@ -170,7 +170,7 @@ class CatalogWorld:
         store = self.opened.store
         gone = [deleted.path for deleted in store.state.deleted.values() if self.opened.directories.remove(deleted)]
         if gone:
-            store.submit(changes.ForgetDeleted(tuple(gone)))
+            store.submit(changes.DirectoryRemoval(tuple(gone)))
 
     def crash(self, kind: CrashKind) -> None:
         """The process is gone. A power cut before a start came to its end stays one, whatever follows."""
@@ -238,7 +238,7 @@ class CatalogWorld:
         """A command works, and survives a kill and a power cut."""
         for kind in CrashKind:
             name = f"still alive after {self.opened.store.last_op}"
-            if not self.perform(changes.CreateStream(name, self.disk.random.randbytes(16))):
+            if not self.perform(changes.StreamCreation(name, self.disk.random.randbytes(16))):
                 raise BrokenPromise("a new stream was rejected")
             self.crash(kind)
             self.start()
@@ -250,7 +250,7 @@ def undone_creation(before: bytes, after: CatalogState, command: changes.AnyChan
 
     Only creations of partitions are undone: a stream without its directory does not stop a start.
     """
-    if not isinstance(command, changes.CreateTopic | changes.CreatePartitions):
+    if not isinstance(command, changes.TopicCreation | changes.PartitionCreation):
         return None
     ledgers = frozenset(
         partition_directory(DATA, stream.stream_id, topic.topic_id, partition.partition_id, op) / LEDGER
@@ -262,7 +262,7 @@ def undone_creation(before: bytes, after: CatalogState, command: changes.AnyChan
     if not ledgers:
         return None
     state = CatalogState.decode(before)
-    if isinstance(command, changes.CreateTopic):
+    if isinstance(command, changes.TopicCreation):
         # No other topic may get the id: somebody may have seen this one.
         state.streams[command.stream_id].topic_ids.use(command.topic_id)
     return UndoneCreation(visible(state), ledgers)
@@ -483,26 +483,26 @@ def random_command(source: random.Random, state: CatalogState) -> changes.AnyCha
     name = f"name {source.randrange(12)}"
     explicit = source.choice((None, None, source.randrange(40)))
     makers: list[Callable[[], changes.AnyChange]] = [
-        lambda: changes.CreateStream(name, source.randbytes(16), explicit),
-        lambda: changes.UpdateStream(stream_id, name),
-        lambda: changes.DeleteStream(stream_id),
-        lambda: changes.PurgeStream(stream_id),
-        lambda: changes.CreateTopic(
+        lambda: changes.StreamCreation(name, source.randbytes(16), explicit),
+        lambda: changes.StreamUpdate(stream_id, name),
+        lambda: changes.StreamDeletion(stream_id),
+        lambda: changes.StreamPurge(stream_id),
+        lambda: changes.TopicCreation(
             stream_id, name, source.randbytes(16), source.randrange(3), _options(source), explicit
         ),
-        lambda: changes.UpdateTopic(stream_id, topic_id, name, _options(source)),
-        lambda: changes.DeleteTopic(stream_id, topic_id),
-        lambda: changes.PurgeTopic(stream_id, topic_id),
-        lambda: changes.CreatePartitions(stream_id, topic_id, source.randrange(3)),
-        lambda: changes.DeletePartitions(stream_id, topic_id, source.randrange(3)),
-        lambda: changes.CreateGroup(stream_id, topic_id, name, explicit),
-        lambda: changes.DeleteGroup(stream_id, topic_id, group_id),
-        lambda: changes.CreateUser(name, "$argon2id$made up"),
-        lambda: changes.UpdateUser(user_id, name, source.choice((None, True, False))),
-        lambda: changes.DeleteUser(user_id),
-        lambda: changes.ChangePassword(user_id, f"$argon2id${source.random()}"),
-        lambda: changes.CreateToken(user_id, name, source.randbytes(32)),
-        lambda: changes.DeleteToken(user_id, name),
+        lambda: changes.TopicUpdate(stream_id, topic_id, name, _options(source)),
+        lambda: changes.TopicDeletion(stream_id, topic_id),
+        lambda: changes.TopicPurge(stream_id, topic_id),
+        lambda: changes.PartitionCreation(stream_id, topic_id, source.randrange(3)),
+        lambda: changes.PartitionDeletion(stream_id, topic_id, source.randrange(3)),
+        lambda: changes.GroupCreation(stream_id, topic_id, name, explicit),
+        lambda: changes.GroupDeletion(stream_id, topic_id, group_id),
+        lambda: changes.UserCreation(name, "$argon2id$made up"),
+        lambda: changes.UserUpdate(user_id, name, source.choice((None, True, False))),
+        lambda: changes.UserDeletion(user_id),
+        lambda: changes.PasswordChange(user_id, f"$argon2id${source.random()}"),
+        lambda: changes.TokenCreation(user_id, name, source.randbytes(32)),
+        lambda: changes.TokenDeletion(user_id, name),
     ]
     weights = [6, 2, 1, 2, 8, 2, 2, 2, 4, 2, 3, 1, 2, 1, 1, 1, 2, 1]
     return source.choices(makers, weights)[0]()

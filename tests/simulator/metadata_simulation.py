@@ -18,13 +18,13 @@ from courser.broker.partition import Partition
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import CourserError
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.session import how_it_stopped
+from courser.storage.session_file import how_it_stopped
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.simulator.partition_model import BrokenPromise
@@ -148,7 +148,7 @@ class MetadataWorld:
         # Tries that fail follow one another at once.
         self._broker.catalog._retry_delay = 0
         if not self._broker.catalog.state.streams:
-            await self._broker.catalog.submit(changes.CreateStream("stream", bytes(16)))
+            await self._broker.catalog.submit(changes.StreamCreation("stream", bytes(16)))
 
     async def _end(self) -> None:
         broker = self.broker
@@ -244,10 +244,10 @@ class MetadataWorld:
     async def _purge_topic(self, name: str) -> None:
         topic_id = self._topic_id(name)
         if topic_id is not None:
-            await self._purge([self._topics[name]], changes.PurgeTopic(_STREAM_ID, topic_id))
+            await self._purge([self._topics[name]], changes.TopicPurge(_STREAM_ID, topic_id))
 
     async def _purge_stream(self) -> None:
-        await self._purge(list(self._topics.values()), changes.PurgeStream(_STREAM_ID))
+        await self._purge(list(self._topics.values()), changes.StreamPurge(_STREAM_ID))
 
     async def _purge(self, topics: list[_TopicModel], command: changes.AnyChange) -> None:
         partitions = [known for topic in topics for known in topic.partitions]
@@ -263,7 +263,7 @@ class MetadataWorld:
     async def _create_topic(self) -> None:
         self._topic_number += 1
         name, count = f"topic {self._topic_number}", self._random.randint(1, 3)
-        command = changes.CreateTopic(_STREAM_ID, name, self._random.randbytes(16), count, _OPTIONS)
+        command = changes.TopicCreation(_STREAM_ID, name, self._random.randbytes(16), count, _OPTIONS)
         works = await _works(self.broker.catalog.submit(command))
         self._topics[name] = _TopicModel([_PartitionModel() for _ in range(count)], {count}, may_be_gone=not works)
 
@@ -272,7 +272,7 @@ class MetadataWorld:
         if topic_id is None:
             return
         before = self._partition_count(topic_id)
-        works = await _works(self.broker.catalog.submit(changes.CreatePartitions(_STREAM_ID, topic_id, 1)))
+        works = await _works(self.broker.catalog.submit(changes.PartitionCreation(_STREAM_ID, topic_id, 1)))
         count = self._partition_count(topic_id)
         # A creation that the disk has no room for may be taken back later.
         model.possible_counts = {count} if works else {*model.possible_counts, before, before + 1}
@@ -286,7 +286,7 @@ class MetadataWorld:
         before = self._partition_count(topic_id)
         if not before:
             return
-        works = await _works(self.broker.catalog.submit(changes.DeletePartitions(_STREAM_ID, topic_id, 1)))
+        works = await _works(self.broker.catalog.submit(changes.PartitionDeletion(_STREAM_ID, topic_id, 1)))
         del model.partitions[before - 1 if works else before :]
         if not works:
             # It may be deleted, and it may not.
@@ -297,7 +297,7 @@ class MetadataWorld:
         topic_id = self._topic_id(name)
         if topic_id is None:
             return
-        works = await _works(self.broker.catalog.submit(changes.DeleteTopic(_STREAM_ID, topic_id)))
+        works = await _works(self.broker.catalog.submit(changes.TopicDeletion(_STREAM_ID, topic_id)))
         if self.disk.capacity is not None and not works:
             raise BrokenPromise(f"{name} could not be deleted on a full disk")
         if works:

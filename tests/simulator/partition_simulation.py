@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import begin_session, check_format, end_session, how_it_stopped, last_known_time
+from courser.storage.session_file import begin_session, check_format, end_session, how_it_stopped, last_known_time
 from courser.testing.files import FakeFileSystem, SimulatedCrash
 from tests.simulator.checked_reads import Reader, read_everything
 from tests.simulator.disk_trouble import (
@@ -39,6 +40,7 @@ _FAILING = ("sync",) * 4 + (
     "write_at",
     "write_at",
     "sync_directory",
+    "sync_whole",
     "truncate",
     "rename",
     "unlink",
@@ -212,6 +214,7 @@ class Simulation:
 
     def _recover(self) -> StopKind:
         file_system = self._file_system
+        self._shared_syncs = SharedSyncs(file_system.open_whole(self._data), many_count=1)
         check_format(file_system, self._data)
         stop = how_it_stopped(file_system, self._data)
         self._note("start", f"after {stop.value}")
@@ -256,7 +259,7 @@ class Simulation:
             self._note(f"finding {finding.letter}", f"{finding.path.name}: {finding.text}")
         self._note("open", f"{settings.durability.level.value}, next {log.next_offset}, start {log.start_offset}")
         self._clock.opened(log)
-        partition.open(log)
+        partition.open(log, self._shared_syncs)
 
     def _check(self, partition: SimulatedPartition, stop: StopKind) -> None:
         log, model = partition.log, partition.model

@@ -8,8 +8,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import syncing, upkeep
@@ -74,6 +75,7 @@ class SimulatedPartition:
         self._note = note
         self._identifier = identity.partition_id << 32
         self._log: PartitionLog | None = None
+        self._shared_syncs: SharedSyncs
         self._acknowledgements: Acknowledgements[SentBatch] | None = None
         self._sync: Flight | None = None
         self._upkeep: Flight | None = None
@@ -84,9 +86,10 @@ class SimulatedPartition:
         assert self._log is not None
         return self._log
 
-    def open(self, log: PartitionLog) -> None:
-        """A new process has recovered it."""
+    def open(self, log: PartitionLog, shared_syncs: SharedSyncs) -> None:
+        """A new process has recovered it. Some of its syncs are shared."""
         self._log = log
+        self._shared_syncs = shared_syncs
         self._acknowledgements = Acknowledgements(log.settings.durability)
         self._sync = self._upkeep = None
 
@@ -119,7 +122,7 @@ class SimulatedPartition:
             promise(log.failure is not None, "(i) refused without a reason")
         except StorageFailure as failure:
             self._note("append failed", str(failure))
-            refused_at_open = failure.operation in ("creation", "opening")
+            refused_at_open = failure.operation in ("create", "open")
             promise(refused_at_open or log.failure is not None, "(i) a failed write did not end the writing")
         else:
             sent.timestamp = appended.timestamp
@@ -132,7 +135,7 @@ class SimulatedPartition:
     def _admit(self, sent: SentBatch) -> None:
         acknowledgements, marks, now = self._acknowledgements, self.log.marks, self._clock.monotonic()
         assert acknowledgements is not None
-        if acknowledgements.admits(marks.written, marks.synced, now):
+        if acknowledgements.is_free(marks.written, now) or acknowledgements.admits(marks.written, marks.synced, now):
             self._acknowledge(sent)
         else:
             acknowledgements.wait(marks.written, sent)
@@ -199,6 +202,8 @@ class SimulatedPartition:
                 assert self._acknowledgements is not None
                 self._acknowledgements.sync_began(self.log.marks.written)
                 stores = [(history, history.values[-1]) for history in self.model.consumers.values()]
+                if self._source.random() < 0.5:
+                    job = self._shared_syncs.share(job)
                 self._sync = Flight(job, stores)
                 self._note("plan sync", f"to {self.log.marks.written.offset}")
         elif not flight.has_run:
@@ -243,8 +248,11 @@ class SimulatedPartition:
         if flight.start_offset is not None:
             self.model.possible_starts.add(flight.start_offset)
             self.model.is_purging = flight.job.name == "purge"
+        whole_sync_count = self._shared_syncs.whole_sync_count
         try:
             flight.job.run()
+            if self._shared_syncs.whole_sync_count > whole_sync_count:
+                self._note("whole sync", "")
         except StorageFailure as failure:
             self._note(f"failed {flight.job.name}", str(failure))
             flight.failure = failure

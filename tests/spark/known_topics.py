@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from courser.spark.topic_metadata import Bounds, SegmentInfo, TopicFacts
+from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts
 
 UUID = bytes(range(16))
 
@@ -32,7 +32,7 @@ class KnownTopic:
         self.waits.append(seconds)
         return self.has_arrivals
 
-    def segments(self, partition: int) -> list[SegmentInfo]:
+    def segments(self, partition: int) -> list[ListedSegment]:
         return []
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from courser.client.sync import SyncClient
 from courser.errors import AuthenticationFailed, ConnectionFailed, ErrorCode, OffsetsUnavailable
-from courser.spark.connections import with_retries
+from courser.spark.background_clients import with_retries
 from courser.spark.data_source import CourserSource
 from courser.spark.errors import DataLost, ReadFailed
 from courser.spark.options import OptionRefused

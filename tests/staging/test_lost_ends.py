@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from courser.broker.settings import BrokerSettings
-from courser.catalog.changes import EndPublish
+from courser.catalog.changes import PublishEnd
 from courser.client.client import Client
 from courser.errors import CourserError, ErrorCode
 from courser.storage.journal import TornTail, scan_journal
@@ -23,7 +23,7 @@ def lose_the_end(directory: Path) -> None:
     ends = [
         found[0]
         for found in scan_journal(data)
-        if not isinstance(found, TornTail) and found[1].kind == EndPublish.__struct_config__.tag
+        if not isinstance(found, TornTail) and found[1].kind == PublishEnd.__struct_config__.tag
     ]
     data[ends[-1] + 40] ^= 1
     path.write_bytes(data)

@@ -7,13 +7,14 @@ import pytest
 
 from courser.api.commands import PublishStaged
 from courser.api.replies import Published
-from courser.broker import redo, staging
+from courser.broker import staging
 from courser.broker.publishing import CheckAccess, Publishing
 from courser.broker.redo import Redo
 from courser.catalog import changes as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
+from courser.storage.partition_log import PartitionLog
 from tests.staging.test_crashes import (
     Life,
     check_clients_that_go_on_after_a_kill,
@@ -41,7 +42,7 @@ async def test_a_start_that_takes_an_unsynced_part_for_a_durable_one_is_noticed(
 
 
 async def test_a_start_that_does_not_look_into_the_logs_publishes_twice() -> None:
-    with mock.patch.object(redo, "last_sequence", return_value=None), pytest.raises(NOTICED):
+    with mock.patch.object(PartitionLog, "last_sequence", return_value=None), pytest.raises(NOTICED):
         await crash_everywhere("replicated", False, 1)
 
 
@@ -68,7 +69,7 @@ async def test_parts_that_are_removed_before_the_logs_are_synced_are_missed() ->
         for part in publishing._staging._of_sink(sink.user_id, sink.name):
             await publishing._staging._drop(part)
         await publishing._redo.sync(sink)
-        await publishing._catalog.submit(c.EndPublish(sink.name, publish.op))
+        await publishing._catalog.submit(c.PublishEnd(sink.name, publish.op))
 
     with mock.patch.object(Publishing, "_carry_out", remove_first), pytest.raises(NOTICED):
         await crash_everywhere("replicated", True, 1)

@@ -170,7 +170,10 @@ def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
             case "send":
                 written = Mark(written.offset + count, written.message_count + count, written.size + size)
                 sends.append(Sent(written, count, size, now))
-                if acks.admits(written, synced, now):
+                if acks.is_free(written, now):
+                    assert syncing is not None or not acks.is_sync_due(synced, written, now)
+                    admitted.append(sends[-1])
+                elif acks.admits(written, synced, now):
                     admitted.append(sends[-1])
                 else:
                     acks.wait(written, sends[-1])
@@ -193,6 +196,26 @@ def test_what_is_acknowledged_and_not_synced_never_exceeds_the_bounds(
             assert now - unsynced_before[0].time <= 2 * policy.interval, "two intervals of sends, never more"
         acknowledged = [sent.is_acknowledged for sent in sends]
         assert acknowledged == sorted(acknowledged, reverse=True), "in order"
+
+
+def test_far_from_all_bounds_nothing_else_is_asked() -> None:
+    acks = bounded(messages=10, interval=1000)
+    assert not acks.is_free(at(1), now=0), "somebody has to begin to count"
+    assert acks.admits(at(1), ZERO, now=0)
+    assert acks.is_free(at(4), now=999)
+    assert not acks.is_free(at(5), now=999), "a sync is due"
+    assert not acks.is_free(at(4), now=1000), "a sync is due"
+    acks.sync_began(at(4))
+    assert not acks.is_free(at(4), now=999), "what comes now has its own time"
+
+
+def test_nobody_passes_those_who_wait() -> None:
+    acks = bounded(messages=100)
+    assert acks.admits(at(1), ZERO, now=0)
+    acks.wait(at(2), "first")
+    assert not acks.is_free(at(3), now=0)
+    acks.use(DurabilityPolicy(level=Durability.SYNCED))
+    assert not acks.is_free(at(3), now=0)
 
 
 # --- the marks ------------------------------------------------------------------------------------------

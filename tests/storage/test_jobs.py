@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from courser.errors import DiskFull
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.model.identifiers import ConsumerKind
 from courser.storage import upkeep
 from courser.storage.jobs import Job
 from courser.storage.limits import EngineLimits

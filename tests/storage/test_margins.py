@@ -3,7 +3,7 @@
 import pytest
 
 from courser.errors import StorageFailure
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog

@@ -17,7 +17,7 @@ from courser.errors import (
     StorageFailure,
     TooManyConsumerOffsets,
 )
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.storage.files import File
 from courser.storage.jobs import perform
 from courser.storage.limits import EngineLimits

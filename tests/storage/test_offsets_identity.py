@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, encode_store
@@ -63,7 +63,7 @@ def test_a_file_that_is_cut_between_two_records_is_noticed(stop: StopKind, count
     engine.disk.plant(engine.offsets_path, data[: HEADER_SIZE + count * RECORD_SIZE])
     engine.open(stop)
     assert stored(engine) == {}
-    assert_reported_once(engine, "bytes are left of")
+    assert_reported_once(engine, "were synced; stored offsets are lost")
 
 
 @every_stop
@@ -87,7 +87,7 @@ def test_a_record_more_than_the_ledger_knew_while_running_counts_at_a_clean_stop
     data = engine.disk.contents(engine.offsets_path)
     engine.disk.plant(engine.offsets_path, data[:-RECORD_SIZE])
     engine.open(StopKind.CLEAN)
-    assert_reported_once(engine, "bytes are left of")
+    assert_reported_once(engine, "were synced; stored offsets are lost")
 
 
 def test_an_older_file_is_noticed() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from courser.errors import InvalidOffset
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.storage.jobs import Job, perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkipReason

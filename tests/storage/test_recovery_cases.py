@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from courser.errors import PartitionReadOnly
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.ledger import RECORD_SIZE, OffsetGap
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkippedRange, SkipReason
-from courser.storage.recovery_cases import CASES, Finding, Oddity, StopKind, Tail, case_for
+from courser.storage.recovery_cases import CASES, Oddity, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.segment import SegmentState
 from courser.storage.settings import LogSettings
 from tests.storage.engine import IDENTITY, Engine, durability, flipped
@@ -54,7 +54,7 @@ def skipped(engine: Engine) -> list[SkippedRange]:
     return [skip for result in engine.read_all()[1] for skip in result.skipped]
 
 
-def the_finding(engine: Engine) -> Finding:
+def the_finding(engine: Engine) -> RecoveryFinding:
     (finding,) = engine.log.findings
     return finding
 
@@ -524,7 +524,7 @@ def test_a_foreign_segment_in_the_place_of_the_newest_one_ends_the_writing(stop:
     assert (finding.letter, finding.is_damage) == ("X", True)
     assert engine.log.is_incomplete
     assert offsets(engine) == list(range(12))
-    with pytest.raises(PartitionReadOnly, match="move that file to where it belongs"):
+    with pytest.raises(PartitionReadOnly, match="move that file to its own directory"):
         engine.append_numbered(1)
     engine.stop(StopKind.KILLED)
     assert data_of(engine, 12) == foreign
@@ -615,7 +615,7 @@ def test_a_foreign_ledger_beside_our_own_segments_changes_nothing(stop: StopKind
     engine, other = three_segments(), another()
     engine.disk.plant(engine.ledger_path, other.disk.contents(other.ledger_path))
     before = contents(engine)
-    with pytest.raises(ForeignPartition, match="the ledger in it is that of"):
+    with pytest.raises(ForeignPartition, match="it contains the ledger of partition"):
         engine.open(stop)
     assert contents(engine) == before
 

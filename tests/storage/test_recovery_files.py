@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from courser.errors import PartitionReadOnly, StartRefused, StorageFailure
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.offset_table import ConsumerKey

@@ -183,7 +183,7 @@ def test_a_later_format_is_refused_by_its_number() -> None:
     header = bytearray(encode_snapshot(OLD))
     header[36:38] = struct.pack("<H", 2)
     header[:16] = xxhash.xxh3_128_digest(header[16:HEADER_SIZE])
-    with pytest.raises(MetadataDamaged, match="format 2 is not known"):
+    with pytest.raises(MetadataDamaged, match="format 2 is not supported"):
         decode_snapshot(header, PATH)
 
 

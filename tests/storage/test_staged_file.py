@@ -16,7 +16,7 @@ from courser.storage.staged_file import (
     StagedFile,
     StagedFileReader,
     StagedFileWriter,
-    Target,
+    StagingTarget,
     read_staged_file,
 )
 from courser.testing.faults import CrashMoment
@@ -25,7 +25,7 @@ from courser.testing.files import FakeFileSystem, FaultPlan, SimulatedCrash
 DIRECTORY = Path("/data/staging")
 PATH = DIRECTORY / "a.part"
 IDENTITY = PartIdentity(1, "a sink", 0, 0, 7)
-TARGET = Target(1, 1, bytes(16), 0, 1)
+TARGET = StagingTarget(1, 1, bytes(16), 0, 1)
 COUNT = 6
 
 
@@ -130,7 +130,7 @@ def test_a_bit_flipped_in_the_middle_of_an_unfinished_part_is_damage_unless_the_
     disk.plant(PATH, data)
     found = read_staged_file(disk, PATH)
     assert isinstance(found, DamagedPart)
-    assert found.reason == "chunk 3 in it is damaged"
+    assert found.reason == "chunk 3 is damaged"
     torn = read_staged_file(disk, PATH, is_crashed=True)
     assert isinstance(torn, StagedFile)
     assert (torn.contents.chunk_count, torn.contents.is_finished) == (3, False)

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from courser.errors import PartitionReadOnly
-from courser.model.consumers import ConsumerKind
 from courser.model.durability import Durability
+from courser.model.identifiers import ConsumerKind
 from courser.storage.jobs import Job, perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind

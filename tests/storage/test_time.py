@@ -266,7 +266,7 @@ def test_a_step_is_reported_once_with_both_times(step: int, passed: int, caplog:
     assert clock.step == step
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("the clock was set, times of messages follow it from=2023-11-1")
+    assert record.getMessage().startswith("the clock was set; message timestamps follow it from=2023-11-1")
     assert record.getMessage().endswith(f"seconds={step // SECOND}")
 
 
@@ -289,7 +289,7 @@ def test_a_clock_that_is_not_set_is_not_followed(caplog: pytest.LogCaptureFixtur
     assert clock.now() == last
     manual.advance(HOUR)
     assert clock.now() == last + HOUR
-    assert [record.getMessage()[:23] for record in caplog.records] == ["the clock is not set, g"]
+    assert [record.getMessage()[:23] for record in caplog.records] == ["the clock is not set; c"]
     # The time daemon answers: the machine was off for a day.
     manual.jump(last + 24 * HOUR - manual.now())
     assert clock.now() == last + 24 * HOUR

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from courser.api import commands as c
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import TopicOptions

@@ -11,8 +11,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from tests.torture.clients import HEADER_SIZE, PATIENCE, WIRES, Answer, ClassicClient, Client, VsrClient
 from tests.torture.conftest import Target

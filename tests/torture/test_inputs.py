@@ -8,8 +8,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions
@@ -533,6 +532,9 @@ def test_payloads_and_ids_of_0_9(target: Target) -> None:
         assert not client.ask(SEND, [bytes(room)]).status
     with target.connect("vsr") as client:
         client.send(client.request(SEND, [bytes(room + 1)]))
+        answer = client.fate()
+        assert answer is not None
+        assert answer.status == E.INVALID_MESSAGES_SIZE
         assert client.fate() is None
     with target.connect("vsr") as client:
         client.do(c.PurgeTopic("s", "t"))

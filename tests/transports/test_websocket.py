@@ -341,5 +341,5 @@ async def test_a_stop_says_goodbye() -> None:
         client, silent = await raw_client(server), await server.connect()
         assert await say_raw(client, b"hello") == b"<hello>"
         await server.stop(GRACE)
-        assert await client.end() == b"\x82\x03bye" + b"\x88\x12\x03\xf0the server stops"
+        assert await client.end() == b"\x82\x03bye" + b"\x88\x18\x03\xf0the server is stopping"
         assert await silent.end() == b"", "no WebSocket yet, so no frame either"

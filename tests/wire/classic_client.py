@@ -167,8 +167,15 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
         case c.DeleteSegments():
             numbers = struct.pack("<II", command.partition_id + first_id, command.count)
             return identifiers(command, "stream", "topic") + numbers
+        case c.ConfirmAssignment():
+            return identifiers(command, "stream", "topic", "group") + struct.pack("<Q", command.generation)
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
+        case c.FindMessages():
+            numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
+            encoded = [condition.encode() for condition in command.conditions]
+            rows = b"".join(struct.pack("<I", len(condition)) + condition for condition in encoded)
+            return identifiers(command, "stream", "topic") + numbers + rows
         case c.FlushMessages():
             numbers = struct.pack("<IB", command.partition_id + first_id, command.fsync)
             return identifiers(command, "stream", "topic") + numbers
@@ -400,6 +407,11 @@ def _stored_offset(cursor: Cursor) -> r.StoredOffset:
     return r.StoredOffset(partition_id, *cursor.unpack("QQ"))
 
 
+def _confirmed_assignment(cursor: Cursor) -> r.ConfirmedAssignment:
+    generation, count = cursor.unpack("QI")
+    return r.ConfirmedAssignment(generation, cursor.unpack(f"{count}I"))
+
+
 def _assignment(cursor: Cursor) -> r.Assignment:
     generation, count = cursor.unpack("QI")
     return r.Assignment(generation, tuple(cursor.identity() for _ in range(count)))
@@ -479,10 +491,12 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.GroupDetails: _details(r.GroupDetails, _group, _member),
     r.GroupList: _list(r.GroupList, _group),
     r.Assignment: _assignment,
+    r.ConfirmedAssignment: _confirmed_assignment,
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.Arrivals: _arrivals,
+    r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,

@@ -2,8 +2,7 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition, Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import NEVER, TopicOptions
@@ -94,6 +93,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 20_000_000, 8 * 1024 * 1024),
     c.GetPartitionBounds("orders", 0),
     c.GetSegments(0, "topic", 1),
+    c.ConfirmAssignment(0, "topic", "group", 2**64 - 1),
     c.GetTopicDurability("orders", 0),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
@@ -108,6 +108,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.FindMessages("orders", 0, 1, 2**40, ("text", "header.größe>3")),
+    c.FindMessages(0, "topic", 0, 0, ()),
     c.ResetGroupOffsets("orders", 0, "group", True, ((0, 7), (3, 2**64 - 1))),
     c.ResetGroupOffsets(0, "topic", 1, False, ()),
 )
@@ -162,6 +164,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.GetConsumerGroups(0, 3), r.GroupList([_GROUP_INFO, r.GroupInfo(9, 3, 0, "other")])),
     (c.SyncConsumerGroup(0, 3, 2), r.Assignment(2**33, (0, 2))),
+    (c.ConfirmAssignment(0, 3, 2, 7), r.ConfirmedAssignment(8, (1,))),
     (
         c.GetStats(),
         r.Stats(
@@ -210,6 +213,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.GetTopicDurability(0, 3), r.TopicDurability("bounded", 100, 2**20, 1_000_000, "written")),
     (c.WaitForArrivals(POLL.consumer, 0, 0, ((0, 0), (2, 7)), 2, 0), r.Arrivals(3, (0, 2))),
     (c.WaitForArrivals(POLL.consumer, 0, 0, (), 0, 0), r.Arrivals(0, ())),
+    (c.FindMessages(0, 0, 1, 5, ("text",)), r.FoundMessages(7, 9, 2**40)),
     (c.FinishStage(PART, 4), r.StagedPart(2**33, 2**40)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(False, 5, 999)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(True, 0, 0)),

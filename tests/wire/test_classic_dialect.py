@@ -4,8 +4,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.classic import Dialect

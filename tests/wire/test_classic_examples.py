@@ -7,8 +7,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.records.batch import encode_batch

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind
 from courser.records.batch import encode_batch
 from courser.records.classic import ClassicLimits, Dialect

@@ -6,8 +6,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.catalog import rules
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.wire import writing as w
 from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader

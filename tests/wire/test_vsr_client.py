@@ -34,7 +34,7 @@ from courser.wire.reading import Malformed
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
 from courser.wire.vsr_facts import OWN_SDK_NAME, Facts
-from courser.wire.vsr_headers import FRAME_SIZE_MAX, Reason
+from courser.wire.vsr_headers import FRAME_SIZE_MAX, EvictionReason
 from courser.wire.vsr_login import sdk_name_of
 from tests.wire import classic_samples
 from tests.wire.vsr_captures import CLIENT, frame
@@ -290,11 +290,11 @@ def test_the_server_can_be_one_that_tells_nothing() -> None:
     assert (refused.value.code, refused.value.number) == (ErrorCode.ERROR, 777)
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_an_eviction_ends_the_session(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", EvictionReason)
+def test_an_eviction_ends_the_session(reason: EvictionReason) -> None:
     client = VsrClientCodec(CLIENT)
     eviction = memoryview(headers.eviction(CLIENT, reason, version_max=12 << 10, version_min=12 << 10))
-    expected = InvalidRequest if reason is Reason.INCOMPATIBLE_PROTOCOL else SessionEnded
+    expected = InvalidRequest if reason is EvictionReason.INCOMPATIBLE_PROTOCOL else SessionEnded
     with pytest.raises(expected):
         client.decode(c.Ping(), eviction)
     with pytest.raises(CourserError):
@@ -303,7 +303,9 @@ def test_an_eviction_ends_the_session(reason: Reason) -> None:
 
 
 def test_a_server_of_another_version_is_named() -> None:
-    eviction = headers.eviction(CLIENT, Reason.INCOMPATIBLE_PROTOCOL, version_max=12 << 10, version_min=12 << 10)
+    eviction = headers.eviction(
+        CLIENT, EvictionReason.INCOMPATIBLE_PROTOCOL, version_max=12 << 10, version_min=12 << 10
+    )
     with pytest.raises(InvalidRequest, match=r"supports protocol 0\.12\.0 to 0\.12\.0, this client uses 0\.11\.0"):
         VsrClientCodec(CLIENT).decode(c.LoginUser("a", "b"), memoryview(eviction))
 

@@ -6,8 +6,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
 from courser.wire.vsr_failures import Channel, judge
@@ -74,6 +73,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSegments: read(60003, PLACE + bytes(4)),
     c.GetTopicDurability: read(60015, PLACE),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
+    c.ConfirmAssignment: read(60013, GROUP + bytes(8)),
     c.StageMessages: read(60005, PART + bytes(4) + PLACE + b"\x01\x00" + encode_batch(build_batch([NewMessage(b"x")]))),
     c.FinishStage: read(60006, PART + bytes(4)),
     c.PublishStaged: read(60007, text8("sink") + bytes(20)),
@@ -82,6 +82,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSinks: read(60010),
     c.GetStagedParts: read(60011, text8("sink")),
     c.ResetGroupOffsets: read(60012, GROUP + bytes(5)),
+    c.FindMessages: read(60016, PLACE + bytes(16)),
 }
 CHANGES = [command for command, request in REQUESTS.items() if 128 <= request[176] < 150]
 WRITES = [c.StoreConsumerOffset, c.DeleteConsumerOffset]

@@ -12,7 +12,7 @@ from courser.errors import ErrorCode
 from courser.records.classic import Dialect
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, Reason
+from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, EvictionReason
 from courser.wire.vsr_requests import READERS_OF_CODES
 from tests.wire.classic_client import payload_of
 from tests.wire.classic_samples import COMMANDS
@@ -25,7 +25,7 @@ NUMBERS = {
     "ok": {0},
     "status": {int(code) for code in ErrorCode},
     "result": {int(ErrorCode.REQUEST_ALREADY_APPLIED)},
-    "evict": {int(reason) for reason in Reason},
+    "evict": {int(reason) for reason in EvictionReason},
 }
 
 

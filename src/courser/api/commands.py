@@ -37,6 +37,7 @@ from courser.api.fields import (
     OptionalU64,
     SnapshotCompression,
     SnapshotKinds,
+    Text32,
 )
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
@@ -44,6 +45,7 @@ from courser.model.messaging import Partitioning, PollingKind
 from courser.model.permissions import Action
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
+from courser.records.message_filter import FILTER_COUNT_MAX
 
 __all__ = [
     "ChangePassword",
@@ -422,6 +424,19 @@ class WaitForArrivals(Command, frozen=True):
     """How long to wait for messages, in microseconds; at most 20 seconds."""
 
 
+@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
+class FindMessages(Command, frozen=True):
+    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    offset: U64
+    """Where to start."""
+    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
+    """All of them must be satisfied."""
+
+
 @command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
 class GetPartitionBounds(Command, frozen=True):
     """First and next offset of every partition of a topic, with the topic's identity."""
@@ -437,6 +452,17 @@ class GetSegments(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: Id
+
+
+@command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
+class ConfirmAssignment(Command, frozen=True):
+    """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    generation: U64
+    """The member has given up all partitions that this and older generations took away; 0 before the first."""
 
 
 @command(60015, r.TopicDurability, Action.READ_TOPIC)

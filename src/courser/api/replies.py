@@ -128,6 +128,16 @@ class Arrivals(Reply, frozen=True):
     partition_ids: Annotated[tuple[U32, ...], Counted()]
 
 
+class FoundMessages(Reply, frozen=True):
+    """A range that contains all messages that match, among those that were looked at; empty if none does."""
+
+    first_offset: U64
+    end_offset: U64
+    """The offset after the last message that may match."""
+    next_offset: U64
+    """Where to continue; the offset of the request if there was nothing to look at."""
+
+
 class StoredOffset(Reply, frozen=True):
     """The stored offset of a consumer."""
 
@@ -228,6 +238,10 @@ class Assignment(Reply, frozen=True):
 
     generation: U64
     partition_ids: Annotated[tuple[Id, ...], Counted()]
+
+
+class ConfirmedAssignment(Assignment, frozen=True):
+    """The same for a member that confirms: in a reply of Courser's own, all ids count from 0."""
 
 
 # --- users and clients --------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Load on a running server, and what became of it: the modes of ``courser bench`` without their command line.
+"""The load generator behind ``courser bench``, without its command line.
 
-Actors (producers, consumers) speak the bytes of either wire themselves, in processes of their own, so that neither a
-codec nor the interpreter of a single process is what is measured.
+Actors (producers and consumers) encode the requests of both protocols themselves, and run in their own processes. The
+results therefore do not depend on the client's codec or on the speed of a single Python process.
 """

@@ -1,7 +1,7 @@
-"""Producers, consumers, and actors that are both: the loops that are measured.
+"""The measured loops: producers, consumers, and actors that are both.
 
-With a rate, a request is measured from the moment when it was due, not from when it could be sent at last: a server
-that stalls is not spared the requests that it held up.
+If a rate is set, the latency of a request counts from when it was due, not from when it was sent. A stalled server is
+therefore charged for the requests that it delayed.
 """
 
 import random
@@ -10,23 +10,67 @@ import time
 from collections.abc import Sequence
 from itertools import count
 
-from courser.bench.channel import Part, Phase, Report
+from courser.bench.channel import ActorReport, Part, Phase
+from courser.bench.classic_wire import ClassicWire
 from courser.bench.latencies import Recorder
-from courser.bench.pacing import Pace
-from courser.bench.plan import Plan, Role, Task
+from courser.bench.plan import ActorTask, Plan, Role, WireName
 from courser.bench.samples import cut_sample, make_pool
-from courser.bench.wires import FIRST, NEXT, OFFSET, Polled, SendRequest, TopicName, Wire
+from courser.bench.vsr_wire import VsrWire
+from courser.bench.wires import FIRST, NEXT, OFFSET, PollResult, SendRequest, TopicName, Wire
+from courser.client.targets import Target
 from courser.errors import ErrorCode, ServerFailure
 
 _SECOND = 1_000_000_000
 _REST = 0.0005
-"""Seconds that a consumer rests if it found nothing anywhere, so that producers come to their turn."""
+"""Seconds that a consumer sleeps if all its partitions are empty, so that producers get processor time."""
 _PATIENCE = 30 * _SECOND
-"""How long a message may take from its producer to the same actor's poll."""
+"""Nanoseconds that an actor waits for its own messages."""
+
+
+def open_wire(name: WireName, target: Target) -> Wire:
+    """Connect and log in.
+
+    Raises:
+        ConnectionFailed: no server listens at the address.
+        AuthenticationFailed: the login was refused.
+    """
+    return ClassicWire(target) if name is WireName.CLASSIC else VsrWire(target)
+
+
+class Pacer:
+    """Spreads messages or bytes evenly over time. All times are in nanoseconds."""
+
+    def __init__(self, *, size_rate: float | None = None, message_rate: float | None = None) -> None:
+        """At most one rate, per second. Without one, there is no limit."""
+        assert size_rate is None or message_rate is None, "a rate is in bytes or in messages"
+        self._counts_messages = message_rate is not None
+        rate = message_rate if message_rate is not None else size_rate
+        self._interval = None if rate is None else _SECOND / rate
+        """Nanoseconds per message or per byte."""
+        self._begin = 0
+        self._done = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a rate is set."""
+        return self._interval is not None
+
+    def start(self, begin: int) -> None:
+        """Start at this time, with nothing sent."""
+        self._begin = begin
+        self._done = 0
+
+    def due(self, now: int) -> int:
+        """When the next request is due. Without a rate, that is now."""
+        return now if self._interval is None else self._begin + int(self._done * self._interval)
+
+    def count(self, messages: int, size: int) -> None:
+        """Count what was sent or received."""
+        self._done += messages if self._counts_messages else size
 
 
 class Count:
-    """What was sent or received in one phase. Read by another thread while it grows."""
+    """What was sent or received in one phase. Another thread reads it meanwhile."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -38,7 +82,7 @@ class Count:
         self.latencies = Recorder()
 
     def add(self, messages: int, size: int, begin: int, end: int) -> None:
-        """One request that carried messages."""
+        """Count one request with messages."""
         if not self.requests:
             self.begin = begin
         self.end = end
@@ -48,7 +92,7 @@ class Count:
         self.latencies.add(end - begin)
 
     def part(self) -> Part:
-        """All of it."""
+        """The totals."""
         return Part(
             messages=self.messages,
             size=self.size,
@@ -61,9 +105,9 @@ class Count:
 
 
 class Sending:
-    """The half of an actor that sends."""
+    """The sending half of an actor."""
 
-    def __init__(self, wire: Wire, place: TopicName, task: Task, plan: Plan, *, stamps: bool) -> None:
+    def __init__(self, wire: Wire, place: TopicName, task: ActorTask, plan: Plan, *, stamps: bool) -> None:
         self._wire = wire
         self._stamps = stamps
         source = random.Random(f"{plan.seed} {task.role.value} {task.number}")
@@ -79,7 +123,7 @@ class Sending:
         self.count = Count()
 
     def begin(self, *, is_counted: bool) -> None:
-        """A phase begins."""
+        """Reset for a new phase."""
         self.count = Count()
         self._turn = count()
         self._left = self._quota if is_counted else None
@@ -90,7 +134,7 @@ class Sending:
         return self._left is not None and self._left <= 0
 
     def send(self, due: int) -> int:
-        """Send the next batch, which was due at a time; return how many messages it has."""
+        """Send the next batch, which was due at ``due``. Returns its number of messages."""
         request = self._requests[next(self._turn) % len(self._requests)]
         if self._left is not None:
             if self._left < request.message_count:
@@ -106,7 +150,7 @@ class Sending:
 
 
 def _tail_of(counts: list[int], quota: int) -> tuple[int, int] | None:
-    """The batch in whose turn fewer messages are left than it has, and how many are left; None if it comes out even."""
+    """The index of the last batch and how many of its messages are needed; None if whole batches meet the quota."""
     left = quota % sum(counts)
     for number, size in enumerate(counts):
         if not left:
@@ -118,7 +162,7 @@ def _tail_of(counts: list[int], quota: int) -> tuple[int, int] | None:
 
 
 class _Source:
-    """Partitions that are polled in turn, and how far each has been read."""
+    """Partitions to poll in turn, and the next offset of each."""
 
     def __init__(
         self, wire: Wire, place: TopicName, partition_ids: Sequence[int | None], group: str | None = None
@@ -133,10 +177,10 @@ class _Source:
 
 
 class Reading:
-    """The half of an actor that polls: partitions in turn, by offset or as a member of a group."""
+    """The polling half of an actor. Polls partitions in turn, by offset or as a member of a group."""
 
     def __init__(
-        self, wire: Wire, place: TopicName, task: Task, plan: Plan, group: str | None, *, is_foreign: bool
+        self, wire: Wire, place: TopicName, task: ActorTask, plan: Plan, group: str | None, *, is_foreign: bool
     ) -> None:
         self._wire = wire
         self._place = place
@@ -144,7 +188,7 @@ class Reading:
         self._poll_count = plan.batch.maximum
         self._payload_size = None if is_foreign or not plan.message_size.is_fixed else plan.message_size.minimum
         self._is_alone = not plan.mode.produces
-        # What a group has read while warming up it would not read again: it warms up without being one.
+        # A group would not read the messages of the warm-up again, so it warms up without the group.
         partition_ids = task.partition_ids if group is None else tuple(range(plan.partitions))
         self._plain = self._source = _Source(wire, place, partition_ids)
         self._member: _Source | None = None
@@ -154,23 +198,23 @@ class Reading:
         self.end_to_end = Recorder()
 
     def join(self) -> None:
-        """Become a member of the group, if there is one."""
+        """Join the group, if there is one."""
         if self._group is not None:
             self._wire.join_group(self._place, self._group)
 
     def settle(self) -> None:
-        """All members have joined: learn which partitions are this one's."""
+        """Ask for the assigned partitions after all members have joined."""
         if self._group is not None:
             partition_ids = self._wire.assigned(self._place, self._group)
             self._member = _Source(self._wire, self._place, partition_ids or (None,), self._group)
 
     @property
     def partition_count(self) -> int:
-        """How many are polled in turn."""
+        """The number of partitions to poll in turn."""
         return len(self._source.polls)
 
     def begin(self, *, is_counted: bool) -> None:
-        """A phase begins."""
+        """Reset for a new phase."""
         self.count = Count()
         self.end_to_end = Recorder()
         self._left = self._quota if is_counted else None
@@ -182,8 +226,8 @@ class Reading:
         """Whether the quota is met."""
         return self._left is not None and self._left <= 0
 
-    def poll(self, due: int) -> Polled:
-        """Poll the next partition, which was due at a time."""
+    def poll(self, due: int) -> PollResult:
+        """Poll the next partition. The poll was due at ``due``."""
         source = self._source
         turn = source.turn % len(source.polls)
         source.turn += 1
@@ -200,7 +244,7 @@ class Reading:
         if not messages:
             self.count.empty += 1
             if self._is_alone:
-                # At the end: once more from the beginning.
+                # At the end of the partition, start again.
                 source.offsets[turn] = None
             return polled
         source.offsets[turn] = polled.first_offset + messages
@@ -210,23 +254,23 @@ class Reading:
             self._left -= messages
         return polled
 
-    def note_age(self, polled: Polled) -> None:
-        """Count how old the oldest of the messages was when it came."""
+    def note_age(self, polled: PollResult) -> None:
+        """Record the age of the oldest message on arrival."""
         if polled.message_count:
             self.end_to_end.add(time.time_ns() - polled.origin_timestamp * 1000)
 
 
 class Actor:
-    """One task, at one connection, on one thread."""
+    """Carries out one task, with its own connection and thread."""
 
     def __init__(
-        self, wire: Wire, task: Task, plan: Plan, place: TopicName, group: str | None, *, is_foreign: bool = False
+        self, wire: Wire, task: ActorTask, plan: Plan, place: TopicName, group: str | None, *, is_foreign: bool = False
     ) -> None:
         self.task = task
         self._wire = wire
         self._is_alone = not (plan.mode.produces and plan.mode.consumes)
         is_paced = task.role is not Role.CONSUMER or self._is_alone
-        self._pace = Pace(
+        self._pace = Pacer(
             size_rate=plan.rate * task.share if plan.rate is not None and is_paced else None,
             message_rate=plan.message_rate * task.share if plan.message_rate is not None and is_paced else None,
         )
@@ -237,10 +281,10 @@ class Actor:
         if task.role is not Role.PRODUCER:
             self.reading = Reading(wire, place, task, plan, group, is_foreign=is_foreign)
         self.is_sending = False
-        """Whether more messages will come from it in this phase."""
+        """Whether it will send more messages in this phase."""
 
     def begin(self, phase: Phase) -> None:
-        """Forget what was counted before."""
+        """Reset the counts for a new phase."""
         for half in (self.sending, self.reading):
             if half is not None:
                 half.begin(is_counted=phase.is_counted)
@@ -248,7 +292,7 @@ class Actor:
         self.is_sending = self.sending is not None
 
     def run(self, phase: Phase, stop: threading.Event) -> None:
-        """Work through a phase that has begun. Raises ``CourserError``."""
+        """Run one phase. Raises ``CourserError``."""
         _sleep_until(phase.begin)
         match self.task.role:
             case Role.PRODUCER:
@@ -260,7 +304,7 @@ class Actor:
         self.is_sending = False
 
     def _next_due(self, phase: Phase, stop: threading.Event) -> int | None:
-        """Wait for the next turn; None if there is none any more."""
+        """Wait until the next request is due, and return that time; None at the end of the phase."""
         now = time.monotonic_ns()
         due = self._pace.due(now)
         if stop.is_set() or (phase.end is not None and max(due, now) >= phase.end):
@@ -315,22 +359,22 @@ class Actor:
                 reading.note_age(reading.poll(time.monotonic_ns()))
 
     def _fetch(self, messages: int, begin: int) -> None:
-        """Poll until the actor's own messages are there."""
+        """Poll until the actor's own messages have arrived."""
         reading = self.reading
         assert reading is not None
         missing = messages
         while missing > 0:
             now = time.monotonic_ns()
             if now - begin > _PATIENCE:
-                raise ServerFailure(ErrorCode.ERROR, f"{missing} messages did not come back within 30 seconds")
+                raise ServerFailure(ErrorCode.ERROR, f"{missing} messages could not be read back within 30 seconds")
             missing -= reading.poll(now).message_count
         reading.end_to_end.add(time.monotonic_ns() - begin)
 
-    def report(self) -> Report:
-        """What became of the phase."""
+    def report(self) -> ActorReport:
+        """The results of the phase."""
         reading = self.reading
         has_ages = reading is not None and (self._notes_ages or self.sending is not None)
-        return Report(
+        return ActorReport(
             task=self.task,
             sent=None if self.sending is None else self.sending.count.part(),
             received=None if reading is None else reading.count.part(),

@@ -1,4 +1,4 @@
-"""What the conductor of a run and its workers tell each other: frames of MessagePack over pipes."""
+"""The messages between the conductor of a run and its workers: MessagePack over pipes."""
 
 import struct
 from typing import IO, TypeAlias
@@ -6,7 +6,7 @@ from typing import IO, TypeAlias
 import msgspec
 
 from courser.bench.latencies import Tally
-from courser.bench.plan import Plan, Task
+from courser.bench.plan import ActorTask, Plan
 from courser.errors import ConnectionFailed, CourserError, RequestFailed, TimedOut
 from courser.wire.vsr_facts import Facts, read_failure
 
@@ -14,68 +14,68 @@ _LENGTH = struct.Struct("<I")
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Where to connect to: the fields of a ``Target`` that matter."""
+    """Where to connect, and how to log in: the fields of a ``Target``."""
 
     fields: dict[str, str | int | float | bool | None]
 
 
-class Job(msgspec.Struct, frozen=True, tag=True):
-    """The first thing a worker hears."""
+class WorkerSetup(msgspec.Struct, frozen=True, tag=True):
+    """The first message to a worker: what its actors do, and where."""
 
     login: Login
     plan: Plan
-    tasks: list[Task]
+    tasks: list[ActorTask]
     streams: list[str]
-    """Names, by number."""
+    """Stream names, by number."""
     topics: list[str]
     groups: list[str]
     is_foreign: bool
-    """Whether the messages that are read may be of any size."""
+    """Whether the topics existed before, so that their messages may have any size."""
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Become members of the groups."""
+    """Join the groups."""
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
-    """All have joined: find out which partitions are whose."""
+    """Ask for the assigned partitions. All members have joined."""
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Work. Times are of the monotonic clock, which all processes of a machine share."""
+    """Start a phase. Times are on the monotonic clock, which all processes of a machine share."""
 
     begin: int
     end: int | None
-    """Nanoseconds; None: until the quotas are met."""
+    """Nanoseconds. None means until the quotas are met."""
     is_counted: bool
-    """Whether quotas hold; not while warming up."""
+    """Whether quotas apply. They do not during the warm-up."""
     drains: bool
-    """Whether consumers go on until they are told to stop."""
+    """Whether consumers continue until ``Stop``."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Consumers have all that there is."""
+    """Stop the consumers, because they have read everything."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """Go home."""
+    """Exit."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Done with a step before the work."""
+    """A preparation step is complete."""
 
 
 class WorkerProgress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How far the actors of a worker are."""
+    """The progress of a worker's actors."""
 
     sent: list[int]
-    """Messages, by task."""
+    """Messages sent, by task."""
     sent_size: int
-    """Bytes of payload."""
+    """Bytes of payload sent."""
     received: int
     received_size: int
     are_producing: bool
-    """Whether any of them still sends."""
+    """Whether any actor is still sending."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,42 +85,43 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """Bytes of payload."""
     requests: int
-    """Those that carried messages."""
+    """Requests with messages."""
     empty: int
-    """Polls that found nothing."""
+    """Polls without messages."""
     begin: int
     end: int
-    """Of the first and the last request that carried messages, nanoseconds."""
+    """Start of the first and end of the last request with messages, in nanoseconds."""
     latencies: Tally
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one task."""
+class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one actor."""
 
-    task: Task
+    task: ActorTask
     sent: Part | None = None
     received: Part | None = None
     end_to_end: Tally | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """A phase is over."""
+    """A phase is complete."""
 
-    reports: list[Report]
+    reports: list[ActorReport]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A worker gives up."""
+    """A worker has failed."""
 
     reason: str
     number: int | None = None
-    """Of the server's refusal."""
+    """The number of the server's error."""
     address: str | None = None
-    """Of a connection that failed."""
+    """The address of a failed connection."""
     is_late: bool = False
+    """Whether it timed out."""
 
 
-ToWorker: TypeAlias = Job | Join | Settle | Phase | Stop | Finish
+ToWorker: TypeAlias = WorkerSetup | Join | Settle | Phase | Stop | Finish
 ToConductor: TypeAlias = Ready | WorkerProgress | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()
@@ -129,7 +130,7 @@ to_conductor_decoder = msgspec.msgpack.Decoder(ToConductor)
 
 
 class WorkerFailed(CourserError):
-    """A worker of the load generator broke down."""
+    """A worker process of the load generator has failed."""
 
 
 def put(file: IO[bytes], message: ToWorker | ToConductor) -> None:
@@ -140,7 +141,7 @@ def put(file: IO[bytes], message: ToWorker | ToConductor) -> None:
 
 
 def take(file: IO[bytes]) -> bytes | None:
-    """One message, still encoded; None at the end."""
+    """Read one encoded message; None at the end of the file."""
     head = file.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -150,7 +151,7 @@ def take(file: IO[bytes]) -> bytes | None:
 
 
 def failed(error: CourserError) -> Failed:
-    """An error, to be raised again on the other side."""
+    """Convert an error, so that the conductor can raise it again."""
     if isinstance(error, ConnectionFailed):
         return Failed(reason=error.reason, address=error.address, is_late=isinstance(error, TimedOut))
     number = error.number if isinstance(error, RequestFailed) else None
@@ -158,7 +159,7 @@ def failed(error: CourserError) -> Failed:
 
 
 def error_of(failure: Failed) -> CourserError:
-    """What to raise."""
+    """The error that a failure describes."""
     if failure.address is not None:
         return (TimedOut if failure.is_late else ConnectionFailed)(failure.address, failure.reason)
     if failure.number is not None:

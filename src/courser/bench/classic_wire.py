@@ -1,4 +1,4 @@
-"""The wire of SDK 0.8, spoken by hand."""
+"""The protocol of SDK 0.8, encoded by hand."""
 
 import struct
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from courser.bench.line import Line
-from courser.bench.samples import CLASSIC_ORIGIN_POSITION, Sample
-from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.samples import CLASSIC_ORIGIN_POSITION, SampleBatch
+from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
@@ -18,11 +18,11 @@ _CREATE_STREAM, _DELETE_STREAM, _GET_TOPIC, _CREATE_TOPIC = 202, 203, 300, 302
 _CREATE_GROUP, _JOIN_GROUP = 602, 604
 
 _SDK_VERSION = "0.10.0"
-"""What the client of 0.8 calls itself: messages have 64-byte headers then."""
+"""The version that SDK 0.8 reports. Message headers then have 64 bytes."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
-"""Of a request: size and code. Of a reply: status and size."""
+"""In a request: size and code. In a reply: status and size."""
 _STRATEGY = struct.Struct("<BQIB")
 _POLL_PREFIX = struct.Struct("<IQI")
 _MESSAGE = struct.Struct("<Q16sQQQ")
@@ -32,20 +32,20 @@ _MESSAGES_POSITION = _HEAD.size + _POLL_PREFIX.size
 
 
 def _frame(code: int, payload: bytes) -> bytes:
-    """A whole request."""
+    """Encode a request."""
     return _HEAD.pack(4 + len(payload), code) + payload
 
 
 @dataclass(slots=True)
 class ClassicSend(SendRequest):
-    """A send with the places where its messages say when they were made."""
+    """A send, and the positions of the creation times of its messages."""
 
     times: npt.NDArray[np.int64]
-    """Positions of the bytes, a row for each message."""
+    """The positions of the bytes, one row per message."""
 
 
 class ClassicWire:
-    """One connection."""
+    """A connection with the protocol of SDK 0.8."""
 
     def __init__(self, target: Target) -> None:
         """Connect and log in."""
@@ -61,7 +61,7 @@ class ClassicWire:
             try:
                 self._call(_LOGIN_WITH_TOKEN, text8(target.token))
             except NotFound as error:
-                # This wire has no better word for it.
+                # This protocol has no specific error for a bad token.
                 raise AuthenticationFailed(ErrorCode.INVALID_TOKEN, "unknown or expired token") from error
         else:
             login = text8(target.username or "") + text8(target.password or "")
@@ -107,7 +107,7 @@ class ClassicWire:
 
     # --- messages ---
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -137,7 +137,7 @@ class ClassicWire:
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
         return PollRequest(bytearray(_frame(_POLL, body)))
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
         frame = request.frame
         _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
@@ -146,11 +146,11 @@ class ClassicWire:
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEAD.size)
         if not message_count:
-            return Polled(0, size)
+            return PollResult(0, size)
         _, _, offset, _, origin = _MESSAGE.unpack_from(buffer, _MESSAGES_POSITION)
-        return Polled(message_count, size, offset, origin)
+        return PollResult(message_count, size, offset, origin)
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         """As in ``Wire``."""
         return polled.size - _MESSAGES_POSITION - _MESSAGE_SIZE * polled.message_count
 
@@ -166,7 +166,7 @@ class ClassicWire:
         return bytes(self._line.buffer[_HEAD.size : size])
 
     def _receive(self) -> int:
-        """One reply, into the buffer; its size."""
+        """Receive one reply into the buffer, and return its size."""
         line = self._line
         line.receive(0, _HEAD.size)
         status, length = _HEAD.unpack_from(line.buffer)

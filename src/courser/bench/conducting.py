@@ -1,4 +1,4 @@
-"""A whole run: topics are made and perhaps filled, actors work through their phases, topics are removed."""
+"""Conduct a run: create the topics and fill them if needed, run the phases, and delete the topics."""
 
 import random
 import secrets
@@ -7,55 +7,56 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
-from courser.bench.channel import Job, Join, Login, Phase, Settle
+from courser.bench.actors import open_wire
+from courser.bench.channel import Join, Login, Phase, Settle, WorkerSetup
 from courser.bench.crew import Crew
-from courser.bench.opening import open_wire
 from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
 from courser.bench.samples import cut_sample, make_pool
-from courser.bench.watching import Goal, Outcome, State, Watch
+from courser.bench.watching import Goal, PhaseResult, RunState, Watch
 from courser.bench.wires import TopicName, Wire
 from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, NotFound, ServerFailure
 
 _SECOND = 1_000_000_000
 _HEAD_START = _SECOND // 5
-"""Nanoseconds before a phase in which all processes hear of it."""
+"""Nanoseconds between the announcement and the start of a phase, so that all processes start together."""
 _TICK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Which streams are used, and what becomes of them."""
+    """Which streams to use, and whether to keep them."""
 
     prefix: str
-    """Streams are called after it: ``prefix-0``, ``prefix-1`` and so on."""
+    """The streams are named ``prefix-0``, ``prefix-1`` and so on."""
     reuses: bool = False
-    """Whether they are there already, perhaps with messages."""
+    """Whether the streams already exist, perhaps with messages."""
     keeps: bool = False
-    """Whether they stay."""
+    """Whether to keep the streams after the run."""
     is_unique: bool = False
-    """Whether nobody else can have streams of that name. Else only what this run has made for certain is removed."""
+    """Whether no one else can have streams with these names. If not, only streams that this run has created are
+    deleted."""
 
 
 def own_streams(*, keeps: bool = False) -> Arrangement:
-    """Streams with a name that is made up."""
+    """Streams with a random name."""
     return Arrangement(f"bench-{secrets.token_hex(4)}", keeps=keeps, is_unique=True)
 
 
-def _show_nothing(state: State) -> None:
-    """For runs that nobody watches."""
+def _show_nothing(state: RunState) -> None:
+    """Show no progress."""
 
 
 class Conductor:
-    """One run."""
+    """Conducts one run."""
 
     def __init__(
-        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[State], None] = _show_nothing
+        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[RunState], None] = _show_nothing
     ) -> None:
-        """``show`` is told now and then how far it is.
+        """``show`` is called several times a second with the progress.
 
         Raises:
-            PlanRefused: the plan makes no sense.
+            PlanRefused: the plan is inconsistent.
         """
         check_plan(plan)
         self._plan = plan
@@ -68,25 +69,25 @@ class Conductor:
         self._groups = [f"group-{mark}-{number}" for number in range(plan.groups)] if plan.mode.is_grouped else []
         self._tasks = tasks_of(plan)
         self._made = set(self._streams) if arrangement.is_unique else set()
-        """Streams that are to be removed."""
+        """Streams to delete at the end."""
         self._stored = 0
-        """Messages that lie in all topics when the actors begin."""
+        """Messages in all topics when the actors start."""
 
-    def run(self) -> Outcome:
-        """From begin to end. Raises ``CourserError``."""
-        self._show(State("preparing"))
+    def run(self) -> PhaseResult:
+        """Run it from start to end. Raises ``CourserError``."""
+        self._show(RunState("preparing"))
         with closing(open_wire(self._plan.wire, self._target)) as control:
             try:
                 outcome = self._measure(control)
             except BaseException:
-                # On another connection: this one may have been interrupted in the middle of a request.
+                # On another connection, because this one may have been interrupted during a request.
                 with suppress(CourserError), closing(open_wire(self._plan.wire, self._target)) as another:
                     self._remove(another)
                 raise
             self._remove(control)
             return outcome
 
-    def _measure(self, control: Wire) -> Outcome:
+    def _measure(self, control: Wire) -> PhaseResult:
         self._prepare(control)
         with Crew(self._jobs()) as crew:
             crew.wait_until_ready()
@@ -117,7 +118,7 @@ class Conductor:
                 control.create_group(place, group)
 
     def _look(self, control: Wire) -> None:
-        """What is there already."""
+        """Check the existing topics."""
         for place in self._places():
             partition_count, message_count = control.topic_figures(place)
             if partition_count < self._plan.partitions:
@@ -128,7 +129,7 @@ class Conductor:
             self._stored += message_count
 
     def _fill(self, control: Wire) -> None:
-        """Give consumers without producers something to read."""
+        """Fill the topics for consumers without producers."""
         each = fill_count(self._plan)
         if not each:
             return
@@ -149,34 +150,36 @@ class Conductor:
                     self._stored += request.message_count
                     if (now := time.monotonic()) - shown > _TICK:
                         shown = now
-                        self._show(State("filling", now - begin, self._stored / total, self._stored))
+                        self._show(RunState("filling", now - begin, self._stored / total, self._stored))
 
     def _remove(self, control: Wire) -> None:
         if self._arrangement.keeps or self._arrangement.reuses:
             return
-        self._show(State("removing"))
+        self._show(RunState("removing"))
         for stream in sorted(self._made):
-            # A run that failed may have failed because somebody else removed them.
+            # The run may have failed because someone else deleted the stream.
             with suppress(NotFound):
                 control.delete_stream(stream)
 
     # --- actors ---
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[WorkerSetup]:
         login = Login(asdict(self._target))
         names = self._streams, self._topics, self._groups
         return [
-            Job(login, self._plan, [self._tasks[number] for number in numbers], *names, self._arrangement.reuses)
+            WorkerSetup(
+                login, self._plan, [self._tasks[number] for number in numbers], *names, self._arrangement.reuses
+            )
             for numbers in self._task_numbers()
         ]
 
-    def _phase(self, crew: Crew, step: str, seconds: float | None, *, is_counted: bool) -> Outcome:
+    def _phase(self, crew: Crew, step: str, seconds: float | None, *, is_counted: bool) -> PhaseResult:
         mode = self._plan.mode
-        # Whether there is an end to what consumers can read. Alone they begin anew, and groups warm up alone too.
+        # Whether consumers can reach an end. Without producers they start again, and groups do so in the warm-up.
         is_finite = mode.consumes and (mode.produces or (mode.is_grouped and is_counted))
         if mode.is_end_to_end and not mode.is_grouped:
             is_finite = False
-        # A measured time is over when it is over. Else consumers read all that was sent.
+        # A measurement of fixed duration just ends. Otherwise consumers read everything that was sent.
         drains = is_finite and (seconds is None or not is_counted)
         begin = time.monotonic_ns() + _HEAD_START
         end = None if seconds is None else begin + int(seconds * _SECOND)
@@ -187,10 +190,10 @@ class Conductor:
 
     @property
     def _readable(self) -> int:
-        """Messages that groups will have read when they have read what was there at the beginning."""
+        """How many messages groups must read to reach the end of what was stored before the phase."""
         return self._stored * len(self._groups) if not self._plan.mode.produces else 0
 
     def _task_numbers(self) -> list[list[int]]:
-        """Which tasks each worker has."""
+        """The numbers of each worker's tasks."""
         count = max(1, min(self._plan.processes, len(self._tasks)))
         return [list(range(number, len(self._tasks), count)) for number in range(count)]

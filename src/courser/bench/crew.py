@@ -1,4 +1,4 @@
-"""The worker processes of a run: started, told, listened to, and ended by their own ids."""
+"""Start the worker processes of a run, exchange messages with them, and stop them."""
 
 import queue
 import subprocess
@@ -14,12 +14,12 @@ from courser.bench.channel import (
     Done,
     Failed,
     Finish,
-    Job,
     Ready,
     ToConductor,
     ToWorker,
     WorkerFailed,
     WorkerProgress,
+    WorkerSetup,
     error_of,
     put,
     take,
@@ -28,17 +28,17 @@ from courser.bench.channel import (
 
 _COMMAND = (sys.executable, "-P", "-m", "courser.bench.worker")
 _PATIENCE = 30.0
-"""Seconds that a worker may take to go home: a moment, unless the machine has more to do than it can."""
+"""Seconds that a worker may take to exit, in case the machine is overloaded."""
 _ERROR_SIZE_MAX = 4096
 _STEP = 1.0
 
 
-class _Member:
+class _WorkerProcess:
     """One process."""
 
     def __init__(self, number: int, events: "queue.Queue[tuple[int, ToConductor | None]]") -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
-        # In a session of its own: Ctrl-C is for the conductor, who then sends everybody home.
+        # In its own session, so that Ctrl-C reaches only the conductor, which then stops the workers.
         self._process = subprocess.Popen(
             _COMMAND,
             stdin=subprocess.PIPE,
@@ -65,7 +65,7 @@ class _Member:
             raise self.collapse() from error
 
     def collapse(self) -> WorkerFailed:
-        """It ended without a word."""
+        """The error for a worker that exited unexpectedly."""
         code = self._process.wait(_PATIENCE)
         self._errors.seek(0, 2)
         self._errors.seek(max(self._errors.tell() - _ERROR_SIZE_MAX, 0))
@@ -90,17 +90,17 @@ class _Member:
 
 
 class Crew:
-    """All of them, as a context manager: nobody is left behind."""
+    """All workers, as a context manager that stops them at the end."""
 
-    def __init__(self, jobs: list[Job]) -> None:
+    def __init__(self, jobs: list[WorkerSetup]) -> None:
         self._jobs = jobs
         self._events: queue.Queue[tuple[int, ToConductor | None]] = queue.Queue()
-        self._members: list[_Member] = []
+        self._members: list[_WorkerProcess] = []
 
     def __enter__(self) -> Self:
         try:
             for number, job in enumerate(self._jobs):
-                member = _Member(number, self._events)
+                member = _WorkerProcess(number, self._events)
                 self._members.append(member)
                 member.tell(job)
         except BaseException:
@@ -118,12 +118,12 @@ class Crew:
             member.close()
 
     def tell(self, message: ToWorker) -> None:
-        """Tell all of them."""
+        """Send a message to all workers."""
         for member in self._members:
             member.tell(message)
 
     def wait_until_ready(self) -> None:
-        """Until each has done its step. Raises ``CourserError``."""
+        """Wait until all workers have completed their step. Raises ``CourserError``."""
         missing = len(self._members)
         for _, message in self.events(None):
             if isinstance(message, Ready):
@@ -132,15 +132,15 @@ class Crew:
                     return
 
     def events(self, timeout: float | None) -> Iterator[tuple[int, Ready | WorkerProgress | Done]]:
-        """What they say, by the number of the worker. Ends if nobody says anything for so many seconds.
+        """Iterate over the messages of the workers and their numbers. Ends after ``timeout`` seconds of silence.
 
         Raises:
-            CourserError: one of them failed.
+            CourserError: a worker has failed.
         """
         silence = 0.0
         while timeout is None or silence < timeout:
             try:
-                # Second by second: a machine that slept for an hour has not been silent for an hour.
+                # Counted in steps of a second, so that time during which the machine was suspended does not count.
                 number, message = self._events.get(timeout=_STEP)
             except queue.Empty:
                 silence += _STEP

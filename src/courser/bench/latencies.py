@@ -1,7 +1,7 @@
-"""How long requests took: counted in buckets, so that a run of hours needs no more memory than one of seconds.
+"""Latency histograms. Their memory does not grow with the length of a run.
 
-A bucket is at most a thousandth as wide as the times in it; percentiles are the upper end of their bucket. The
-shortest, the longest and the mean are exact.
+The width of a bucket is at most a thousandth of its times. A percentile is the upper end of its bucket. Minimum,
+maximum and mean are exact.
 """
 
 from array import array
@@ -16,25 +16,25 @@ _HALF = 1 << _PRECISION_BITS
 """Buckets for each power of two."""
 _BUCKET_COUNT = (64 - _PRECISION_BITS) * _HALF
 _FRESH_COUNT = 32 * 1024
-"""Times that are kept as they are before they go into buckets."""
+"""How many times are collected before they are sorted into buckets."""
 
 Counts = npt.NDArray[np.int64]
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a recorder has found, to be handed to another process."""
+    """The contents of a recorder, for another process."""
 
     count: int
     total: int
-    """Nanoseconds, as all times here."""
+    """Nanoseconds, like all times here."""
     minimum: int
     maximum: int
     buckets: bytes
-    """Those that are not empty: numbers, then how many are in each, as 64-bit integers."""
+    """The numbers of all nonempty buckets, then their counts, as 64-bit integers."""
 
 
 class Recorder:
-    """Takes times, in nanoseconds; for one thread."""
+    """Records times in nanoseconds, on one thread."""
 
     def __init__(self) -> None:
         self._fresh = array("q")
@@ -44,7 +44,7 @@ class Recorder:
         self._maximum = 0
 
     def add(self, nanoseconds: int) -> None:
-        """One request took so long."""
+        """Record the duration of one request."""
         fresh = self._fresh
         fresh.append(nanoseconds)
         if len(fresh) >= _FRESH_COUNT:
@@ -54,7 +54,7 @@ class Recorder:
         times = np.frombuffer(self._fresh, np.int64) if self._fresh else np.zeros(0, np.int64)
         if not len(times):
             return
-        # Clocks of two processes may be a little apart.
+        # The clocks of two processes may differ slightly.
         times = np.maximum(times, 0)
         self._counts += np.bincount(_bucket_of(times), minlength=_BUCKET_COUNT)
         self._total += int(times.sum())
@@ -63,7 +63,7 @@ class Recorder:
         self._fresh = array("q")
 
     def tally(self) -> Tally:
-        """All of them so far."""
+        """What was recorded so far."""
         self._fold()
         (used,) = np.nonzero(self._counts)
         counts = self._counts[used]
@@ -79,14 +79,14 @@ def _bucket_of(times: Counts) -> Counts:
 
 
 def _upper_end(bucket: int) -> int:
-    """The longest time that goes into a bucket."""
+    """The longest time in a bucket."""
     shift = max(bucket // _HALF - 1, 0)
     return ((bucket - shift * _HALF + 1) << shift) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Times of many requests, of one recorder or of several."""
+    """The times of many requests, from one or more recorders."""
 
     count: int
     total: int
@@ -100,17 +100,17 @@ class Distribution:
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> int:
-        """The shortest time that at least this share of the requests kept; 0 if there were none."""
+        """The shortest time that at least this share of the requests did not exceed; 0 without requests."""
         if not self.count:
             return 0
-        # A hair less: 0.999 of 1,000 requests are 999, whatever the rounding says.
+        # The small correction compensates for rounding: 0.999 of 1,000 requests are 999.
         rank = max(int(np.ceil(share * self.count - 1e-9)), 1)
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
         return min(max(_upper_end(bucket), self.minimum), self.maximum)
 
 
 def merge(tallies: "list[Tally]") -> Distribution:
-    """All of them as one."""
+    """Combine the contents of several recorders."""
     counts: Counts = np.zeros(_BUCKET_COUNT, np.int64)
     for tally in tallies:
         numbers, found = np.frombuffer(tally.buckets, "<i8").reshape(2, -1)

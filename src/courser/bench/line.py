@@ -1,4 +1,4 @@
-"""A blocking connection over which frames go: the bottom of both wires."""
+"""A blocking connection for whole frames, which both protocols use."""
 
 import socket
 import ssl
@@ -11,13 +11,13 @@ _BUFFER_SIZE = 1024 * 1024
 
 
 class Line:
-    """Sends whole requests, receives into one buffer that is used again and again."""
+    """Sends whole requests, and receives into one reusable buffer."""
 
     def __init__(self, target: Target) -> None:
         """Connect.
 
         Raises:
-            ConnectionFailed: nobody listens there, or TLS does not come about.
+            ConnectionFailed: no server listens at the address, or the TLS handshake failed.
         """
         self.address = target.address
         self._timeout = target.request_timeout
@@ -28,7 +28,7 @@ class Line:
         self.buffer = memoryview(bytearray(_BUFFER_SIZE))
 
     def send(self, frame: bytes | bytearray | memoryview) -> None:
-        """Send all of it.
+        """Send a whole frame.
 
         Raises:
             ConnectionFailed: the connection broke.
@@ -39,11 +39,11 @@ class Line:
             raise self._broken(error) from error
 
     def receive(self, start: int, end: int) -> None:
-        """Receive until ``end`` bytes are in the buffer; ``start`` of them are there already.
+        """Receive until ``end`` bytes are in the buffer, of which ``start`` are already there.
 
         Raises:
             ConnectionFailed: the connection broke.
-            TimedOut: nothing came for too long.
+            TimedOut: no data arrived in time.
         """
         if end > len(self.buffer):
             self._grow(end)
@@ -58,7 +58,7 @@ class Line:
             raise self._broken(error) from error
 
     def close(self) -> None:
-        """Close it; it may be closed already."""
+        """Close the connection. Can be repeated."""
         self._socket.close()
 
     def _grow(self, size: int) -> None:
@@ -78,7 +78,7 @@ def _connect(target: Target) -> socket.socket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line = _secure(plain, target) if target.tls else plain
         line.settimeout(None)
-        # By the kernel: Python's own time-outs would cost another system call for each request.
+        # The kernel enforces the timeout. Python's own timeouts would cost a system call per request.
         seconds = int(target.request_timeout)
         limit = struct.pack("@ll", seconds, int((target.request_timeout - seconds) * 1_000_000))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

@@ -1,4 +1,4 @@
-"""Facts about the machine without which figures say nothing."""
+"""Facts about the machine that the results of a run depend on."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ _PACKAGES = ("uvloop", "numpy", "xxhash")
 
 
 def machine_facts(directory: Path | None = None) -> dict[str, str]:
-    """What figures depend on; with a directory, also what it lies on."""
+    """The facts by name; with a directory, also its file system."""
     facts = {
         "cores": str(_usable_cores()),
         "processor": _processor(),
@@ -26,7 +26,7 @@ def machine_facts(directory: Path | None = None) -> dict[str, str]:
 
 
 def _usable_cores() -> int:
-    """Not those that a container or a mask keeps from us."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """Kind and options of the mount that the directory is on."""
+    """Type and options of the directory's mount."""
     device = directory.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

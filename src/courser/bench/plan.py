@@ -1,28 +1,69 @@
-"""What a run does: the modes, their settings, and which actor works where. Pure."""
+"""What a run does: the modes, their settings, and the task of each actor. No I/O."""
 
+import random
 from collections import Counter
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
-from courser.bench.ranges import Range
 from courser.errors import ClientFailure, ErrorCode
+from courser.model.quantities import parse_byte_size
 
 FRAME_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of a request that servers take."""
+"""Maximum size in bytes of a request that servers accept."""
 _MESSAGE_OVERHEAD = 64 + 16
-"""Bytes of a message beside its payload, at most: header and index of the classic wire."""
+"""Maximum overhead of a message in bytes: header and index entry of the 0.8 protocol."""
 _FRAME_OVERHEAD = 4096
 
 
 class PlanRefused(ClientFailure):
-    """Settings that make no sense together."""
+    """The settings contradict each other."""
 
     code = ErrorCode.CONFIGURATION_REFUSED
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A number that is fixed, or random between ``minimum`` and ``maximum``, both included."""
+
+    minimum: int
+    maximum: int
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether minimum and maximum are equal."""
+        return self.minimum == self.maximum
+
+    @property
+    def mean(self) -> float:
+        """The expected value."""
+        return (self.minimum + self.maximum) / 2
+
+    def pick(self, source: random.Random) -> int:
+        """Pick a number. All are equally likely."""
+        return self.minimum if self.is_fixed else source.randint(self.minimum, self.maximum)
+
+    def __str__(self) -> str:
+        return f"{self.minimum}" if self.is_fixed else f"{self.minimum}..{self.maximum}"
+
+
+def parse_spread(text: str) -> Spread:
+    """Parse ``1000``, ``1 KB``, ``200..1800`` or ``1 KB..64 KiB``.
+
+    Raises:
+        ValueError: the text is something else. The message says what was expected.
+    """
+    first, dots, second = text.partition("..")
+    minimum = parse_byte_size(first)
+    maximum = parse_byte_size(second) if dots else minimum
+    if not 1 <= minimum <= maximum:
+        raise ValueError(f'a range of at least 1 with the smaller bound first, such as "200..1800", not "{text[:60]}"')
+    return Spread(minimum, maximum)
+
+
 class Mode(Enum):
-    """Who does what. The names are those of iggy-bench, where it has the mode."""
+    """What the actors do. Modes that iggy-bench has too have its names."""
 
     PINNED_PRODUCER = "pinned-producer"
     PINNED_CONSUMER = "pinned-consumer"
@@ -37,7 +78,7 @@ class Mode(Enum):
 
     @property
     def is_end_to_end(self) -> bool:
-        """Whether each actor sends and polls in turn."""
+        """Whether each actor alternates between sending and polling."""
         return self.value.startswith("end-to-end")
 
     @property
@@ -62,7 +103,7 @@ class Mode(Enum):
 
 
 class WireName(Enum):
-    """Which protocol."""
+    """The protocol to use."""
 
     VSR = "0.9"
     CLASSIC = "0.8"
@@ -74,30 +115,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     wire: WireName = WireName.VSR
     producers: int = 1
-    """In end-to-end modes: how many producing consumers."""
+    """The number of producers; in end-to-end modes, of producing consumers."""
     consumers: int = 1
     streams: int = 1
     topics: int = 1
-    """Of each stream."""
+    """Topics per stream."""
     partitions: int = 1
-    """Of each topic."""
+    """Partitions per topic."""
     groups: int = 1
-    """Of each topic."""
-    message_size: Range = Range(1000, 1000)
+    """Groups per topic."""
+    message_size: Spread = Spread(1000, 1000)
     """Bytes of payload."""
-    batch: Range = Range(1000, 1000)
-    """Messages of one request."""
+    batch: Spread = Spread(1000, 1000)
+    """Messages per request."""
     messages: int | None = None
-    """How many in all; else ``seconds``."""
+    """The total number of messages. Exactly one of this and ``seconds`` is set."""
     seconds: float | None = None
     rate: float | None = None
-    """Bytes of payload a second, of all actors together."""
+    """Bytes of payload per second, of all actors together."""
     message_rate: float | None = None
-    """Messages a second, of all actors together."""
+    """Messages per second, of all actors together."""
     warm_up: float = 0.0
-    """Seconds."""
+    """Duration of the warm-up in seconds."""
     fill_size: int = 256_000_000
-    """Bytes that consumers without producers find, and read again and again."""
+    """Bytes that are stored for consumers without producers, which read them repeatedly."""
     is_synced: bool = False
     processes: int = 1
     seed: int = 7
@@ -111,23 +152,23 @@ class Role(Enum):
     PRODUCING_CONSUMER = "producing consumer"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One actor: what it does, and where."""
+class ActorTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What one actor does, and where."""
 
     number: int
-    """Among its kind."""
+    """The actor's number within its role."""
     role: Role
     stream: int
     topic: int
     partition_id: int | None = None
-    """Where it sends to; None lets the server choose."""
+    """The partition to send to; None to let the server choose."""
     partition_ids: tuple[int, ...] = ()
-    """What it reads, unless a group says so."""
+    """The partitions to read, unless a group assigns them."""
     group: int | None = None
     quota: int | None = None
-    """Messages that it sends or, without producers, reads."""
+    """How many messages to send or, without producers, to read."""
     share: float = 1.0
-    """Of the rate."""
+    """The actor's share of the rate."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -136,10 +177,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse what cannot be carried out.
+    """Check that the plan can be carried out.
 
     Raises:
-        PlanRefused: with what to change.
+        PlanRefused: it cannot. The message says what to change.
     """
     if (plan.messages is None) == (plan.seconds is None):
         raise PlanRefused("a run needs either a number of messages or a duration")
@@ -182,21 +223,21 @@ def _check_places(plan: Plan) -> None:
 
 
 Feed = tuple[tuple[int, int], int | None]
-"""A partition of a place, or, with None, all of them."""
+"""A partition of a topic, or, with None, all its partitions."""
 
 
-def _feed(task: Task) -> Feed:
-    """Where a producer's messages go."""
+def _feed(task: ActorTask) -> Feed:
+    """Where a producer sends to."""
     return task.place, task.partition_id
 
 
-def _feeds(task: Task) -> set[Feed]:
-    """Where a consumer's messages may come from."""
+def _feeds(task: ActorTask) -> set[Feed]:
+    """Where a consumer reads from."""
     return {(task.place, None)} | {(task.place, partition_id) for partition_id in task.partition_ids}
 
 
-def reader_counts(tasks: list[Task]) -> list[int]:
-    """For each task how often its messages are read, 0 if it sends none."""
+def reader_counts(tasks: list[ActorTask]) -> list[int]:
+    """How often the messages of each task are read; 0 if it sends none."""
     pinned = Counter(
         (task.place, partition_id)
         for task in tasks
@@ -213,13 +254,13 @@ def reader_counts(tasks: list[Task]) -> list[int]:
         elif groups:
             found.append(groups[task.place])
         else:
-            # Consumers without a group share the partitions: each message is read once, if anybody reads there.
+            # Consumers without a group share the partitions, so each message is read once if the topic is read.
             found.append(int(any(place == task.place for place, _ in pinned)))
     return found
 
 
-def tasks_of(plan: Plan) -> list[Task]:
-    """Every actor of a run."""
+def tasks_of(plan: Plan) -> list[ActorTask]:
+    """The tasks of all actors."""
     if plan.mode.is_end_to_end:
         return [_producing_consumer(plan, number) for number in range(plan.producers)]
     tasks = []
@@ -231,7 +272,7 @@ def tasks_of(plan: Plan) -> list[Task]:
 
 
 def _place(plan: Plan, number: int) -> tuple[int, int]:
-    """The topic of an actor: one stream after the other, then the second topic of each."""
+    """The topic of an actor: the first topic of each stream in turn, then the second, and so on."""
     place = number % (plan.streams * plan.topics)
     return place % plan.streams, place // plan.streams
 
@@ -244,9 +285,9 @@ def _quota(total: int | None, number: int, count: int) -> int | None:
     return None if total is None else total // count + (number < total % count)
 
 
-def _producer(plan: Plan, number: int) -> Task:
+def _producer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.PRODUCER,
         stream=stream,
@@ -257,7 +298,7 @@ def _producer(plan: Plan, number: int) -> Task:
     )
 
 
-def _consumer(plan: Plan, number: int) -> Task:
+def _consumer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
     place_count = plan.streams * plan.topics
     group: int | None = None
@@ -268,7 +309,7 @@ def _consumer(plan: Plan, number: int) -> Task:
         sharers = len(range(number % place_count, plan.consumers, place_count))
         partition_ids = tuple(range(number // place_count, plan.partitions, sharers))
     reads_quota = not plan.mode.produces and not plan.mode.is_grouped
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.CONSUMER,
         stream=stream,
@@ -280,10 +321,10 @@ def _consumer(plan: Plan, number: int) -> Task:
     )
 
 
-def _producing_consumer(plan: Plan, number: int) -> Task:
+def _producing_consumer(plan: Plan, number: int) -> ActorTask:
     stream, topic = _place(plan, number)
     partition_id = None if plan.mode.is_grouped else _pinned_partition(plan, number)
-    return Task(
+    return ActorTask(
         number=number,
         role=Role.PRODUCING_CONSUMER,
         stream=stream,

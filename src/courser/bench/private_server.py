@@ -1,4 +1,4 @@
-"""A server for one run: on loopback, on a free port, in a directory of its own. It goes when its starter goes."""
+"""A server for one run, on a free loopback port and in its own directory. It ends with the process that started it."""
 
 import os
 import secrets
@@ -17,11 +17,11 @@ from courser.client.targets import Target
 from courser.errors import ClientFailure
 
 _PATIENCE = 60.0
-"""Seconds that a start or a stop may take."""
+"""Maximum duration of a start or stop in seconds."""
 _STEP = 0.02
 _PROGRAM = """\
 import ctypes, signal, sys
-# The kernel ends this process when the one that started it is gone, however that went.
+# The kernel terminates this process when its parent ends for any reason.
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 from courser.cli.main import main
 main()
@@ -34,7 +34,7 @@ class ServerFailed(ClientFailure):
 
 @dataclass(frozen=True, slots=True)
 class PrivateServer:
-    """One that runs."""
+    """A running private server."""
 
     target: Target
     process_id: int
@@ -50,16 +50,16 @@ def private_server(
     keep: Path | None = None,
     password: str | None = None,
 ) -> Iterator[PrivateServer]:
-    """Run a server on built-in defaults, as long as the block runs.
+    """Run a server with default settings until the end of the block.
 
     Args:
-        directory: Where its data directory is made, and removed afterwards; None: where temporary files are.
-        settings: ``KEY=VALUE``, as ``courser serve --set`` takes them.
-        keep: Where its data goes instead, and stays.
-        password: Of the root user; None: a random one.
+        directory: Where to create its temporary data directory; None for the system's temporary directory.
+        settings: ``KEY=VALUE``, as for ``courser serve --set``.
+        keep: A directory for its data that is kept.
+        password: The root user's password; None for a random one.
 
     Raises:
-        ServerFailed: with what it said last.
+        ServerFailed: the server did not start. The message contains its error.
     """
     with _place(directory, keep) as place:
         data, log = place / "data", place / "output"
@@ -104,7 +104,7 @@ def _command(data: Path, settings: Sequence[str]) -> list[str]:
 
 
 def _environment(password: str) -> dict[str, str]:
-    # Settings of the servers that the user runs otherwise are none of this one's.
+    # Do not inherit settings that are meant for the user's other servers.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("COURSER_", "IGGY_"))}
     return inherited | {"COURSER_ROOT_USERNAME": "iggy", "COURSER_ROOT_PASSWORD": password}
 

@@ -1,14 +1,14 @@
-"""Figures of a run, as they are shown and saved: by kind of actor, by actor, and in all."""
+"""The results of a run as shown and saved: by role, by actor, and in total."""
 
 from datetime import UTC, datetime
 
 import msgspec
 
 from courser import __version__
-from courser.bench.channel import Part, Report
+from courser.bench.channel import ActorReport, Part
 from courser.bench.latencies import Distribution, Tally, merge
 from courser.bench.plan import Plan
-from courser.bench.watching import Moment, Outcome
+from courser.bench.watching import Moment, PhaseResult
 
 FORMAT = "courser-bench/1"
 _SECOND = 1_000_000_000
@@ -18,7 +18,7 @@ PRODUCERS, CONSUMERS, END_TO_END, ALL = "producers", "consumers", "end to end", 
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long requests took, in microseconds. Percentiles are at most a thousandth too long."""
+    """Latencies in microseconds. Percentiles are at most 0.1 % too high."""
 
     mean: float
     min: float
@@ -34,64 +34,66 @@ class Latency(msgspec.Struct, frozen=True):
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one actor, of one kind of actors, or of all."""
+class Measurements(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one actor, one role, or all actors."""
 
     name: str
     actors: int
     messages: int | None = None
     bytes: int | None = None
-    """Of payload."""
+    """Bytes of payload."""
     requests: int
-    """That carried messages; of end to end: messages whose age was taken."""
+    """Requests with messages; end to end, messages whose age was measured."""
     empty_polls: int | None = None
     seconds: float | None = None
-    """From the begin of the first request to the end of the last."""
+    """From the start of the first request to the end of the last."""
     messages_per_second: float | None = None
     megabytes_per_second: float | None = None
-    """Million bytes of payload."""
+    """Millions of bytes of payload per second."""
     latency_us: Latency | None = None
     """None if there were no requests."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured."""
+class MeasuredServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The server that was measured."""
 
     address: str
     is_private: bool = False
-    """Whether it ran for this run only."""
+    """Whether it was started for this run."""
     settings: list[str] = []
-    """What it was told besides its defaults, if it was private."""
+    """The settings of a private server that differ from the defaults."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a run. What ``--save`` writes."""
+    """Everything about a run, as ``--save`` writes it."""
 
     format: str = FORMAT
     courser: str = __version__
     started_at: str
-    server: Server
+    server: MeasuredServer
     plan: Plan
     machine: dict[str, str]
-    """Of the load generator."""
-    groups: list[Figures]
-    """By kind of actor, and in all."""
-    actors: list[Figures]
+    """The machine of the load generator."""
+    groups: list[Measurements]
+    """By role, and in total."""
+    actors: list[Measurements]
     timeline: list[Moment]
-    """What had been sent and received, about once a second."""
+    """Messages sent and received so far, about once a second."""
 
 
 class UnreadableResult(ValueError):
-    """A file that holds no result of a run."""
+    """The file does not contain the result of a run."""
 
 
 def now_text() -> str:
-    """The time, for ``started_at``."""
+    """The current time, for ``started_at``."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def make_result(plan: Plan, outcome: Outcome, *, started_at: str, server: Server, machine: dict[str, str]) -> Result:
-    """Put the figures together."""
+def make_result(
+    plan: Plan, outcome: PhaseResult, *, started_at: str, server: MeasuredServer, machine: dict[str, str]
+) -> Result:
+    """Compute the results of a run."""
     sent = [(report, report.sent) for report in outcome.reports if report.sent is not None]
     received = [(report, report.received) for report in outcome.reports if report.received is not None]
     ages = [report.end_to_end for report in outcome.reports if report.end_to_end is not None]
@@ -115,16 +117,16 @@ def make_result(plan: Plan, outcome: Outcome, *, started_at: str, server: Server
     )
 
 
-def _actor_name(kind: str, report: Report) -> str:
+def _actor_name(kind: str, report: ActorReport) -> str:
     return f"{kind.removesuffix('s')} {report.task.number}"
 
 
-def _figures(name: str, actors: int, parts: list[Part]) -> Figures:
+def _figures(name: str, actors: int, parts: list[Part]) -> Measurements:
     busy = [part for part in parts if part.requests]
     messages, size = sum(part.messages for part in busy), sum(part.size for part in busy)
     nanoseconds = max((part.end for part in busy), default=0) - min((part.begin for part in busy), default=0)
     seconds = nanoseconds / _SECOND
-    return Figures(
+    return Measurements(
         name=name,
         actors=actors,
         messages=messages,
@@ -138,9 +140,9 @@ def _figures(name: str, actors: int, parts: list[Part]) -> Figures:
     )
 
 
-def _ages(actors: int, tallies: list[Tally]) -> Figures:
+def _ages(actors: int, tallies: list[Tally]) -> Measurements:
     found = merge(tallies)
-    return Figures(name=END_TO_END, actors=actors, requests=found.count, latency_us=_latency(found))
+    return Measurements(name=END_TO_END, actors=actors, requests=found.count, latency_us=_latency(found))
 
 
 def _latency(found: Distribution) -> Latency | None:
@@ -156,15 +158,15 @@ def _latency(found: Distribution) -> Latency | None:
 
 
 def encode_result(result: Result) -> bytes:
-    """As JSON."""
+    """Encode it as JSON."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
 def decode_result(data: bytes) -> Result:
-    """What ``encode_result`` wrote.
+    """Decode what ``encode_result`` wrote.
 
     Raises:
-        UnreadableResult: with the reason.
+        UnreadableResult: the data is something else.
     """
     try:
         result = msgspec.json.decode(data, type=Result)
@@ -176,7 +178,7 @@ def decode_result(data: bytes) -> Result:
 
 
 def as_plain(result: Result) -> dict[str, object]:
-    """Dictionaries and lists, as JSON has them."""
+    """Convert it to dictionaries and lists, as in JSON."""
     plain: dict[str, object] = msgspec.to_builtins(result)
     return plain
 
@@ -193,7 +195,7 @@ class Comparison(msgspec.Struct, frozen=True):
     first: float
     second: float
     ratio: float | None
-    """Second by first; None if the first is nothing."""
+    """The second divided by the first; None if the first is 0."""
     is_more_better: bool
 
 
@@ -201,7 +203,7 @@ _SPEEDS = {"messages_per_second": ("messages", "1/s"), "megabytes_per_second": (
 
 
 def compare(first: Result, second: Result) -> list[Comparison]:
-    """The figures that both have."""
+    """Compare the figures that both runs have."""
     others = {figures.name: figures for figures in second.groups}
     rows = []
     for figures in first.groups:
@@ -226,7 +228,7 @@ def _row(
 
 
 def differences(first: Result, second: Result) -> list[str]:
-    """What makes two runs hard to compare: settings and machines that differ. One sentence each."""
+    """Differences in settings and machines that make the runs hard to compare. One sentence each."""
     ours, theirs = msgspec.to_builtins(first.plan), msgspec.to_builtins(second.plan)
     found = [
         f"{key.replace('_', ' ')} differs: {_shown(ours[key])} and {_shown(theirs[key])}"

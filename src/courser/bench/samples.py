@@ -1,18 +1,18 @@
-"""Messages that producers send again and again, made before anything is measured."""
+"""The messages that producers send repeatedly. They are created before the measurement."""
 
 import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from courser.bench.ranges import Range
+from courser.bench.plan import Spread
 from courser.records.batch import Batch, NewMessage, build_batch, encode_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
 _POOL_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of samples that one producer holds."""
+"""Maximum size in bytes of one producer's samples."""
 _VARIED_COUNT = 32
-"""Batches of a producer whose sizes vary: enough to show their spread."""
+"""Number of different batches if their sizes vary: enough to represent their distribution."""
 _EQUAL_COUNT = 4
 _CLASSIC_HEADER = struct.Struct("<Q16sQQQIIQ")
 """checksum, id, offset, timestamp, origin timestamp, size of the user headers, of the payload, reserved"""
@@ -21,40 +21,40 @@ CLASSIC_ORIGIN_POSITION = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Some messages, to be sent in one request."""
+class SampleBatch:
+    """The messages of one request."""
 
     payloads: tuple[bytes, ...]
     ids: tuple[int, ...]
     origin_timestamp: int = 0
-    """Microseconds since 1970, of all of them."""
+    """The same for all messages, in microseconds since 1970."""
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.payloads)
 
     @property
     def payload_size(self) -> int:
-        """Bytes that a user would have sent."""
+        """Bytes of payload."""
         return sum(map(len, self.payloads))
 
     @property
     def stored_size(self) -> int:
-        """Bytes of the batch on the wire of 0.9, which is what a server stores."""
+        """Size of the batch in bytes as SDK 0.9 sends it, which is also what a server stores."""
         return BATCH_HEADER_SIZE + FRAME_HEADER_SIZE * self.count + self.payload_size
 
     def batch(self) -> Batch:
-        """As SDK 0.9 sends it."""
+        """The batch as SDK 0.9 sends it."""
         pairs = zip(self.payloads, self.ids, strict=True)
         return build_batch([NewMessage(payload, number, self.origin_timestamp) for payload, number in pairs])
 
     def encoded_batch(self) -> bytes:
-        """The bytes of it."""
+        """The bytes of that batch."""
         return encode_batch(self.batch())
 
     def classic(self) -> tuple[bytes, bytes, list[int]]:
-        """As SDK 0.8 sends it: the index, the messages, and where each message begins among them."""
+        """The messages as SDK 0.8 sends them: the index, the messages, and the position of each."""
         index: list[bytes] = []
         messages: list[bytes] = []
         starts: list[int] = []
@@ -71,17 +71,19 @@ class Sample:
         return b"".join(index), b"".join(messages), starts
 
 
-def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_timestamp: int = 0) -> Sample:
+def make_sample(payload_sizes: Sequence[int], source: random.Random, origin_timestamp: int = 0) -> SampleBatch:
     """Messages with random payloads of these sizes."""
     payloads = tuple(source.randbytes(size) for size in payload_sizes)
-    return Sample(payloads, tuple(source.getrandbits(128) for _ in payloads), origin_timestamp)
+    return SampleBatch(payloads, tuple(source.getrandbits(128) for _ in payloads), origin_timestamp)
 
 
-def make_pool(message_size: Range, batch: Range, source: random.Random, count_max: int | None = None) -> list[Sample]:
-    """Samples to be sent in turns. ``count_max`` is the most messages that will ever be sent."""
+def make_pool(
+    message_size: Spread, batch: Spread, source: random.Random, count_max: int | None = None
+) -> list[SampleBatch]:
+    """Batches to send in turn. No more than ``count_max`` messages will be sent."""
     largest = max(batch.maximum * message_size.maximum, 1)
     wanted = _EQUAL_COUNT if batch.is_fixed and message_size.is_fixed else _VARIED_COUNT
-    pool: list[Sample] = []
+    pool: list[SampleBatch] = []
     while len(pool) < max(1, min(wanted, _POOL_SIZE_MAX // largest)):
         count = batch.pick(source)
         if count_max is not None:
@@ -92,6 +94,6 @@ def make_pool(message_size: Range, batch: Range, source: random.Random, count_ma
     return pool
 
 
-def cut_sample(sample: Sample, count: int) -> Sample:
-    """The first messages of it."""
-    return Sample(sample.payloads[:count], sample.ids[:count], sample.origin_timestamp)
+def cut_sample(sample: SampleBatch, count: int) -> SampleBatch:
+    """The first ``count`` messages of a sample."""
+    return SampleBatch(sample.payloads[:count], sample.ids[:count], sample.origin_timestamp)

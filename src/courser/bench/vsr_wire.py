@@ -1,12 +1,12 @@
-"""The wire of SDK 0.9, spoken by hand."""
+"""The protocol of SDK 0.9, encoded by hand."""
 
 import os
 import struct
 from dataclasses import dataclass
 
 from courser.bench.line import Line
-from courser.bench.samples import Sample
-from courser.bench.wires import Polled, PollRequest, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.samples import SampleBatch
+from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, RequestFailed
 from courser.records.batch import encode_batch
@@ -23,7 +23,7 @@ _REGISTER, _READ, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC = 1, 2, 128, 130
 _CREATE_GROUP, _JOIN_GROUP, _SEND = 139, 148, 160
 _POLL, _GET_TOPIC, _SYNC_GROUP = 100, 300, 606
 _FRAMED = frozenset({_REGISTER, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC, _CREATE_GROUP, _JOIN_GROUP})
-"""Operations whose replies have a result in front."""
+"""Operations whose replies start with a result."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -35,7 +35,7 @@ _BATCH = struct.Struct("<QQQQQQI")
 _DELTAS = struct.Struct("<II")
 _BATCH_SIZE, _FRAME_SIZE = 256, 48
 _BATCH_POSITION = _HEADER_SIZE + _POLL_PREFIX.size
-"""Where the first batch of a poll's reply begins."""
+"""The position of the first batch in the reply to a poll."""
 
 _BAD_LOGINS = {
     9: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
@@ -45,14 +45,14 @@ _BAD_LOGINS = {
 
 @dataclass(slots=True)
 class VsrSend(SendRequest):
-    """A send with what its batch checksum is made of."""
+    """A send, and the checksums that its batch checksum is computed from."""
 
     checksums: bytes
-    """Of the messages."""
+    """The checksums of the messages."""
 
 
 class VsrWire:
-    """One connection."""
+    """A connection with the protocol of SDK 0.9."""
 
     def __init__(self, target: Target) -> None:
         """Connect and log in."""
@@ -109,14 +109,14 @@ class VsrWire:
         self._call(_JOIN_GROUP, topic_of(place) + name_of(name))
 
     def assigned(self, place: TopicName, name: str) -> list[int] | None:
-        """As in ``Wire``: a client of 0.9 names the partition that it polls."""
+        """As in ``Wire``: with 0.9, the client names the partition to poll."""
         reply = self._call(_READ, topic_of(place) + name_of(name), _SYNC_GROUP)
         count = _U32.unpack_from(reply, 8)[0] if reply else 0
         return list(struct.unpack_from(f"<{count}I", reply, 12))
 
     # --- messages ---
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
         where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
         target = topic_of(place) + where + _U32.pack(sample.count)
@@ -126,7 +126,7 @@ class VsrWire:
         return VsrSend(frame, sample.count, sample.payload_size, bytes(batch.checksums))
 
     def stamp(self, request: SendRequest, microseconds: int) -> None:
-        """As in ``Wire``: the times of messages count from the one in the batch header, which its checksum covers."""
+        """As in ``Wire``. Message times are relative to the one in the batch header, which the checksum covers."""
         assert isinstance(request, VsrSend)
         frame = request.frame
         start = len(frame) - _BATCH_SIZE - _FRAME_SIZE * request.message_count - request.payload_size
@@ -150,7 +150,7 @@ class VsrWire:
         body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
         return PollRequest(self._header(_READ, len(body), _POLL) + body)
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
         frame = request.frame
         _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
@@ -159,12 +159,12 @@ class VsrWire:
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEADER_SIZE)
         if not message_count:
-            return Polled(0, size)
+            return PollResult(0, size)
         _, offset, _, origin, _, _, _ = _BATCH.unpack_from(buffer, _BATCH_POSITION)
         offset_delta, time_delta = _DELTAS.unpack_from(buffer, _BATCH_POSITION + _BATCH_SIZE + 24)
-        return Polled(message_count, size, offset + offset_delta, origin + time_delta)
+        return PollResult(message_count, size, offset + offset_delta, origin + time_delta)
 
-    def payload_size(self, polled: Polled) -> int:
+    def payload_size(self, polled: PollResult) -> int:
         """As in ``Wire``."""
         buffer, position, size = self._line.buffer, _BATCH_POSITION, 0
         while position < polled.size:
@@ -203,7 +203,7 @@ class VsrWire:
         return reply[4:]
 
     def _receive(self) -> int:
-        """One reply, into the buffer; its size."""
+        """Receive one reply into the buffer, and return its size."""
         line = self._line
         line.receive(0, _HEADER_SIZE)
         size: int = _U32.unpack_from(line.buffer, _SIZE_POSITION)[0]

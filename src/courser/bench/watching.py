@@ -1,31 +1,31 @@
-"""Follows a phase: how far it is, when consumers have read everything, and when nothing moves any more."""
+"""Watch a phase: its progress, whether consumers have read everything, and whether it is stuck."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from courser.bench.channel import Done, Report, Stop, WorkerFailed, WorkerProgress
+from courser.bench.channel import ActorReport, Done, Stop, WorkerFailed, WorkerProgress
 from courser.bench.crew import Crew
 
 _SECOND = 1_000_000_000
 _PATIENCE = 30.0
-"""Seconds in which nothing moves before the run is given up."""
+"""Seconds without progress after which the run is aborted."""
 _STEP_MAX = 1.0
-"""Seconds between two reports that count."""
+"""Maximum number of seconds that count between two reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """How far a run is, for whoever shows it."""
+class RunState:
+    """The progress of a run, for display."""
 
     step: str
-    """What is being done, in words."""
+    """What the run is doing, in words."""
     seconds: float = 0.0
-    """Since this step began."""
+    """Seconds since the step started."""
     share: float | None = None
-    """Of this step, 0 to 1; None if that cannot be told."""
+    """How much of the step is done, from 0 to 1; None if unknown."""
     sent: int = 0
-    """Messages."""
+    """Messages sent."""
     sent_size: int = 0
     received: int = 0
     received_size: int = 0
@@ -33,40 +33,40 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What had been sent and received at a time."""
+    """How much had been sent and received at a time."""
 
     seconds: float
     sent: int
-    """Messages."""
+    """Messages sent."""
     received: int
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a phase gives."""
+class PhaseResult:
+    """The result of a phase."""
 
-    reports: list[Report]
+    reports: list[ActorReport]
     moments: list[Moment] = field(default_factory=list)
     """About one for each second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a phase is to reach."""
+    """When a phase ends."""
 
     seconds: float | None = None
     messages: int | None = None
-    """To be sent or, without producers, received."""
+    """How many messages to send or, without producers, to receive."""
 
     def share(self, seconds: float, sent: int, received: int) -> float | None:
-        """How much of it is done."""
+        """How much of the phase is done, from 0 to 1; None if unknown."""
         if self.seconds is not None:
             return min(seconds / self.seconds, 1.0)
         return min((sent or received) / self.messages, 1.0) if self.messages else None
 
 
 class Stillness:
-    """How long nothing has moved. A machine that slept meanwhile, and all processes with it, is not blamed for it."""
+    """Measures the time without progress. Time during which the machine was suspended does not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,11 +74,11 @@ class Stillness:
         self._seconds = 0.0
 
     def end(self) -> None:
-        """Something moved."""
+        """Note progress."""
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Asked whenever somebody reports, which is several times a second."""
+        """Seconds without progress. Called on every report of a worker, several times a second."""
         now = self._clock()
         self._seconds += min(now - self._last, _STEP_MAX)
         self._last = now
@@ -86,16 +86,16 @@ class Stillness:
 
 
 class Watch:
-    """Over one phase."""
+    """Watches one phase."""
 
     def __init__(self, crew: Crew, tasks: list[list[int]], reader_counts: list[int] | None, readable: int) -> None:
-        """Prepare it.
+        """Prepare to watch.
 
         Args:
-            crew: Who works.
-            tasks: The numbers of the tasks of each worker.
-            reader_counts: How often the messages of each task are read; None if nobody knows when all is read.
-            readable: Messages to read that were there before.
+            crew: The workers.
+            tasks: The numbers of each worker's tasks.
+            reader_counts: How often the messages of each task are read; None if consumers reach no end.
+            readable: Messages to read that were stored before the phase.
         """
         self._crew = crew
         self._tasks = tasks
@@ -104,8 +104,8 @@ class Watch:
         self._progress: dict[int, WorkerProgress] = {}
         self._done: dict[int, Done] = {}
 
-    def follow(self, step: str, begin: int, goal: Goal, show: Callable[[State], None]) -> Outcome:
-        """Until all are done. Raises ``CourserError``."""
+    def follow(self, step: str, begin: int, goal: Goal, show: Callable[[RunState], None]) -> PhaseResult:
+        """Watch until all workers are done. Raises ``CourserError``."""
         moments: list[Moment] = []
         is_stopped = False
         last, stillness = (0, 0), Stillness()
@@ -113,7 +113,7 @@ class Watch:
             if isinstance(message, Done):
                 self._done[number] = message
                 if len(self._done) == len(self._tasks):
-                    return Outcome(self._reports(), moments)
+                    return PhaseResult(self._reports(), moments)
             elif isinstance(message, WorkerProgress):
                 self._progress[number] = message
                 if not is_stopped and self._has_read_everything():
@@ -142,11 +142,11 @@ class Watch:
                 expected += sent * self._reader_counts[task]
         return sum(progress.received for progress in self._progress.values()) >= expected
 
-    def _state(self, step: str, begin: int, goal: Goal) -> State:
+    def _state(self, step: str, begin: int, goal: Goal) -> RunState:
         seconds = max((time.monotonic_ns() - begin) / _SECOND, 0.0)
         sent = sum(sum(progress.sent) for progress in self._progress.values())
         received = sum(progress.received for progress in self._progress.values())
-        return State(
+        return RunState(
             step,
             seconds,
             goal.share(seconds, sent, received),
@@ -156,9 +156,9 @@ class Watch:
             sum(progress.received_size for progress in self._progress.values()),
         )
 
-    def _reports(self) -> list[Report]:
-        """In the order of the tasks."""
-        found: dict[int, Report] = {}
+    def _reports(self) -> list[ActorReport]:
+        """The reports in the order of the tasks."""
+        found: dict[int, ActorReport] = {}
         for number, done in self._done.items():
             found.update(zip(self._tasks[number], done.reports, strict=True))
         return [found[task] for task in sorted(found)]

@@ -1,15 +1,15 @@
-"""What an actor asks of a server, whichever wire it speaks.
+"""The interface of both protocols for actors.
 
-The wires share no code with the server's codecs: a mistake there cannot hide here.
+The implementations share no code with the server's codecs, so that a bug there cannot go unnoticed here.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from courser.bench.samples import Sample
+from courser.bench.samples import SampleBatch
 
 OFFSET, FIRST, NEXT = 1, 3, 5
-"""Where a poll begins."""
+"""Where a poll starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class TopicName:
 
 @dataclass(slots=True)
 class SendRequest:
-    """A request that is sent again and again, by one connection."""
+    """A send that one connection repeats."""
 
     frame: bytearray
     message_count: int
@@ -31,53 +31,53 @@ class SendRequest:
 
 @dataclass(slots=True)
 class PollRequest:
-    """A request that is sent again and again, by one connection."""
+    """A poll that one connection repeats."""
 
     frame: bytearray
 
 
 @dataclass(slots=True)
-class Polled:
-    """What came back; the messages themselves are still in the buffer of the connection."""
+class PollResult:
+    """The reply to a poll. The messages are still in the connection's buffer."""
 
     message_count: int
     size: int
-    """Bytes of the reply."""
+    """Size of the reply in bytes."""
     first_offset: int = 0
-    """Of the first message; without meaning if there is none."""
+    """The offset of the first message, if there is one."""
     origin_timestamp: int = 0
-    """Of the first message: when its producer made it, microseconds since 1970."""
+    """When the producer created the first message, in microseconds since 1970."""
 
 
 class Wire(Protocol):
-    """One connection that is logged in and waits for each answer. All methods raise ``CourserError``."""
+    """A connection that is logged in and waits for each reply. All methods raise ``CourserError``."""
 
     def create_stream(self, name: str) -> None:
-        """Make a stream."""
+        """Create a stream."""
 
     def delete_stream(self, name: str) -> None:
-        """Remove a stream and all that is in it."""
+        """Delete a stream and all its topics."""
 
     def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
-        """Make a topic. ``is_synced`` asks for acknowledgements after a sync."""
+        """Create a topic. With ``is_synced``, sends are acknowledged after a sync."""
 
     def topic_figures(self, place: TopicName) -> tuple[int, int]:
-        """How many partitions and messages a topic has."""
+        """The numbers of partitions and messages of a topic."""
 
     def create_group(self, place: TopicName, name: str) -> None:
-        """Make a consumer group."""
+        """Create a consumer group."""
 
     def join_group(self, place: TopicName, name: str) -> None:
-        """Become a member."""
+        """Join a consumer group."""
 
     def assigned(self, place: TopicName, name: str) -> list[int] | None:
-        """The partitions of this member; None if the server chooses one of them for each poll."""
+        """The partitions of this member; None if the server chooses one for each poll."""
 
-    def make_send(self, place: TopicName, partition_id: int | None, sample: Sample) -> SendRequest:
-        """A request for ``send``. Without a partition the server takes them in turn."""
+    def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
+        """Prepare a request for ``send``. Without a partition, the server chooses them in turn."""
 
     def stamp(self, request: SendRequest, microseconds: int) -> None:
-        """Let all messages be made at this time."""
+        """Set the creation time of all messages."""
 
     def send(self, request: SendRequest) -> None:
         """Send messages and wait for the acknowledgement."""
@@ -85,29 +85,29 @@ class Wire(Protocol):
     def make_poll(
         self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
-        """A request for ``poll``."""
+        """Prepare a request for ``poll``."""
 
-    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> Polled:
-        """Read messages into the buffer of the connection."""
+    def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
+        """Read messages into the connection's buffer."""
 
-    def payload_size(self, polled: Polled) -> int:
-        """Bytes of the payloads that the last poll returned (and of their headers)."""
+    def payload_size(self, polled: PollResult) -> int:
+        """Size in bytes of the payloads, including user headers, that the last poll returned."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 def text8(text: str) -> bytes:
-    """A text with its length in one byte, as both wires have it."""
+    """Encode a text with its length in one byte, as both protocols do."""
     encoded = text.encode()
     return bytes((len(encoded),)) + encoded
 
 
 def name_of(text: str) -> bytes:
-    """A stream or a group by its name."""
+    """Encode the name of a stream or group."""
     return b"\x02" + text8(text)
 
 
 def topic_of(place: TopicName) -> bytes:
-    """A topic by its names."""
+    """Encode the names of a topic and its stream."""
     return name_of(place.stream) + name_of(place.topic)

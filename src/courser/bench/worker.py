@@ -1,4 +1,4 @@
-"""A process with some of the actors, each on a thread. It is started by the conductor and talks to nobody else."""
+"""A worker process: runs some of the actors, each on its own thread, for the conductor that started it."""
 
 import os
 import sys
@@ -7,50 +7,49 @@ import traceback
 from collections.abc import Callable
 from typing import IO
 
-from courser.bench.actors import Actor, Reading
+from courser.bench.actors import Actor, Reading, open_wire
 from courser.bench.channel import (
     Done,
     Failed,
     Finish,
-    Job,
     Join,
     Phase,
     Ready,
     Settle,
     Stop,
     WorkerProgress,
+    WorkerSetup,
     failed,
     put,
     take,
     to_worker_decoder,
 )
-from courser.bench.opening import open_wire
 from courser.bench.wires import TopicName
 from courser.client.targets import Target
 from courser.errors import CourserError
 
 _REPORT_INTERVAL = 0.1
-"""Seconds."""
+"""Seconds between two progress reports."""
 
 
 class Worker:
-    """Hears commands on one pipe, answers on another. Its actors work while it listens."""
+    """Receives commands on one pipe and answers on another. Its actors run meanwhile."""
 
     def __init__(self, commands: IO[bytes], answers: IO[bytes]) -> None:
         self._commands = commands
         self._answers = answers
         self._lock = threading.Lock()
-        """Of the answers."""
+        """Protects ``_answers``."""
         self._actors: list[Actor] = []
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Until told to finish, or until nobody is there any more to tell it."""
+        """Run until the conductor sends ``Finish`` or closes the pipe."""
         while (frame := take(self._commands)) is not None:
             command = to_worker_decoder.decode(frame)
             try:
                 match command:
-                    case Job():
+                    case WorkerSetup():
                         self._actors = _hire(command)
                         self._say(Ready())
                     case Join():
@@ -66,7 +65,7 @@ class Worker:
                         break
             except CourserError as error:
                 self._say(failed(error))
-        # Threads that wait for a server must not keep the process.
+        # Threads that wait for a server must not keep the process alive.
         self._answers.flush()
         os._exit(0)
 
@@ -77,13 +76,13 @@ class Worker:
         self._say(Ready())
 
     def _work(self, phase: Phase, stop: threading.Event) -> None:
-        """One phase; tells how it goes."""
+        """Run one phase and report its progress."""
         errors: list[CourserError] = []
         threads = [
             threading.Thread(target=_act, args=(actor, phase, stop, errors), daemon=True) for actor in self._actors
         ]
         for actor in self._actors:
-            # Before anybody is told anything: figures of the last phase are none of this one.
+            # Reset before the first report, which must not contain figures of the last phase.
             actor.begin(phase)
         for thread in threads:
             thread.start()
@@ -101,7 +100,7 @@ class Worker:
         senders = [actor.sending.count if actor.sending is not None else None for actor in self._actors]
         readers = [actor.reading.count for actor in self._actors if actor.reading is not None]
         return WorkerProgress(
-            # First, so that what is counted as sent was all of it if this says so.
+            # Evaluated first: if it is False, the counts below are complete.
             are_producing=any(actor.is_sending for actor in self._actors),
             sent=[0 if sent is None else sent.messages for sent in senders],
             sent_size=sum(sent.size for sent in senders if sent is not None),
@@ -117,15 +116,15 @@ class Worker:
                 os._exit(1)
 
 
-def _hire(job: Job) -> list[Actor]:
+def _hire(setup: WorkerSetup) -> list[Actor]:
     """Connect every actor."""
-    target = Target(**job.login.fields)  # type: ignore[arg-type]  # made from the fields of one
+    target = Target(**setup.login.fields)  # type: ignore[arg-type]  # made from the fields of one
     actors = []
-    for task in job.tasks:
-        place = TopicName(job.streams[task.stream], job.topics[task.topic])
-        group = None if task.group is None else job.groups[task.group]
-        wire = open_wire(job.plan.wire, target)
-        actors.append(Actor(wire, task, job.plan, place, group, is_foreign=job.is_foreign))
+    for task in setup.tasks:
+        place = TopicName(setup.streams[task.stream], setup.topics[task.topic])
+        group = None if task.group is None else setup.groups[task.group]
+        wire = open_wire(setup.plan.wire, target)
+        actors.append(Actor(wire, task, setup.plan, place, group, is_foreign=setup.is_foreign))
     return actors
 
 
@@ -137,15 +136,15 @@ def _act(actor: Actor, phase: Phase, stop: threading.Event, errors: list[Courser
 
 
 def _die(details: threading.ExceptHookArgs) -> None:
-    """A defect in one thread ends them all: half a measurement is none."""
+    """End the process if one thread fails: a partial measurement is useless."""
     traceback.print_exception(details.exc_value)
     sys.stderr.flush()
     os._exit(1)
 
 
 def main() -> None:
-    """The process."""
-    # Whatever prints shall not garble the answers.
+    """Run the worker process."""
+    # Output of other code must not mix with the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     threading.excepthook = _die

@@ -155,7 +155,7 @@ class Authentication:
         async with self._changes:
             if self._user(user_id).password_hash != verified:
                 raise _invalid_credentials()
-            await self._catalog.submit(changes.ChangePassword(user_id, password_hash))
+            await self._catalog.submit(changes.PasswordChange(user_id, password_hash))
         error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed; log in again")
         for other in self._sessions.of_user(user_id):
             if other is not session and other.token_name is None:
@@ -209,7 +209,7 @@ class Authentication:
             password_hash = await self.hash_password(session, password)
             async with self._changes:
                 if user.password_hash == verified and user.user_id in self._catalog.state.users:
-                    await self._catalog.submit(changes.ChangePassword(user.user_id, password_hash))
+                    await self._catalog.submit(changes.PasswordChange(user.user_id, password_hash))
         except CourserError as error:
             _log.warning("could not renew the password hash user=%d reason=%s", user.user_id, error)
 

@@ -23,7 +23,7 @@ from courser.broker.disk_pool import DiskPool
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
-from courser.broker.metrics import SyncTimes, register_broker_metrics
+from courser.broker.metrics import SyncMetrics, register_broker_metrics
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
@@ -33,12 +33,13 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.retention import Retention
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.tokens import Tokens
-from courser.catalog.changes import CreateUser
+from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
@@ -75,6 +76,9 @@ class Broker:
         self.pool = pool
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
+        # Before anything is written: it reports what fails from now on.
+        whole = data.file_system.open_whole(data.path)
+        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.limits.whole_sync_count)
         self.partitions = PartitionRegistry(
             data.file_system,
             opened.directories,
@@ -82,9 +86,10 @@ class Broker:
             clock=data.clock,
             settings=settings,
             purge_end=opened.store.state.purge_end,
-            on_sync_time=SyncTimes(self.metrics, data.clock).note,
+            on_sync_time=SyncMetrics(self.metrics, data.clock).note,
+            shared_syncs=self._shared_syncs,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state))
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic)
         self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
@@ -105,6 +110,8 @@ class Broker:
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
+        self.reply_sent = self.buffers.give_back
+        """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(
             self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
         )
@@ -191,7 +198,7 @@ class Broker:
             await self.publishing.finish_open()
             if not state.users:
                 root = await loop.run_in_executor(self.pool, make_root)
-                await self.catalog.submit(CreateUser(root.name, root.password_hash, True, ALL_PERMISSIONS))
+                await self.catalog.submit(UserCreation(root.name, root.password_hash, True, ALL_PERMISSIONS))
         except BaseException:
             self.partitions.abandon()
             opened.store.close()
@@ -209,10 +216,6 @@ class Broker:
         await self.publishing.finish_open()
         await self.staging.remove_expired()
 
-    def reply_sent(self, session: Session) -> None:
-        """The kernel has the reply, or nobody is left to read it: its memory may be used again."""
-        self.buffers.give_back(session)
-
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
@@ -228,6 +231,8 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
+            if self._shared_syncs is not None:
+                self._shared_syncs.close()
             self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 
@@ -237,7 +242,7 @@ def _leave(data: DataDirectory, is_clean: bool) -> bool:
         data.close(is_clean=is_clean)
     except StorageFailure as failure:
         # Everything is safe; only the next start does not know, and looks at more than it had to.
-        _log.error("the clean stop could not be written down reason=%s", failure)
+        _log.error("could not record the clean stop reason=%s", failure)
         data.close(is_clean=False)
         return False
     return is_clean

@@ -50,15 +50,15 @@ _RETRY_DELAY = 0.1
 _AT_ONCE = 4
 """Concurrent disk tasks of one change: more would keep other work out of the pool."""
 _MAKERS = (
-    changes.CreateStream,
-    changes.UpdateStream,
-    changes.CreateTopic,
-    changes.UpdateTopic,
-    changes.CreatePartitions,
-    changes.CreateGroup,
+    changes.StreamCreation,
+    changes.StreamUpdate,
+    changes.TopicCreation,
+    changes.TopicUpdate,
+    changes.PartitionCreation,
+    changes.GroupCreation,
 )
 """Changes that need disk space."""
-_CREATIONS = (changes.CreateStream, changes.CreateTopic, changes.CreatePartitions)
+_CREATIONS = (changes.StreamCreation, changes.TopicCreation, changes.PartitionCreation)
 """Changes that create directories."""
 _CATCH_UP_DELAY = 1.0
 _CATCH_UP_DELAY_MAX = 60.0
@@ -160,7 +160,7 @@ class CatalogService:
             try:
                 change = make()
                 if refusal is not None and self._unmade is not None:
-                    if not changes.makes_room(change) or isinstance(change, changes.ForgetDeleted):
+                    if not changes.makes_room(change) or isinstance(change, changes.DirectoryRemoval):
                         raise refusal
                     await self._take_back(self._unmade, change)
                     change = make()
@@ -171,7 +171,7 @@ class CatalogService:
                 self._catch_up_later()
 
     async def _carry_out(self, change: changes.AnyChange) -> Created:
-        if not isinstance(change, changes.PurgeTopic | changes.PurgeStream):
+        if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
             return await self._make_durable(change)
         async with prepared_purge(self._registry, self.state, change) as purge:
             return await self._make_durable(purge)
@@ -201,7 +201,7 @@ class CatalogService:
         assert undo is not None, "only creations are unmade"
         if undo == change:
             return
-        _log.warning("undid a creation because the disk is full command=%s", type(creation).__name__)
+        _log.warning("undid a creation because the disk is full change=%s", type(creation).__name__)
         try:
             await self._make_durable(undo)
         except StorageFailure as failure:
@@ -216,8 +216,8 @@ class CatalogService:
         """
         change = prepared.change
         if isinstance(change, _MAKERS):
-            new_count = change.partition_count if isinstance(change, changes.CreateTopic) else 0
-            self._directories.check_room(change.count if isinstance(change, changes.CreatePartitions) else new_count)
+            new_count = change.partition_count if isinstance(change, changes.TopicCreation) else 0
+            self._directories.check_room(change.count if isinstance(change, changes.PartitionCreation) else new_count)
         self._store.persist(prepared)
 
     # --- what the disk refused ---
@@ -278,13 +278,13 @@ class CatalogService:
         """Hide what a durable deletion removes: from now on no request finds it."""
         gone: list[Partition] = []
         match change:
-            case changes.DeleteStream():
+            case changes.StreamDeletion():
                 gone = self._registry.remove_stream(change.stream_id)
                 self._groups.stream_deleted(change.stream_id)
-            case changes.DeleteTopic():
+            case changes.TopicDeletion():
                 gone = self._registry.remove_topic(change.stream_id, change.topic_id)
                 self._groups.topic_deleted(change.stream_id, change.topic_id)
-            case changes.DeletePartitions():
+            case changes.PartitionDeletion():
                 _, topic = self._topic(change.stream_id, change.topic_id)
                 kept_count = len(topic.partitions)
                 gone = self._registry.remove_partitions(change.stream_id, change.topic_id, kept_count)
@@ -303,7 +303,7 @@ class CatalogService:
                 await self._follow(change, is_repeated=number > 0)
             except StorageFailure as failure:
                 _log.warning(
-                    "could not apply the metadata change to disk; retrying command=%s reason=%s",
+                    "could not apply the metadata change to disk; retrying change=%s reason=%s",
                     type(change).__name__,
                     failure,
                 )
@@ -326,16 +326,16 @@ class CatalogService:
         if not isinstance(change, _CREATIONS):
             places = self._places(change)
             self._behind |= places
-            await self._settle(places, is_held=isinstance(change, changes.PurgeTopic | changes.PurgeStream))
+            await self._settle(places, is_held=isinstance(change, changes.TopicPurge | changes.StreamPurge))
             return
         for step in await self._in_pool(partial(self._directories.steps, self.state, change, is_repeated=is_repeated)):
             await self._do_at_once(step)
         match change:
-            case changes.CreateTopic():
+            case changes.TopicCreation():
                 stream = self.state.streams[change.stream_id]
                 topic_id = self.state.topic_by_name[change.stream_id, change.name]
                 await self._registry.open_new(stream, stream.topics[topic_id])
-            case changes.CreatePartitions():
+            case changes.PartitionCreation():
                 await self._registry.open_new(*self._topic(change.stream_id, change.topic_id))
                 self._tell_partition_count(change)
             case _:
@@ -344,16 +344,16 @@ class CatalogService:
     def _places(self, change: changes.AnyChange) -> set[StreamOrTopic]:
         """The streams and topics to bring up to date after a change that creates no directory."""
         match change:
-            case changes.UpdateStream():
+            case changes.StreamUpdate():
                 return {(change.stream_id, None)}
-            case changes.PurgeStream():
+            case changes.StreamPurge():
                 return {(change.stream_id, topic_id) for topic_id in self.state.streams[change.stream_id].topics}
             case (
-                changes.UpdateTopic()
-                | changes.PurgeTopic()
-                | changes.DeletePartitions()
-                | changes.CreateGroup()
-                | changes.DeleteGroup()
+                changes.TopicUpdate()
+                | changes.TopicPurge()
+                | changes.PartitionDeletion()
+                | changes.GroupCreation()
+                | changes.GroupDeletion()
             ):
                 return {(change.stream_id, change.topic_id)}
             case _:
@@ -418,7 +418,7 @@ class CatalogService:
         stream = self.state.streams[stream_id]
         return stream, stream.topics[topic_id]
 
-    def _tell_partition_count(self, change: changes.CreatePartitions | changes.DeletePartitions) -> None:
+    def _tell_partition_count(self, change: changes.PartitionCreation | changes.PartitionDeletion) -> None:
         _, topic = self._topic(change.stream_id, change.topic_id)
         self._groups.partitions_changed(change.stream_id, change.topic_id, len(topic.partitions))
 
@@ -453,7 +453,7 @@ class CatalogService:
                     await asyncio.wait(self._closing)
                 removed = [path for path in paths if await self._remove(path)]
                 if removed:
-                    await self.submit(changes.ForgetDeleted(tuple(removed)))
+                    await self.submit(changes.DirectoryRemoval(tuple(removed)))
         except CourserError as error:
             # The next start removes them again.
             _log.info("could not record that deleted directories are gone; retrying reason=%s", error)

@@ -11,20 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from courser.api.commands import PollMessages, WaitForArrivals, WaitForMessages
-from courser.api.replies import Arrivals, Polled
+from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
+from courser.api.replies import Arrivals, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
+from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
+from courser.broker.waiting import Waiting
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
+from courser.records.message_filter import MessageFilter
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
 
@@ -34,6 +36,7 @@ _log = logging.getLogger(__name__)
 _GROUP = ConsumerKind.GROUP
 _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKind.FIRST, PollingKind.LAST
 
+_NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
 ROW_COUNT_MAX = 200_000
@@ -92,7 +95,7 @@ class PollCounters:
         if place not in self.known and len(self.known) < _KNOWN_COUNT_MAX:
             self.known.add(place)
             _log.error(
-                "poll passed over %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
+                "poll skipped %s messages directory=%s first_offset=%d end_offset=%d", skipped.reason.value, *place
             )
 
 
@@ -180,7 +183,9 @@ class Polls:
             return _nothing(partition)
         for skipped in result.skipped:
             self.counters.note(partition, skipped)
-        return await self._reply(session, topic, partition, key, command, result)
+        if command.auto_commit:
+            await self._commit(session, topic, partition, key, command, result)
+        return _polled(partition, result)
 
     async def _read_newest(
         self, session: Session, partition: Partition, count: int, result: ReadResult
@@ -212,7 +217,8 @@ class Polls:
             buffer = await self._buffers.lease_later(session, size_max)
         while True:
             try:
-                result = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+                found = partition.try_read(offset, count, size_max, buffer)
+                result = await found if isinstance(found, Waiting) else found
                 while not result.message_count and offset < result.next_offset < partition.log.visible_end:
                     # Nothing but holes so far.
                     offset = result.next_offset
@@ -229,11 +235,11 @@ class Polls:
                 return result
             size_max = result.size
             # One large message. Whoever waits for memory holds none.
-            del result, buffer
+            del found, result, buffer
             buffer = await self._buffers.lease_later(session, size_max)
             _check_present(session, partition)
 
-    async def _reply(
+    async def _commit(
         self,
         session: Session,
         topic: OpenTopic,
@@ -241,14 +247,13 @@ class Polls:
         key: ConsumerKey,
         command: PollMessages,
         result: ReadResult,
-    ) -> Polled:
-        partition_id = partition.log.identity.partition_id
-        if command.auto_commit and result.message_count:
-            self._check_commit(session, topic, command.consumer, partition_id)
+    ) -> None:
+        """Store how far a poll got."""
+        if result.message_count:
+            self._check_commit(session, topic, command.consumer, partition.log.identity.partition_id)
             await partition.store_offset(
                 key, result.next_offset - 1, persisted=topic.persists_offsets, only_forward=True
             )
-        return Polled(partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
 
     def _check_commit(self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int) -> None:
         """Nothing is committed for one who is gone, or whose partition is another's, since the read began.
@@ -285,7 +290,9 @@ class Polls:
             result = await self._read_strictly(session, partition, key, poll, size_max)
             check_access()
             if result is not None and result.message_count:
-                return await self._reply(session, topic, partition, key, poll, result)
+                if poll.auto_commit:
+                    await self._commit(session, topic, partition, key, poll, result)
+                return _polled(partition, result)
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
                 return _nothing(partition)
@@ -298,6 +305,24 @@ class Polls:
                 return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def find(
+        self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
+    ) -> FoundMessages:
+        """Look for messages that match a filter. Only a part of the log: the reply says where to continue.
+
+        Raises:
+            OffsetsUnavailable: messages that were asked for are gone or damaged.
+            CommandRejected: no such partition (3007).
+        """
+        partition = self._partitions.at(address).partition(command.partition_id)
+        offset = command.offset
+        poll = PollMessages(_NOBODY, *address, command.partition_id, _OFFSET, offset, SEARCH_COUNT, auto_commit=False)
+        result = await self._read_strictly(session, partition, consumer_key(0), poll, SEARCH_SIZE)
+        if result is None:
+            return FoundMessages(offset, offset, offset)
+        found = await search(result.pieces, wanted, lambda: _check_present(session, partition))
+        return FoundMessages(*(found or (result.next_offset, result.next_offset)), result.next_offset)
 
     async def wait_for_arrivals(self, session: Session, address: TopicAddress, command: WaitForArrivals) -> Arrivals:
         """Wait until one of several partitions has something to read, or the member's partitions are others.
@@ -376,6 +401,11 @@ def _check_present(session: Session, partition: Partition) -> None:
 def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:
     code, reason = _UNAVAILABLE[skipped.reason]
     return OffsetsUnavailable(code, first_offset=skipped.first_offset, end_offset=skipped.end_offset, reason=reason)
+
+
+def _polled(partition: Partition, result: ReadResult) -> Polled:
+    identity = partition.log.identity
+    return Polled(identity.partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
 
 
 def _nothing(partition: Partition) -> Polled:

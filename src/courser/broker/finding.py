@@ -16,8 +16,7 @@ from courser.broker.sessions import Session
 from courser.catalog.entities import ConsumerGroup, Stream, Topic, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 
 _KNOWN_COUNT_MAX = 10_000
 """Addresses that are remembered: about 2 MiB."""

@@ -1,15 +1,21 @@
 """Members of consumer groups, and the assignment of partitions to members.
 
-Pure: no event loop, no clock, nothing on disk. The catalog knows which groups exist; a membership lasts as long as its
-connection. Partition i is assigned to member i modulo n, in the order in which the members joined. So each partition
-has at most one owner, and every change takes effect at once.
+Pure: no event loop, nothing on disk, and the time is handed in. The catalog knows which groups exist; a membership
+lasts as long as its connection. Partition i is assigned to member i modulo n, in the order in which the members joined.
+So each partition has at most one owner.
+
+Most members lose a partition at once. An orderly member, one that confirms its assignments, holds it until it has
+committed what it processed: nobody else reads the partition until the member confirms, leaves, or runs out of time
+(docs/adr/0016).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import count as count_from
 from typing import TypeAlias
 
-from courser.api.replies import Assignment, GroupMember
+from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 
@@ -24,48 +30,109 @@ MEMBER_COUNT_MAX = 1000
 """Members of a group: every join and leave affects all other members."""
 MEMBERSHIP_COUNT_MAX = 1000
 """How many groups one connection may join."""
+HANDOVER_MAX = 30_000_000
+"""Microseconds that an orderly member may hold a partition that it has lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """A lost partition that its old owner may still commit."""
+
+    generation: int
+    """The generation that took the partition away."""
+    deadline: int
+    """When it goes to the new owner in any case, by the monotonic clock."""
 
 
 class _Member:
     """One connection in one group."""
 
-    __slots__ = ("member_id", "partitions", "turn")
+    __slots__ = ("held", "is_orderly", "is_overdue", "member_id", "partitions", "target", "turn")
 
     def __init__(self, member_id: int) -> None:
         self.member_id = member_id
-        self.partitions = range(0)
-        """The assigned partitions: a range, since they are every n-th one."""
+        self.target = range(0)
+        """The partitions that it is to have: every n-th one."""
+        self.partitions: Sequence[int] = self.target
+        """Those of them that no other member holds."""
+        self.held: dict[int, _Hold] = {}
+        """Partitions that it has lost but not given up."""
+        self.is_orderly = False
+        """Whether it confirms its assignments."""
+        self.is_overdue = False
+        """Whether a partition was taken from it without its consent. It may commit nothing until it has learned so."""
         self.turn = 0
         """The partition of the next poll that names none, as an index into ``partitions``."""
+
+    def aim(self, target: range, hold: _Hold) -> None:
+        """Assign other partitions. An orderly member holds those that it loses."""
+        if self.is_orderly:
+            lost = {*self.partitions, *self.held}.difference(target)
+            # The topic may have fewer partitions now.
+            self.held = {number: self.held.get(number, hold) for number in lost if number < target.stop}
+        self.target = target
+
+    def share(self, held: AbstractSet[int]) -> None:
+        """Take the assigned partitions that no member holds."""
+        partitions = tuple(number for number in self.target if number not in held) if held else self.target
+        if partitions != self.partitions:
+            self.partitions = partitions
+            self.turn = self.turn % len(partitions) if partitions else 0
+
+    def give_up(self, is_over: Callable[[_Hold], bool]) -> bool:
+        """Stop holding partitions. Returns whether there were any."""
+        kept = {partition_id: hold for partition_id, hold in self.held.items() if not is_over(hold)}
+        is_changed = len(kept) < len(self.held)
+        self.held = kept
+        return is_changed
 
 
 class _Group:
     """The members of one group, in the order in which they joined."""
 
-    __slots__ = ("generation", "members", "partition_count")
+    __slots__ = ("deadline", "generation", "members", "partition_count")
 
     def __init__(self, partition_count: int) -> None:
         self.members: dict[Session, _Member] = {}
         self.partition_count = partition_count
         self.generation = 0
+        self.deadline: int | None = None
+        """When the first held partition goes to its new owner."""
 
-    def rebalance(self) -> None:
-        """Reassign the partitions and increase the generation."""
-        self.generation += 1
+    def rebalance(self, now: int) -> None:
+        """Reassign the partitions."""
         member_count = len(self.members)
-        for index, (session, member) in enumerate(self.members.items()):
-            partitions = range(index, self.partition_count, member_count)
-            if partitions != member.partitions:
-                member.partitions = partitions
-                member.turn = member.turn % len(partitions) if partitions else 0
+        hold = _Hold(self.generation + 1, now + HANDOVER_MAX)
+        for index, member in enumerate(self.members.values()):
+            member.aim(range(index, self.partition_count, member_count), hold)
+        self.share()
+
+    def share(self) -> None:
+        """Increase the generation, and tell the members."""
+        self.generation += 1
+        holds = {number: hold for member in self.members.values() for number, hold in member.held.items()}
+        self.deadline = min((hold.deadline for hold in holds.values()), default=None)
+        for session, member in self.members.items():
+            member.share(holds.keys())
             session.wake()
+
+    def expire(self, now: int) -> None:
+        """Take away what members have held for too long."""
+        if self.deadline is None or now < self.deadline:
+            return
+        late = [member for member in self.members.values() if member.give_up(lambda hold: hold.deadline <= now)]
+        for member in late:
+            member.is_overdue = True
+        self.share()
 
 
 class ConsumerGroups:
     """The members of all groups. Has only groups with members; callers check first whether a group exists."""
 
-    def __init__(self, partition_count: PartitionCount) -> None:
+    def __init__(self, partition_count: PartitionCount, now: Callable[[], int]) -> None:
+        """``now`` is the monotonic clock, in microseconds."""
         self._partition_count = partition_count
+        self._now = now
         self._topics: dict[tuple[int, int], dict[int, _Group]] = {}
 
     # --- membership ---
@@ -85,14 +152,16 @@ class ConsumerGroups:
             group = groups[group_id] = _Group(self._partition_count(stream_id, topic_id))
         group.members[session] = _Member(_smallest_free(member.member_id for member in group.members.values()))
         session.groups.add(key)
-        group.rebalance()
+        group.rebalance(self._now())
 
     def leave(self, session: Session, key: GroupKey) -> None:
         """Leave a group. Raises ``CommandRejected`` (5006) if the session is not a member."""
         group = self._find(key)
         if group is None or session not in group.members:
             raise _not_a_member(session, key)
-        _remove(group, session, key)
+        del group.members[session]
+        session.groups.discard(key)
+        group.rebalance(self._now())
 
     def drop_session(self, session: Session) -> None:
         """Leave all groups: the connection was closed, or its user changed."""
@@ -107,19 +176,45 @@ class ConsumerGroups:
         return 0 if group is None else len(group.members)
 
     def members(self, key: GroupKey) -> list[GroupMember]:
-        """The members and their partitions, in the order in which they joined."""
+        """The members and the partitions that each owns or holds, in the order in which they joined."""
         group = self._find(key)
         if group is None:
             return []
-        return [GroupMember(member.member_id, tuple(member.partitions)) for member in group.members.values()]
+        return [
+            GroupMember(member.member_id, tuple(sorted((*member.partitions, *member.held))))
+            for member in group.members.values()
+        ]
 
     def assignment(self, session: Session, key: GroupKey) -> Assignment:
         """The partitions of a member, and the generation of the assignment. Raises ``CommandRejected`` (5006)."""
-        group = self._find(key)
-        member = None if group is None else group.members.get(session)
-        if group is None or member is None:
-            raise _not_a_member(session, key)
+        group, member = self._found(session, key)
+        group.expire(self._now())
         return Assignment(group.generation, tuple(member.partitions))
+
+    def confirm(self, session: Session, key: GroupKey, generation: int) -> ConfirmedAssignment:
+        """The same for an orderly member, which has given up all that this and older generations took away.
+
+        Raises:
+            CommandRejected: 5006 if the session is not a member; 5009, once, if it lost a partition by not confirming
+                in time: other members may have read any of its partitions since.
+        """
+        group, member = self._found(session, key)
+        if member.is_overdue:
+            member.is_overdue = False
+            reason = "a partition was taken from this member, which did not confirm that it had given it up"
+            raise CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+        member.is_orderly = True
+        if member.give_up(lambda hold: hold.generation <= generation):
+            group.share()
+        group.expire(self._now())
+        return ConfirmedAssignment(group.generation, tuple(member.partitions))
+
+    def expire(self) -> None:
+        """Take partitions from members that have held them for too long."""
+        now = self._now()
+        for groups in self._topics.values():
+            for group in groups.values():
+                group.expire(now)
 
     # --- polls and commits ---
 
@@ -130,7 +225,7 @@ class ConsumerGroups:
             CommandRejected: 5006 if the session is not a member, 5009 if the partition is not assigned to it or it has
                 none.
         """
-        member = self._member(session, key)
+        _, member = self._found(session, key)
         partitions = member.partitions
         if named is not None:
             return _owned(partitions, named)
@@ -146,9 +241,11 @@ class ConsumerGroups:
         Raises:
             CommandRejected: see ``partition_for_poll``.
         """
-        member = self._member(session, key)
+        _, member = self._found(session, key)
         if named is not None:
-            return _owned(member.partitions, named)
+            if member.is_overdue:
+                raise _not_owned(named)
+            return named if named in member.held else _owned(member.partitions, named)
         if not member.partitions:
             raise _nothing_owned()
         return member.partitions[member.turn]
@@ -160,7 +257,7 @@ class ConsumerGroups:
         for group in self._topics.get((stream_id, topic_id), {}).values():
             if group.partition_count != count:
                 group.partition_count = count
-                group.rebalance()
+                group.rebalance(self._now())
 
     def remove_members(self, key: GroupKey) -> None:
         """Remove all members of a group: it was deleted, or its offsets are reset."""
@@ -191,18 +288,11 @@ class ConsumerGroups:
         groups = self._topics.get(key[:2])
         return None if groups is None else groups.get(key[2])
 
-    def _member(self, session: Session, key: GroupKey) -> _Member:
+    def _found(self, session: Session, key: GroupKey) -> tuple[_Group, _Member]:
         group = self._find(key)
-        member = None if group is None else group.members.get(session)
-        if member is None:
+        if group is None or session not in group.members:
             raise _not_a_member(session, key)
-        return member
-
-
-def _remove(group: _Group, session: Session, key: GroupKey) -> None:
-    del group.members[session]
-    session.groups.discard(key)
-    group.rebalance()
+        return group, group.members[session]
 
 
 def _smallest_free(used: Iterable[int]) -> int:
@@ -210,11 +300,15 @@ def _smallest_free(used: Iterable[int]) -> int:
     return next(number for number in count_from() if number not in taken)
 
 
-def _owned(partitions: range, partition_id: int) -> int:
+def _owned(partitions: Sequence[int], partition_id: int) -> int:
     if partition_id not in partitions:
-        reason = f"partition {partition_id} is not assigned to this member of the consumer group"
-        raise CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
+        raise _not_owned(partition_id)
     return partition_id
+
+
+def _not_owned(partition_id: int) -> CommandRejected:
+    reason = f"partition {partition_id} is not assigned to this member of the consumer group"
+    return CommandRejected(ErrorCode.PARTITION_NOT_OWNED, reason)
 
 
 def _nothing_owned() -> CommandRejected:

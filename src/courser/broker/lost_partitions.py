@@ -13,7 +13,7 @@ from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, OFFSETS
 from courser.storage.recovery import RecoveredPartition
-from courser.storage.recovery_cases import Finding, Oddity
+from courser.storage.recovery_cases import Oddity, RecoveryFinding
 from courser.storage.settings import LogSettings
 
 
@@ -75,14 +75,13 @@ def offline_partition_log(
 
     ``home`` is where that partition belongs, if the catalog knows it.
     """
-    place = f"whose place is {home}" if home is not None else "which is no partition of this server"
+    place = f"whose directory is {home}" if home is not None else "which is not a partition of this server"
     failure = (
-        f"{found.what} partition {found.found}, {place}; expected here is "
-        f"{found.expected}; nothing in the directory was changed: stop the server and put the right "
-        "directory back (if two were swapped, swap them back), or delete the partition"
+        f"{found.what} {found.found}, {place}, instead of {found.expected}; nothing in it was changed; stop the server "
+        "and restore the right directory (if two were swapped, swap them back), or delete the partition"
     )
     recovered = _nothing(file_system, directory, found.expected, failure)
-    recovered.findings.append(Finding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
+    recovered.findings.append(RecoveryFinding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
     return OfflineLog(
         file_system=file_system,
         directory=directory,

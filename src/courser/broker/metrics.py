@@ -25,7 +25,7 @@ _REPORT_INTERVAL = 10_000_000
 _SECOND = 1_000_000
 
 
-class SyncTimes:
+class SyncMetrics:
     """How long syncs of partitions take. The event loop's thread only."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
@@ -68,7 +68,7 @@ def register_broker_metrics(
         lambda: sum(log.marks.written.size - log.marks.synced.size for log in logs),
     )
     sums: tuple[tuple[str, str, Callable[[PartitionLog], int]], ...] = (
-        ("appended_bytes", "Bytes appended.", lambda log: log.writes.size),
+        ("appended_bytes", "Bytes appended.", lambda log: log.marks.written.size),
         ("read_bytes", "Bytes read from segments.", lambda log: log.reads.size),
         ("segments_created", "Segments created.", lambda log: log.writes.segment_created_count),
         ("segments_deleted", "Segments deleted.", lambda log: log.writes.segment_deleted_count),

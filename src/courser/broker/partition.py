@@ -1,8 +1,8 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
-Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small positional writes and reads from the
-kernel's cache are done on the spot: a hop to the pool would cost more. All that waits for the disk goes to lanes, one
-for syncs, one for upkeep, one for hints to the kernel, so that a send never waits behind the sealing of a segment.
+Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small writes, and reads from the page cache,
+run on that thread: moving them to the pool would cost more. Work that waits for the disk goes to three lanes (syncs,
+upkeep, hints to the kernel), so that a send never waits until a segment is sealed.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.segment_verification import SegmentVerification
-from courser.broker.waiting import Waiting
+from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -31,26 +32,26 @@ from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
 _UPKEEP_SIZE_MIN = 512 * 1024
-"""Bytes appended between two looks at what upkeep is due: half of the smallest allocation ..."""
+"""Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
-"""... and, once a segment has grown, half of what is written back at a time: every look costs a turn of the loop."""
+"""The same in a large segment: half of what is written back at a time. Every check costs a turn of the event loop."""
 
 _DISK_PAUSE = 100_000
-"""Microseconds between two times that the disk is asked to write what nobody waits for: hints to write back, and
-syncs for a recovery point. They smooth a load that a disk keeps up with. A faster burst would only share its processor
-with the kernel; a start after a kill has to read what was sent meanwhile, and no more."""
+"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. They
+smooth a load that the disk can keep up with. In a burst, more of them would only slow down the sends. The
+price is that a start after a kill reads what was sent during the pause."""
 
 _CLOSING_COUNT_MAX = 64
-"""Segments that wait to be sealed: each holds a descriptor, and a start after a kill has to read it."""
+"""Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 
 _NEVER = 2**64
-"""Beyond every offset."""
+"""Larger than any offset."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
 
 class Partition:
-    """Messages of one partition. Use from one event loop; ``close`` before dropping it."""
+    """One partition. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(
         self,
@@ -60,15 +61,18 @@ class Partition:
         *,
         verification: SegmentVerification | None = None,
         on_sync_time: Callable[[Path, int], None] | None = None,
+        shared_syncs: SharedSyncs | None = None,
     ) -> None:
-        """``verification``: checks each sealed segment before it is read for the first time, if that is wanted.
+        """``verification``, if any, checks each sealed segment before its first read.
 
-        ``on_sync_time`` is told the directory, and how many microseconds each sync took.
+        ``on_sync_time`` is called after each sync with the directory and the duration in microseconds. ``shared_syncs``
+        is what the partitions on one file system share.
         """
         self.log = log
         self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
+        self._shared_syncs = shared_syncs
         self._syncs = DiskLane(
             pool,
             plan_next=self._plan_due_sync,
@@ -79,28 +83,28 @@ class Partition:
         self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = DiskLane(pool, plan_next=self._plan_writeback, on_done=lambda: None)
         self._disk_due = clock.monotonic() + _DISK_PAUSE
-        """When, by the monotonic clock, the disk may next be asked to write what nobody waits for."""
+        """When the next write that nobody waits for may start, on the monotonic clock."""
         self._upkeep_at_size = 0
         self._segment_count = len(log.segments)
         self._is_behind = False
-        """Whether so many segments wait to be sealed that sends have to wait too."""
+        """Whether so many segments wait to be sealed that sends must wait."""
         self._timer: asyncio.TimerHandle | None = None
         self._hold: asyncio.Event | None = None
-        """While a purge or a change of settings is under way: sends and stores wait for it."""
+        """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._verification = verification
         self._verifying = asyncio.Lock()
         self._waiting: dict[asyncio.Future[bool], int] = {}
-        """Who waits for messages, and for which offset."""
+        """The long polls that wait for messages, and the offset that each waits for."""
         self._is_announcing = False
-        """Whether those who wait are about to be told."""
+        """Whether they will be woken in the next turn of the event loop."""
         self._entering: set[asyncio.Future[None]] = set()
-        """Sends that wait for something before they are written."""
+        """Sends that wait before they are written."""
         self._reading_count = 0
-        """Reads in the pool: the files stay open for them."""
+        """Reads in the pool. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
         self.is_deleted = False
         self._is_closing = False
-        """Whether everything is about to be synced in any case."""
+        """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
 
     @property
@@ -116,7 +120,6 @@ class Partition:
         producer: bytes = NO_PRODUCER,
         sequence: int = 0,
         timestamp: int = 0,
-        *,
         is_synced_later: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
@@ -160,29 +163,31 @@ class Partition:
         is_synced_later: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
         self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
     ) -> Appended:
         await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        attempt = self.try_append(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
-        return await attempt if isinstance(attempt, Waiting) else attempt
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        return await appended if isinstance(appended, Waiting) else appended
 
     def _is_within_bounds(self) -> bool:
-        """At `bounded`: whether what was just written may be acknowledged before it is synced."""
-        marks, now = self.log.marks, self._clock.monotonic()
-        if not self._acknowledgements.admits(marks.written, marks.synced, now):
+        """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
+        marks, now, acknowledgements = self.log.marks, self._clock.monotonic(), self._acknowledgements
+        if acknowledgements.is_free(marks.written, now):
+            return True
+        if not acknowledgements.admits(marks.written, marks.synced, now):
             return False
         self._wake_due_sync(now)
         return True
 
     async def ready_to_append(self, count: int) -> None:
-        """Return when ``count`` messages can be appended without waiting: the next ``append`` writes them at once.
+        """Wait until the next ``append`` can write ``count`` messages without waiting.
 
-        For callers that must decide at the last moment whether to append.
+        For callers that decide at the last moment whether to append.
 
         Raises:
             CourserError: they cannot be appended.
@@ -191,12 +196,12 @@ class Partition:
             await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
-        """What a send has to wait for before it is written. Nothing is awaited between the last look and the append."""
+        """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
         log = self.log
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entering.add(entered)
         try:
-            # Each may begin while another is waited for.
+            # Each of these may start while another one is awaited.
             while self._hold is not None or self._is_behind or log.needs_reservation(count):
                 if self._hold is not None:
                     await self._wait_for_writes()
@@ -204,7 +209,7 @@ class Partition:
                     log.check_writable()
                     before = log.closing_count
                     await self._upkeep.do(partial(upkeep.plan_seal, log))
-                    # If none could be sealed, waiting would not help.
+                    # If no segment could be sealed, waiting does not help.
                     self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
                 else:
                     log.check_writable()
@@ -214,12 +219,12 @@ class Partition:
             entered.set_result(None)
 
     async def settle(self) -> None:
-        """Return when every send that was begun before this call is written, or has failed."""
+        """Wait until every send that started before this call is written or has failed."""
         if self._entering:
             await asyncio.wait(tuple(self._entering))
 
     def _look_at_upkeep(self) -> None:
-        """See what has become due with what was written, and say at which size to look again."""
+        """Start upkeep that is due, and set the size at which to check again."""
         log = self.log
         marks = log.marks
         size, left = marks.written.size, log.settings.recovery_point_size + marks.synced.size - marks.written.size
@@ -227,7 +232,7 @@ class Partition:
         self._upkeep_at_size = size + (min(ahead, left) if left > 0 else ahead)
         self._segment_count = len(log.segments)
         self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
-        # First what allocates: the others would keep it waiting.
+        # Allocation goes first: it would have to wait for the others.
         self._upkeep.wake()
         if left <= 0:
             self._wake_due_sync(self._clock.monotonic())
@@ -247,7 +252,7 @@ class Partition:
             self._set_timer(now)
 
     def _set_timer(self, now: int) -> None:
-        """Have a look when the next sync is due."""
+        """Set a timer for the next due sync."""
         if self._timer is None and not self._is_closing and (due := self._sync_due_at()) is not None:
             self._timer = asyncio.get_running_loop().call_later(max(due - now, 0) / 1_000_000, self._on_timer)
 
@@ -267,7 +272,7 @@ class Partition:
         return self._acknowledgements.is_sync_due(marks.synced, marks.written, now)
 
     def _sync_due_at(self) -> int | None:
-        """When a sync is due, if nothing more is written."""
+        """When the next sync is due if nothing more is written."""
         marks = self.log.marks
         due = self._acknowledgements.sync_due_at() if marks.synced.offset < marks.written.offset else None
         if self._needs_recovery_point:
@@ -277,8 +282,12 @@ class Partition:
     def _plan_due_sync(self) -> Job | None:
         now = self._clock.monotonic()
         if self._is_sync_due(now):
-            return self._plan_sync()
-        # What came while another sync was under way has its own time, and perhaps nothing follows it.
+            job, shared = self._plan_sync(), self._shared_syncs
+            # At `synced`, clients wait for this partition alone, and the rest of the file system may take longer.
+            if job is None or shared is None or self.log.settings.durability.level is _SYNCED:
+                return job
+            return shared.share(job)
+        # Data that was written during the last sync has its own due time, and perhaps nothing follows it.
         self._set_timer(now)
         return None
 
@@ -291,7 +300,7 @@ class Partition:
         return job
 
     def _release(self) -> None:
-        """Acknowledge what may be acknowledged; after a failure, fail all that wait."""
+        """Acknowledge the sends that are durable enough. After a failure, fail all that wait."""
         log = self.log
         if log.failure is not None:
             for waiter in self._acknowledgements.drain():
@@ -308,14 +317,34 @@ class Partition:
 
     # --- polls ---
 
-    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+    def try_read(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
+    ) -> ReadResult | Waiting[ReadResult]:
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for."""
         if self._verification is not None:
-            count = await self._verify(self._verification, offset, count)
+            return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
+        return self._try_log(offset, count, size_max, buffer)
+
+    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
+        """``try_read``, for those who can wait."""
+        found = self.try_read(offset, count, size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
+
+    def _try_log(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
+        log = self.log
         try:
-            return self.log.read(offset, count=count, size_max=size_max, buffer=buffer, wait=False)
+            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
+            return log.read(offset, count, size_max, buffer, False)
         except BlockingIOError:
-            return await self._in_pool(partial(self.log.read, offset, count=count, size_max=size_max, buffer=buffer))
+            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
+
+    async def _read_verified(
+        self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult:
+        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
+        return await found if isinstance(found, Waiting) else found
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``."""
@@ -349,11 +378,11 @@ class Partition:
                 self._reads_done.set_result(None)
 
     def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
-        """Set ``woken`` to True once there is a message at ``offset``, or once there never will be one."""
+        """Set ``woken`` to True once there is a message at ``offset``, or there can never be one."""
         self._waiting[woken] = offset
 
     def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
-        """Forget a future passed to ``wait_for``. May be repeated."""
+        """Forget a future passed to ``wait_for``. Can be repeated."""
         self._waiting.pop(woken, None)
 
     def _announce_soon(self) -> None:
@@ -367,7 +396,7 @@ class Partition:
         end_offset = self.log.visible_end
         if self.is_deleted or self.log.failure is not None:
             end_offset = _NEVER
-        # Those who wait for later offsets stay asleep: a wake-up costs a hundred times what this look does.
+        # Clients that wait for later offsets are not woken: that would cost a hundred times as much as this check.
         for woken in [woken for woken, offset in self._waiting.items() if offset < end_offset]:
             del self._waiting[woken]
             if not woken.done():
@@ -378,12 +407,12 @@ class Partition:
     async def store_offset(
         self, key: ConsumerKey, offset: int, *, persisted: bool = False, only_forward: bool = False
     ) -> None:
-        """Remember how far a consumer got: written on return, and synced if it moves back or ``persisted`` asks.
+        """Store a consumer's offset. It is written on return, and synced if it moves back or ``persisted`` is set.
 
-        ``only_forward``: nothing is done if it got there, or further, before.
+        With ``only_forward``, nothing is done if the stored offset is the same or larger.
         """
         await self._wait_for_writes()
-        # Behind the wait: others that wait too may be further.
+        # Checked after the wait: another store may have been waiting too.
         if only_forward and (stored := self.log.offsets.get(key)) is not None and stored >= offset:
             return
         if self.log.store_offset(key, offset) or persisted:
@@ -392,41 +421,41 @@ class Partition:
             self._upkeep.wake()
 
     async def delete_offset(self, key: ConsumerKey) -> None:
-        """Forget a consumer, durably."""
+        """Delete a consumer's offset durably."""
         await self._wait_for_writes()
         self.log.delete_offset(key)
         await self.sync()
 
-    # --- the rest ---
+    # --- maintenance ---
 
     async def sync(self) -> None:
-        """Make all that was written before this call durable."""
+        """Make everything that was written before this call durable."""
         await self._syncs.do(self._plan_sync)
         self.log.check_writable()
 
     async def trim(self, before_offset: int) -> None:
-        """Delete the sealed segments wholly below ``before_offset``. The new start is durable on return."""
+        """Delete the sealed segments that are entirely below ``before_offset``. The new start is durable on return."""
         await self._upkeep.do(partial(upkeep.plan_trim, self.log, before_offset))
 
     async def purge(self, epoch: int | None = None, end_offset: int | None = None) -> None:
-        """Delete all messages and stored offsets, durably; numbering goes on. Sends and stores wait meanwhile.
+        """Delete all messages and stored offsets durably. Numbering continues. Sends and stores wait meanwhile.
 
-        ``epoch`` is the number of purges of the topic, this one included, if somebody counts them. With an
-        ``end_offset`` only what lies below it goes.
+        ``epoch`` is the number of purges of the topic including this one, if known. With ``end_offset``, only messages
+        below it are deleted.
         """
         async with self.held_writes():
             await self.purge_held(epoch, end_offset)
 
     async def purge_held(self, epoch: int | None = None, end_offset: int | None = None) -> None:
-        """The same for somebody who holds the writes already."""
+        """``purge`` for a caller that already holds the writes."""
         await self.sync()
         await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch, end_offset))
 
     async def change_settings(self, settings: LogSettings) -> None:
-        """Let other settings hold from now on. Sends wait while everything before is synced, if the level changes.
+        """Use other settings from now on. If the durability changes, everything is synced first while sends wait.
 
         Raises:
-            CourserError: that sync failed; the stricter of the two levels holds.
+            CourserError: that sync failed. The stricter of the two levels applies.
         """
         log = self.log
         if settings.durability == log.settings.durability:
@@ -434,7 +463,7 @@ class Partition:
             return
         async with self.held_writes():
             try:
-                # With nothing unsynced, no send waits for the promise of the old level, and polls see the same at both.
+                # If everything is synced, no send waits at the old level, and polls see the same at both levels.
                 await self.sync()
             except CourserError:
                 if settings.durability.level is Durability.SYNCED:
@@ -444,14 +473,14 @@ class Partition:
 
     def _use(self, settings: LogSettings) -> None:
         self.log.use_settings(settings)
-        self._acknowledgements.policy = settings.durability
+        self._acknowledgements.use(settings.durability)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @asynccontextmanager
     async def held_writes(self) -> AsyncIterator[None]:
-        """Sends and stores wait until the end of the block. One holds them at a time; others wait for their turn."""
+        """Make sends and stores wait until the end of the block. Only one caller holds them at a time."""
         await self._wait_for_writes()
         self._hold = hold = asyncio.Event()
         try:
@@ -465,13 +494,13 @@ class Partition:
             await self._hold.wait()
 
     async def roll(self) -> None:
-        """Close the open segment, if it has messages, and seal it: then it may be trimmed."""
+        """Close and seal the open segment if it has messages, so that it can be trimmed."""
         self.log.check_writable()
         self.log.roll()
         await self.seal()
 
     async def seal(self) -> None:
-        """Seal every segment that is closed."""
+        """Seal all closed segments."""
         before = -1
         while (count := self.log.closing_count) not in (0, before):
             before = count
@@ -480,13 +509,13 @@ class Partition:
     # --- the end ---
 
     def mark_deleted(self) -> None:
-        """The partition was deleted: whoever waits gets an error, nothing more is written. ``close`` comes next."""
+        """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
         self.is_deleted = True
         self.log.fail("it was deleted")
         self._release()
 
     async def close(self) -> bool:
-        """Sync everything and let go of it. Return whether this partition stopped cleanly."""
+        """Sync and close everything. Returns whether this partition stopped cleanly."""
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()

@@ -14,6 +14,7 @@ from courser.broker.lost_partitions import lost_partition_log, offline_partition
 from courser.broker.partition import Partition
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
+from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
 from courser.catalog.directories import Directories, identity_of
@@ -97,6 +98,7 @@ class PartitionRegistry:
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
         on_sync_time: Callable[[Path, int], None] | None = None,
+        shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
 
@@ -108,6 +110,7 @@ class PartitionRegistry:
         self._clock = clock
         self._settings = settings
         self._on_sync_time = on_sync_time
+        self._shared_syncs = shared_syncs
         self._purge_end = purge_end
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
@@ -191,7 +194,7 @@ class PartitionRegistry:
             strict=True,
         ):
             if isinstance(result, CourserError):
-                _log.warning("settings not changed partition=%s reason=%s", partition.log.directory, result)
+                _log.warning("could not change the settings partition=%s reason=%s", partition.log.directory, result)
             elif result is not None:
                 raise result
 
@@ -208,7 +211,15 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        partition = Partition(log, self._pool, self._clock, verification=verification, on_sync_time=self._on_sync_time)
+        shared = self._shared_syncs
+        partition = Partition(
+            log,
+            self._pool,
+            self._clock,
+            verification=verification,
+            on_sync_time=self._on_sync_time,
+            shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
+        )
         opened.partitions.append(partition)
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
@@ -311,7 +322,11 @@ class PartitionRegistry:
             if isinstance(result, BaseException):
                 _log.error("closing failed partition=%s", partition.log.directory, exc_info=result)
             elif not result:
-                _log.error("no clean stop partition=%s reason=%s", partition.log.directory, partition.log.failure)
+                _log.error(
+                    "partition did not stop cleanly partition=%s reason=%s",
+                    partition.log.directory,
+                    partition.log.failure,
+                )
         return all(result is True for result in results)
 
     def abandon(self) -> None:

@@ -20,7 +20,7 @@ from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
 from courser.records.message_keys import partition_of_key
 from courser.storage.partition_log import Appended
-from courser.storage.staged_file import Target
+from courser.storage.staged_file import StagingTarget
 
 _LIMIT_SHARE = 64
 """A topic at its limit is measured again after this share of it: the sum over all partitions is not for every send."""
@@ -105,11 +105,11 @@ class Sends:
         if fsync:
             await partition.sync()
 
-    def target_of(self, address: TopicAddress, partitioning: Partitioning) -> Target:
+    def target_of(self, address: TopicAddress, partitioning: Partitioning) -> StagingTarget:
         """Which partition messages would go to. Raises 3007 or 3008."""
         topic = self._partitions.at(address)
         identity = topic.partition(choose_partition(topic, partitioning)).log.identity
-        return Target(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
+        return StagingTarget(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
 
     async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
         def work() -> list[Batch]:
@@ -133,7 +133,7 @@ class Sends:
             cleaning = self._on_limit(topic)
             return cleaning if topic.size - limit > limit // _EXCESS_SHARE else None
         else:
-            reason = f"the topic has no room for {size} bytes more: it is limited to {limit}"
+            reason = f"the topic is full: {size} more bytes would exceed its limit of {limit} bytes"
             raise CommandRejected(ErrorCode.TOPIC_FULL, reason)
         return None
 

@@ -28,7 +28,7 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.staged_file import PartIdentity, Target
+from courser.storage.staged_file import PartIdentity, StagingTarget
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -94,7 +94,7 @@ class Publishing:
                 await self._staging.discard(user_id, command.sink, up_to=sink.batch)
                 return Published(True, 0, 0)
         parts = self._chosen_parts(user_id, command)
-        targets: dict[Target, int] = {}
+        targets: dict[StagingTarget, int] = {}
         for identity in parts:
             for target, size in self._staging.finished_part(identity).contents.target_sizes.items():
                 targets[target] = targets.get(target, 0) + size
@@ -125,8 +125,13 @@ class Publishing:
         ]
 
     def _begin(
-        self, user_id: int, command: PublishStaged, parts: list[PartIdentity], targets: list[Target], nonce: bytes
-    ) -> changes.BeginPublish:
+        self,
+        user_id: int,
+        command: PublishStaged,
+        parts: list[PartIdentity],
+        targets: list[StagingTarget],
+        nonce: bytes,
+    ) -> changes.PublishStart:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
         check_new_sink(self._catalog.state, user_id, command.sink)
         published = []
@@ -141,11 +146,11 @@ class Publishing:
             PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
             for target, count in batch_counts.items()
         ]
-        return changes.BeginPublish(
+        return changes.PublishStart(
             command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep
         )
 
-    def _existing(self, target: Target) -> Partition:
+    def _existing(self, target: StagingTarget) -> Partition:
         """The partition that messages were staged for. Raises if it was deleted or is read-only."""
         partition = self._redo.find(target)
         if partition is None:
@@ -164,7 +169,7 @@ class Publishing:
         await self._redo.append(sink, publish)
         await self._redo.sync(sink)
         # Until this entry is durable, the parts are what a power cut leaves.
-        await self._catalog.submit(changes.EndPublish(sink.name, publish.op))
+        await self._catalog.submit(changes.PublishEnd(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
 
@@ -233,7 +238,7 @@ class Publishing:
             if sink is not None and sink.open is not None:
                 await self._sync_before_giving_up(sink, sink.open)
                 self._redo.forget(sink.open)
-            await self._catalog.submit(changes.ForgetSink(name))
+            await self._catalog.submit(changes.SinkRemoval(name))
 
         await self._shielded(self._in_turn(name, give_up))
 
@@ -287,7 +292,7 @@ class Publishing:
         await self.idle()
 
 
-def _by_topic(targets: dict[Target, int]) -> dict[tuple[int, int], int]:
+def _by_topic(targets: dict[StagingTarget, int]) -> dict[tuple[int, int], int]:
     sizes: dict[tuple[int, int], int] = {}
     for target, size in targets.items():
         key = target.stream_id, target.topic_id

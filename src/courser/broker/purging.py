@@ -20,7 +20,7 @@ from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 
 _log = logging.getLogger(__name__)
 
-AnyPurge = changes.PurgeTopic | changes.PurgeStream
+AnyPurge = changes.TopicPurge | changes.StreamPurge
 
 
 @asynccontextmanager
@@ -32,7 +32,7 @@ async def prepared_purge(registry: PartitionRegistry, state: CatalogState, chang
     stream = state.streams.get(change.stream_id)
     named = (
         [change.topic_id]
-        if isinstance(change, changes.PurgeTopic)
+        if isinstance(change, changes.TopicPurge)
         else list(stream.topics if stream is not None else ())
     )
     topics = [topic for topic_id in named if (topic := state.topic(change.stream_id, topic_id)) is not None]
@@ -43,12 +43,12 @@ async def prepared_purge(registry: PartitionRegistry, state: CatalogState, chang
                 await stack.enter_async_context(partition.held_writes())
         rows = [_row(topic, found) for topic, found in opened]
         try:
-            if isinstance(change, changes.PurgeTopic):
-                yield changes.PurgeTopic(
+            if isinstance(change, changes.TopicPurge):
+                yield changes.TopicPurge(
                     change.stream_id, change.topic_id, *((rows[0].count, rows[0].ends) if rows else ())
                 )
             else:
-                yield changes.PurgeStream(change.stream_id, tuple(rows))
+                yield changes.StreamPurge(change.stream_id, tuple(rows))
         finally:
             for (topic, found), row in zip(opened, rows, strict=True):
                 for partition, end in zip(found.partitions if found is not None else (), row.ends, strict=False):

@@ -25,8 +25,7 @@ from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, Stora
 from courser.records.batch import Batch, parse_batch
 from courser.storage.durable_files import list_if_there
 from courser.storage.files import FileSystem
-from courser.storage.producer_search import last_sequence
-from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, Target
+from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, StagingTarget
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -43,7 +42,7 @@ _READ_COUNT_MAX = 1024
 class AppendProgress:
     """How far a publish has been appended in this session."""
 
-    def __init__(self, last: dict[Target, int]) -> None:
+    def __init__(self, last: dict[StagingTarget, int]) -> None:
         self.last = last
         """The last sequence in the log, by partition."""
         self.message_count = 0
@@ -51,9 +50,9 @@ class AppendProgress:
         self.is_appended = False
         """Whether everything is in the logs, synced or not."""
         self._known: Publish | None = None
-        self._targets: frozenset[Target] = frozenset()
+        self._targets: frozenset[StagingTarget] = frozenset()
 
-    def wants(self, sink: Sink, target: Target) -> bool:
+    def wants(self, sink: Sink, target: StagingTarget) -> bool:
         """Whether the open publish of a sink appends to a partition: not after a purge of its topic."""
         if sink.open is not self._known:
             self._known = sink.open
@@ -97,7 +96,7 @@ class Redo:
 
     # --- partitions ---
 
-    def find(self, target: Target) -> Partition | None:
+    def find(self, target: StagingTarget) -> Partition | None:
         """The partition that messages were staged for, or None if it was deleted."""
         topic = self._partitions.topics.get((target.stream_id, target.topic_id))
         if topic is None or target.partition_id >= len(topic.partitions):
@@ -174,7 +173,7 @@ class Redo:
         return any(entry.name in names for entry in list_if_there(self._file_system, self._staging.directory))
 
     async def _append_parts(self, sink: Sink, publish: Publish, progress: AppendProgress) -> None:
-        seen: dict[Target, int] = {}
+        seen: dict[StagingTarget, int] = {}
         # Reused for all parts: clearing new memory would take the kernel as long as copying the data.
         blocks = np.empty(_BLOCK_SIZE, np.uint8).data, np.empty(_BLOCK_SIZE, np.uint8).data
         for part, identity in zip(publish.parts, _identities(sink, publish), strict=True):
@@ -192,7 +191,7 @@ class Redo:
         sink: Sink,
         publish: Publish,
         progress: AppendProgress,
-        seen: dict[Target, int],
+        seen: dict[StagingTarget, int],
         blocks: tuple[memoryview, memoryview],
     ) -> None:
         producer = producer_of(publish)
@@ -217,7 +216,7 @@ class Redo:
                 raise
 
     def _missing(
-        self, reader: StagedFileReader, progress: AppendProgress, seen: dict[Target, int]
+        self, reader: StagedFileReader, progress: AppendProgress, seen: dict[StagingTarget, int]
     ) -> Iterator[tuple[StagedBatch, int]]:
         """The batches of a part that are not in their log yet, with their sequences."""
         for record in reader.records():
@@ -242,16 +241,16 @@ class Redo:
             if not partition.is_deleted:
                 raise
 
-    async def _look(self, publish: Publish) -> dict[Target, int]:
+    async def _look(self, publish: Publish) -> dict[StagingTarget, int]:
         """The last sequence that an earlier session appended, by partition."""
         producer = producer_of(publish)
-        found: dict[Target, int] = {}
+        found: dict[StagingTarget, int] = {}
         for row in publish.targets:
             target = _target_of(row)
             partition = self.find(target)
             if partition is None:
                 continue
-            search = partial(last_sequence, partition.log, producer, first_offset=row.offset)
+            search = partial(partition.log.last_sequence, producer, first_offset=row.offset)
             sequence = await self._in_pool(search)
             if sequence is not None:
                 found[target] = sequence
@@ -290,8 +289,8 @@ def _identities(sink: Sink, publish: Publish) -> list[PartIdentity]:
     return [PartIdentity(sink.user_id, sink.name, sink.batch, part.part, part.attempt) for part in publish.parts]
 
 
-def _target_of(row: PublishTarget) -> Target:
-    return Target(row.stream_id, row.topic_id, row.topic_uuid, row.partition_id, row.incarnation)
+def _target_of(row: PublishTarget) -> StagingTarget:
+    return StagingTarget(row.stream_id, row.topic_id, row.topic_uuid, row.partition_id, row.incarnation)
 
 
 def _load(

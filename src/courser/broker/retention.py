@@ -31,7 +31,7 @@ _ROUND_COUNT_MAX = 1000
 """How often one run plans for a topic again: each round deletes or rolls something."""
 
 
-class Reason(Enum):
+class DeletionReason(Enum):
     """Why a segment is deleted."""
 
     EXPIRED = "expired"
@@ -39,7 +39,7 @@ class Reason(Enum):
     REQUESTED = "requested"
 
 
-class SegmentFacts(NamedTuple):
+class RetainedSegment(NamedTuple):
     """What retention needs to know about a segment that has messages."""
 
     end_offset: int
@@ -66,7 +66,7 @@ class Trim:
 
     partition_id: int
     before_offset: int
-    reason: Reason
+    reason: DeletionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Roll:
 Step = Trim | Roll
 
 
-def plan(partitions: Sequence[Sequence[SegmentFacts]], limits: Limits, now: int) -> list[Step]:
+def plan(partitions: Sequence[Sequence[RetainedSegment]], limits: Limits, now: int) -> list[Step]:
     """What to do now. After a roll, call it again with the new facts.
 
     ``partitions`` are the segments of each partition, oldest first.
@@ -93,7 +93,7 @@ def plan(partitions: Sequence[Sequence[SegmentFacts]], limits: Limits, now: int)
     return steps
 
 
-def _plan_expiry(kept: list[list[SegmentFacts]], horizon: int) -> list[Step]:
+def _plan_expiry(kept: list[list[RetainedSegment]], horizon: int) -> list[Step]:
     """Delete segments whose newest message has expired; close an open one whose oldest message has."""
     steps: list[Step] = []
     for partition_id, segments in enumerate(kept):
@@ -101,14 +101,14 @@ def _plan_expiry(kept: list[list[SegmentFacts]], horizon: int) -> list[Step]:
         while gone < len(segments) and segments[gone].is_sealed and segments[gone].last_timestamp <= horizon:
             gone += 1
         if gone:
-            steps.append(Trim(partition_id, segments[gone - 1].end_offset, Reason.EXPIRED))
+            steps.append(Trim(partition_id, segments[gone - 1].end_offset, DeletionReason.EXPIRED))
             del segments[:gone]
         if segments and not segments[-1].is_sealed and segments[-1].first_timestamp <= horizon:
             steps.append(Roll(partition_id))
     return steps
 
 
-def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
+def _plan_size(kept: list[list[RetainedSegment]], size_max: int) -> list[Step]:
     """Delete the segment with the oldest message until the topic is within its limit."""
     excess = sum(segment.size for segments in kept for segment in segments) - size_max
     steps: list[Step] = []
@@ -120,7 +120,7 @@ def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
             # The next segment to delete is still open.
             return [*steps, Roll(partition_id)]
         excess -= segment.size
-        steps.append(Trim(partition_id, segment.end_offset, Reason.SIZE))
+        steps.append(Trim(partition_id, segment.end_offset, DeletionReason.SIZE))
     return steps
 
 
@@ -131,9 +131,9 @@ def _plan_size(kept: list[list[SegmentFacts]], size_max: int) -> list[Step]:
 class RetentionCounters:
     """How much was deleted since the start, by reason."""
 
-    segment_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
-    message_count: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
-    size: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    segment_count: defaultdict[DeletionReason, int] = field(default_factory=lambda: defaultdict(int))
+    message_count: defaultdict[DeletionReason, int] = field(default_factory=lambda: defaultdict(int))
+    size: defaultdict[DeletionReason, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class _Urgent(NamedTuple):
@@ -258,7 +258,7 @@ class Retention:
             if segment.state is not SegmentState.SEALED or (needed is not None and segment.end_offset - 1 > needed):
                 break
             before_offset = segment.end_offset
-        await self._trim(topic, partition, before_offset, Reason.REQUESTED)
+        await self._trim(topic, partition, before_offset, DeletionReason.REQUESTED)
 
     def _limits(self, topic: OpenTopic) -> Limits:
         size = topic.size_limit if self._settings.delete_oldest_segments else None
@@ -270,7 +270,7 @@ class Retention:
         else:
             await self._trim(topic, partition, step.before_offset, step.reason)
 
-    async def _trim(self, topic: OpenTopic, partition: Partition, before_offset: int, reason: Reason) -> None:
+    async def _trim(self, topic: OpenTopic, partition: Partition, before_offset: int, reason: DeletionReason) -> None:
         log = partition.log
         gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
         if not gone:
@@ -280,12 +280,12 @@ class Retention:
                 await self.settle(log.identity, before_offset)
             except CourserError as error:
                 # The disk may be full, and only this makes room. What could come back is what the publish holds.
-                _log.warning("deleting messages of a publish that is not settled reason=%s", error)
+                _log.warning("deleting messages of a publish that is not finalized reason=%s", error)
         await partition.trim(before_offset)
         topic.room = 0
         self._note(topic, partition, gone, reason)
 
-    def _note(self, topic: OpenTopic, partition: Partition, gone: list[Segment], reason: Reason) -> None:
+    def _note(self, topic: OpenTopic, partition: Partition, gone: list[Segment], reason: DeletionReason) -> None:
         message_count, size = sum(segment.message_count for segment in gone), sum(segment.size for segment in gone)
         counters = self.counters
         counters.segment_count[reason] += len(gone)
@@ -306,12 +306,12 @@ class Retention:
         )
 
 
-def _facts(partition: Partition, now: int) -> list[SegmentFacts]:
+def _facts(partition: Partition, now: int) -> list[RetainedSegment]:
     if partition.log.failure is not None:
         # Nothing can be deleted here: the limits apply to the other partitions only.
         return []
     return [
-        SegmentFacts(
+        RetainedSegment(
             segment.end_offset,
             segment.size,
             segment.first_stored_at,

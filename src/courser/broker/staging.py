@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import xxhash
 
+from courser.api import replies as r
 from courser.api.commands import StagedPartName
-from courser.api.replies import StagedPart as StagedPartReply
 from courser.catalog.entities import Sink
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
@@ -40,7 +40,7 @@ from courser.storage.staged_file import (
     PartContents,
     PartIdentity,
     StagedFileWriter,
-    Target,
+    StagingTarget,
     read_staged_file,
 )
 
@@ -59,7 +59,7 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 """Bytes that a chunk needs in addition to its messages."""
 
 
-class StagedPart:
+class OpenPart:
     """One part in memory."""
 
     __slots__ = ("contents", "identity", "lock", "path", "rests_since", "touched_at", "upkeep", "writer")
@@ -107,7 +107,7 @@ class Staging:
         self._size_max = size_max
         self._expiry = expiry
         self._limits = limits
-        self._parts: dict[PartIdentity, StagedPart] = {}
+        self._parts: dict[PartIdentity, OpenPart] = {}
         self.size = 0
         """Size of all files in bytes."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -135,9 +135,9 @@ class Staging:
         if self._parts:
             _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
 
-    def _load(self, *, is_crashed: bool) -> list[StagedPart]:
+    def _load(self, *, is_crashed: bool) -> list[OpenPart]:
         self._set_aside = {entry.name for entry in list_if_there(self._file_system, self.directory / QUARANTINE)}
-        found: list[StagedPart] = []
+        found: list[OpenPart] = []
         for entry in list_if_there(self._file_system, self.directory):
             path = self.directory / entry.name
             if entry.kind is not EntryKind.FILE or not entry.name.endswith(STAGED_SUFFIX):
@@ -155,7 +155,7 @@ class Staging:
             sync_directory(self._file_system, self.directory)
         return found
 
-    def _take(self, path: Path, *, is_crashed: bool) -> StagedPart | None:
+    def _take(self, path: Path, *, is_crashed: bool) -> OpenPart | None:
         """Check one file: keep it as a part that can be published, remove it, or move it to quarantine."""
         staged = read_staged_file(self._file_system, path, is_in_question=self._is_in_question, is_crashed=is_crashed)
         if staged is None:
@@ -176,7 +176,7 @@ class Staging:
             return None
         if staged.contents.is_finished and self._is_in_question(staged.identity):
             self._sync_found(path)
-        return StagedPart(staged.identity, path, staged.contents, self._clock)
+        return OpenPart(staged.identity, path, staged.contents, self._clock)
 
     def _put_aside(self, path: Path, damage: DamagedPart) -> None:
         """Report a damaged part and keep its file for inspection."""
@@ -234,7 +234,7 @@ class Staging:
 
     # --- what tasks do ---
 
-    async def stage(self, user_id: int, name: StagedPartName, chunk: int, target: Target, batch: Batch) -> None:
+    async def stage(self, user_id: int, name: StagedPartName, chunk: int, target: StagingTarget, batch: Batch) -> None:
         """Stage one batch. A chunk that is already present is not added again.
 
         Raises:
@@ -256,7 +256,7 @@ class Staging:
         async with part.lock:
             self._add(part, chunk, target, batch)
 
-    def _add(self, part: StagedPart, chunk: int, target: Target, batch: Batch) -> None:
+    def _add(self, part: OpenPart, chunk: int, target: StagingTarget, batch: Batch) -> None:
         contents = part.contents
         if chunk < contents.chunk_count:
             # The reply was lost, and the client sent it again.
@@ -274,14 +274,14 @@ class Staging:
         part.touch(self._clock)
         self._keep_up(part, part.writer)
 
-    def _keep_up(self, part: StagedPart, writer: StagedFileWriter) -> None:
+    def _keep_up(self, part: OpenPart, writer: StagedFileWriter) -> None:
         """Ask the kernel to start write-back, one hint at a time: on a busy disk the call blocks."""
         if part.upkeep is not None and not part.upkeep.done():
             return
         if (work := writer.take_upkeep()) is not None:
             part.upkeep = asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _begin(self, identity: PartIdentity) -> StagedPart:
+    async def _begin(self, identity: PartIdentity) -> OpenPart:
         """Create the file of a new part."""
         if len(self._parts) >= PART_COUNT_MAX:
             raise CommandRejected(ErrorCode.STAGING_FULL, f"the limit of {PART_COUNT_MAX} staged parts is reached")
@@ -296,7 +296,7 @@ class Staging:
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path = self._path_of(identity)
-        part = StagedPart(identity, path, PartContents(0), self._clock)
+        part = OpenPart(identity, path, PartContents(0), self._clock)
         self._parts[identity] = part
         self._set_aside.discard(path.name)
         async with part.lock:
@@ -319,10 +319,10 @@ class Staging:
         try:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
-            raise storage_failure("creation", self.directory, error) from error
+            raise storage_failure("create", self.directory, error) from error
         return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
 
-    async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> StagedPartReply:
+    async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> r.StagedPart:
         """Make a part durable. May be repeated.
 
         Raises:
@@ -333,7 +333,7 @@ class Staging:
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
         return await self._shielded(self._finish_in_turn(identity, chunk_count))
 
-    async def _finish_in_turn(self, identity: PartIdentity, chunk_count: int) -> StagedPartReply:
+    async def _finish_in_turn(self, identity: PartIdentity, chunk_count: int) -> r.StagedPart:
         self._check_unpublished(identity)
         part = self._parts.get(identity)
         if part is None:
@@ -345,9 +345,9 @@ class Staging:
                 raise _incomplete(part, chunk_count)
             if not contents.is_finished:
                 await self._finish(part)
-            return StagedPartReply(contents.message_count, contents.size)
+            return r.StagedPart(contents.message_count, contents.size)
 
-    async def _finish(self, part: StagedPart) -> None:
+    async def _finish(self, part: OpenPart) -> None:
         writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents, self._limits)
         before = part.contents.file_size
         await _rest(part)
@@ -382,7 +382,7 @@ class Staging:
 
     # --- what publishes do ---
 
-    def finished_part(self, identity: PartIdentity) -> StagedPart:
+    def finished_part(self, identity: PartIdentity) -> OpenPart:
         """A finished part, which can be published. Raises ``CommandRejected``."""
         part = self._parts.get(identity)
         if part is None:
@@ -409,7 +409,7 @@ class Staging:
             _log.info("staged parts expired count=%d", len(expired))
         await self._remove(expired)
 
-    async def _remove(self, parts: Iterable[StagedPart]) -> None:
+    async def _remove(self, parts: Iterable[OpenPart]) -> None:
         for part in list(parts):
             sink = self._state.sinks.get(part.identity.sink)
             if sink is not None and is_in_open_publish(sink, part.identity):
@@ -418,7 +418,7 @@ class Staging:
                 if self._parts.get(part.identity) is part:
                     await self._drop(part)
 
-    async def _drop(self, part: StagedPart) -> None:
+    async def _drop(self, part: OpenPart) -> None:
         """Remove a part and its file. Not synced: if a power cut brings it back, a start removes it or it expires."""
         del self._parts[part.identity]
         self.size -= part.contents.file_size
@@ -438,7 +438,7 @@ class Staging:
 
     # --- facts ---
 
-    def parts(self) -> Collection[StagedPart]:
+    def parts(self) -> Collection[OpenPart]:
         """All staged parts of all users."""
         return self._parts.values()
 
@@ -447,7 +447,7 @@ class Staging:
         parts = self._of_sink(user_id, sink)
         return len(parts), sum(part.contents.file_size for part in parts)
 
-    def _of_sink(self, user_id: int, sink: str) -> list[StagedPart]:
+    def _of_sink(self, user_id: int, sink: str) -> list[OpenPart]:
         return [
             part for part in self._parts.values() if part.identity.sink == sink and part.identity.user_id == user_id
         ]
@@ -499,13 +499,13 @@ class Staging:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
-async def _rest(part: StagedPart) -> None:
+async def _rest(part: OpenPart) -> None:
     """Wait until no hint is running: it must not reach another file that reuses this file descriptor."""
     if part.upkeep is not None:
         await asyncio.wait([part.upkeep])
 
 
-async def _let_go(part: StagedPart) -> None:
+async def _let_go(part: OpenPart) -> None:
     """Close the file of a part."""
     await _rest(part)
     if part.writer is not None:
@@ -533,7 +533,7 @@ def _not_found(identity: PartIdentity, reason: str) -> CommandRejected:
     return CommandRejected(ErrorCode.STAGED_PART_NOT_FOUND, f"{_words(identity)} does not exist: {reason}")
 
 
-def _incomplete(part: StagedPart, chunk: int) -> CommandRejected:
+def _incomplete(part: OpenPart, chunk: int) -> CommandRejected:
     reason = (
         f"{_words(part.identity)} holds {part.contents.chunk_count} chunks, not {chunk}: "
         "the rest was lost when the server stopped; run the task again"

@@ -12,8 +12,7 @@ from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ConsumerOffsetNotFound, CourserError, ErrorCode, InvalidOffset
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Identifier, TopicAddress
+from courser.model.identifiers import ConsumerKind, Identifier, TopicAddress
 from courser.storage.offset_table import ConsumerKey
 
 _log = logging.getLogger(__name__)
@@ -141,4 +140,6 @@ async def _forget(partition: Partition, consumer: ConsumerKey) -> None:
         # A purge came first.
         return
     except CourserError as error:
-        _log.warning("offset of deleted group kept partition=%s reason=%s", partition.log.directory, error)
+        _log.warning(
+            "could not delete the offset of a deleted group partition=%s reason=%s", partition.log.directory, error
+        )

@@ -77,7 +77,7 @@ class Tokens:
                 raise CommandRejected(ErrorCode.TOO_MANY_TOKENS, f"a user can have at most {self._count_max} tokens")
             secret = make_token()
             token_hash = hash_token(secret)
-            change = changes.CreateToken(user_id, name, token_hash, expires_at if expires_at <= _TIME_MAX else 0)
+            change = changes.TokenCreation(user_id, name, token_hash, expires_at if expires_at <= _TIME_MAX else 0)
             await self._catalog.submit(change)
             self._by_hash[token_hash] = (user_id, name)
         return secret
@@ -132,7 +132,7 @@ class Tokens:
 
     async def _delete(self, user_id: int, name: str) -> None:
         token = self._own(user_id).get(name)
-        await self._catalog.submit(changes.DeleteToken(user_id, name))
+        await self._catalog.submit(changes.TokenDeletion(user_id, name))
         if token is not None:
             self._by_hash.pop(token.token_hash, None)
 

@@ -15,37 +15,37 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Base class of all changes."""
 
 
-class CreateStream(Change, frozen=True, tag=1):
-    """Create a stream. ``stream_id`` is set only if the client chooses the id."""
+class StreamCreation(Change, frozen=True, tag=1):
+    """Creates a stream. ``stream_id`` is set only if the client chooses the id."""
 
     name: str
     uuid: bytes
     stream_id: int | None = None
 
 
-class UpdateStream(Change, frozen=True, tag=2):
-    """Rename a stream."""
+class StreamUpdate(Change, frozen=True, tag=2):
+    """Renames a stream."""
 
     stream_id: int
     name: str
 
 
-class DeleteStream(Change, frozen=True, tag=3):
-    """Delete a stream and all its topics."""
+class StreamDeletion(Change, frozen=True, tag=3):
+    """Deletes a stream and all its topics."""
 
     stream_id: int
 
 
-class PurgeStream(Change, frozen=True, tag=4):
-    """Delete the messages below the ends in ``topics``, in all topics of a stream."""
+class StreamPurge(Change, frozen=True, tag=4):
+    """Deletes the messages below the ends in ``topics``, in all topics of a stream."""
 
     stream_id: int
     topics: tuple[PurgedTopic, ...] = ()
-    """Empty in entries written by earlier versions, see ``PurgeTopic``."""
+    """Empty in entries written by earlier versions, see ``TopicPurge``."""
 
 
-class CreateTopic(Change, frozen=True, tag=5):
-    """Create a topic. ``topic_id`` is set only if the client chooses the id."""
+class TopicCreation(Change, frozen=True, tag=5):
+    """Creates a topic. ``topic_id`` is set only if the client chooses the id."""
 
     stream_id: int
     name: str
@@ -55,8 +55,8 @@ class CreateTopic(Change, frozen=True, tag=5):
     topic_id: int | None = None
 
 
-class UpdateTopic(Change, frozen=True, tag=6):
-    """Replace a topic's name and all its options."""
+class TopicUpdate(Change, frozen=True, tag=6):
+    """Replaces a topic's name and all its options."""
 
     stream_id: int
     topic_id: int
@@ -64,15 +64,15 @@ class UpdateTopic(Change, frozen=True, tag=6):
     options: TopicOptions
 
 
-class DeleteTopic(Change, frozen=True, tag=7):
-    """Delete a topic."""
+class TopicDeletion(Change, frozen=True, tag=7):
+    """Deletes a topic."""
 
     stream_id: int
     topic_id: int
 
 
-class PurgeTopic(Change, frozen=True, tag=8):
-    """Delete the messages of a topic below ``ends``."""
+class TopicPurge(Change, frozen=True, tag=8):
+    """Deletes the messages of a topic below ``ends``."""
 
     stream_id: int
     topic_id: int
@@ -85,24 +85,24 @@ class PurgeTopic(Change, frozen=True, tag=8):
     """
 
 
-class CreatePartitions(Change, frozen=True, tag=9):
-    """Add partitions after the last one."""
+class PartitionCreation(Change, frozen=True, tag=9):
+    """Adds partitions after the last one."""
 
     stream_id: int
     topic_id: int
     count: int
 
 
-class DeletePartitions(Change, frozen=True, tag=10):
-    """Delete the last ``count`` partitions."""
+class PartitionDeletion(Change, frozen=True, tag=10):
+    """Deletes the last ``count`` partitions."""
 
     stream_id: int
     topic_id: int
     count: int
 
 
-class CreateGroup(Change, frozen=True, tag=11):
-    """Create a consumer group. ``group_id`` is set only if the client chooses the id."""
+class GroupCreation(Change, frozen=True, tag=11):
+    """Creates a consumer group. ``group_id`` is set only if the client chooses the id."""
 
     stream_id: int
     topic_id: int
@@ -110,16 +110,16 @@ class CreateGroup(Change, frozen=True, tag=11):
     group_id: int | None = None
 
 
-class DeleteGroup(Change, frozen=True, tag=12):
-    """Delete a consumer group."""
+class GroupDeletion(Change, frozen=True, tag=12):
+    """Deletes a consumer group."""
 
     stream_id: int
     topic_id: int
     group_id: int
 
 
-class CreateUser(Change, frozen=True, tag=13):
-    """Create a user."""
+class UserCreation(Change, frozen=True, tag=13):
+    """Creates a user."""
 
     name: str
     password_hash: str
@@ -127,36 +127,36 @@ class CreateUser(Change, frozen=True, tag=13):
     permissions: Permissions | None = None
 
 
-class UpdateUser(Change, frozen=True, tag=14):
-    """Change a user's name or status; None leaves it unchanged."""
+class UserUpdate(Change, frozen=True, tag=14):
+    """Changes a user's name or status; None leaves it unchanged."""
 
     user_id: int
     name: str | None = None
     is_active: bool | None = None
 
 
-class DeleteUser(Change, frozen=True, tag=15):
-    """Delete a user and their tokens."""
+class UserDeletion(Change, frozen=True, tag=15):
+    """Deletes a user and their tokens."""
 
     user_id: int
 
 
-class ChangePassword(Change, frozen=True, tag=16):
-    """Set a new password."""
+class PasswordChange(Change, frozen=True, tag=16):
+    """Sets a new password."""
 
     user_id: int
     password_hash: str
 
 
-class UpdatePermissions(Change, frozen=True, tag=17):
-    """Replace all permissions of a user."""
+class PermissionUpdate(Change, frozen=True, tag=17):
+    """Replaces all permissions of a user."""
 
     user_id: int
     permissions: Permissions | None
 
 
-class CreateToken(Change, frozen=True, tag=18):
-    """Create a personal access token. ``expires_at`` is 0 if it never expires."""
+class TokenCreation(Change, frozen=True, tag=18):
+    """Creates a personal access token. ``expires_at`` is 0 if it never expires."""
 
     user_id: int
     name: str
@@ -164,21 +164,21 @@ class CreateToken(Change, frozen=True, tag=18):
     expires_at: int = 0
 
 
-class DeleteToken(Change, frozen=True, tag=19):
-    """Delete a personal access token."""
+class TokenDeletion(Change, frozen=True, tag=19):
+    """Deletes a personal access token."""
 
     user_id: int
     name: str
 
 
-class ForgetDeleted(Change, frozen=True, tag=20):
-    """Forget deleted directories whose removal is synced."""
+class DirectoryRemoval(Change, frozen=True, tag=20):
+    """Forgets deleted directories whose removal is synced."""
 
     paths: tuple[str, ...]
 
 
-class BeginPublish(Change, frozen=True, tag=21):
-    """Decide that a batch of a sink is published. After this entry a crash cannot undo the publish."""
+class PublishStart(Change, frozen=True, tag=21):
+    """Decides that a batch of a sink is published. After this entry a crash cannot undo the publish."""
 
     sink: str
     user_id: int
@@ -190,43 +190,43 @@ class BeginPublish(Change, frozen=True, tag=21):
     """How long the sink is remembered after this, in microseconds; 0 is forever."""
 
 
-class EndPublish(Change, frozen=True, tag=22):
-    """End a publish: all its messages are in their logs and synced. ``op`` is that of its ``BeginPublish``."""
+class PublishEnd(Change, frozen=True, tag=22):
+    """Ends a publish: all its messages are in their logs and synced. ``op`` is that of its ``PublishStart``."""
 
     sink: str
     op: int
 
 
-class ForgetSink(Change, frozen=True, tag=23):
-    """Forget a sink and its open publish, if any: its batches count as never published."""
+class SinkRemoval(Change, frozen=True, tag=23):
+    """Forgets a sink and its open publish, if any: its batches count as never published."""
 
     sink: str
 
 
 AnyChange = (
-    CreateStream
-    | UpdateStream
-    | DeleteStream
-    | PurgeStream
-    | CreateTopic
-    | UpdateTopic
-    | DeleteTopic
-    | PurgeTopic
-    | CreatePartitions
-    | DeletePartitions
-    | CreateGroup
-    | DeleteGroup
-    | CreateUser
-    | UpdateUser
-    | DeleteUser
-    | ChangePassword
-    | UpdatePermissions
-    | CreateToken
-    | DeleteToken
-    | ForgetDeleted
-    | BeginPublish
-    | EndPublish
-    | ForgetSink
+    StreamCreation
+    | StreamUpdate
+    | StreamDeletion
+    | StreamPurge
+    | TopicCreation
+    | TopicUpdate
+    | TopicDeletion
+    | TopicPurge
+    | PartitionCreation
+    | PartitionDeletion
+    | GroupCreation
+    | GroupDeletion
+    | UserCreation
+    | UserUpdate
+    | UserDeletion
+    | PasswordChange
+    | PermissionUpdate
+    | TokenCreation
+    | TokenDeletion
+    | DirectoryRemoval
+    | PublishStart
+    | PublishEnd
+    | SinkRemoval
 )
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -246,14 +246,14 @@ def makes_room(change: Change) -> bool:
 
 
 _ROOM_MAKERS = (
-    DeleteStream,
-    PurgeStream,
-    DeleteTopic,
-    PurgeTopic,
-    DeletePartitions,
-    ForgetDeleted,
-    EndPublish,
-    ForgetSink,
+    StreamDeletion,
+    StreamPurge,
+    TopicDeletion,
+    TopicPurge,
+    PartitionDeletion,
+    DirectoryRemoval,
+    PublishEnd,
+    SinkRemoval,
 )
 
 
@@ -267,4 +267,4 @@ def decode_change(body: bytes) -> AnyChange:
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"a body that is not a change: {error}") from error
+        raise ValueError(f"an invalid change: {error}") from error

@@ -81,7 +81,7 @@ def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescri
     checksum, magic, version, kind, body_size = _HEADER.unpack_from(data)
     is_known = magic == _MAGIC and version == _VERSION and kind in _KINDS.values()
     if not is_known or len(data) != _HEADER.size + body_size:
-        raise DamagedData(path, 0, "this version does not know its format")
+        raise DamagedData(path, 0, "its format is not supported by this version")
     if xxhash.xxh3_128_digest(data[_CHECKSUM_SIZE:]) != checksum:
         raise DamagedData(path, 0, "the checksum does not match")
     decoder: msgspec.msgpack.Decoder[StreamDescriptor] | msgspec.msgpack.Decoder[TopicDescriptor]

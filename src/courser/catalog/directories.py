@@ -94,29 +94,29 @@ class Directories:
     def steps(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> list[Step]:
         """The work of ``carry_out`` for a caller with several threads: run one step after the other."""
         match change:
-            case changes.CreateStream():
+            case changes.StreamCreation():
                 return [[partial(self.make_stream, state.streams[state.stream_by_name[change.name]])]]
-            case changes.CreateTopic():
+            case changes.TopicCreation():
                 stream = state.streams[change.stream_id]
                 topic = stream.topics[state.topic_by_name[change.stream_id, change.name]]
                 missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
                 return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
-            case changes.CreatePartitions():
+            case changes.PartitionCreation():
                 stream = state.streams[change.stream_id]
                 topic = stream.topics[change.topic_id]
                 missing = self._missing(stream, topic, topic.partitions[-change.count :], is_repeated=is_repeated)
                 return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
-            case changes.UpdateStream():
+            case changes.StreamUpdate():
                 return [[partial(self._describe_stream, state.streams[change.stream_id])]]
-            case changes.PurgeStream():
+            case changes.StreamPurge():
                 stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
             case (
-                changes.UpdateTopic()
-                | changes.PurgeTopic()
-                | changes.DeletePartitions()
-                | changes.CreateGroup()
-                | changes.DeleteGroup()
+                changes.TopicUpdate()
+                | changes.TopicPurge()
+                | changes.PartitionDeletion()
+                | changes.GroupCreation()
+                | changes.GroupDeletion()
             ):
                 stream = state.streams[change.stream_id]
                 return [[partial(self.describe, stream, stream.topics[change.topic_id])]]
@@ -141,7 +141,7 @@ class Directories:
                 file.close()
                 self._file_system.unlink(path)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
 
     # --- creating ---
 
@@ -182,7 +182,7 @@ class Directories:
                 with contextlib.suppress(FileExistsError):
                     self._file_system.make_directory(directory)
             except OSError as error:
-                raise storage_failure("creation", directory, error) from error
+                raise storage_failure("create", directory, error) from error
         sync_directory(self._file_system, parent)
 
     def _begin_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
@@ -192,7 +192,7 @@ class Directories:
             try:
                 PartitionLog.begin(self._file_system, directory, identity, epoch=topic.purge_count)
             except OSError as error:
-                raise storage_failure("creation", directory, error) from error
+                raise storage_failure("create", directory, error) from error
 
     def _missing(
         self, stream: Stream, topic: Topic, partitions: Sequence[Partition], *, is_repeated: bool
@@ -232,7 +232,7 @@ class Directories:
         try:
             make_directories(self._file_system, directory, below=self._path)
         except OSError as error:
-            raise storage_failure("creation", directory, error) from error
+            raise storage_failure("create", directory, error) from error
 
     # --- finding ---
 
@@ -317,7 +317,7 @@ class Directories:
                 # Even if it did not exist: the process that removed it may have died before the sync.
                 self._file_system.sync_directory(directory.parent)
         except OSError as error:
-            raise storage_failure("removal", directory, error) from error
+            raise storage_failure("remove", directory, error) from error
         return True
 
     def _has_strangers(self, directory: Path, deleted: DeletedDirectory) -> bool:

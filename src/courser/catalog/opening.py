@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.catalog.changes import ForgetDeleted
+from courser.catalog.changes import DirectoryRemoval
 from courser.catalog.directories import Directories
 from courser.catalog.rebuild import RebuildReport, rebuild_metadata
 from courser.catalog.reconcile import Reconciler, Reconciliation
@@ -47,7 +47,7 @@ def open_catalog(
         return _open(file_system, data_directory, clock, stop, settings, recreate_missing_state=recreate_missing_state)
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else data_directory
-        raise storage_failure("opening", path, error) from error
+        raise storage_failure("open", path, error) from error
 
 
 def _open(
@@ -101,7 +101,7 @@ def _open(
     if found.removed:
         # If the journal has no room for this entry, the next start removes them again: start anyway.
         with contextlib.suppress(DiskFull, JournalFull):
-            store.submit(ForgetDeleted(tuple(found.removed)))
+            store.submit(DirectoryRemoval(tuple(found.removed)))
     return OpenedCatalog(store, directories, found, report)
 
 

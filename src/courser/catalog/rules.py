@@ -99,7 +99,7 @@ def _check_id(number: int | None, ids: UsedIds) -> None:
 # --- streams and topics ---
 
 
-def _create_stream(state: CatalogState, change: changes.CreateStream) -> None:
+def _create_stream(state: CatalogState, change: changes.StreamCreation) -> None:
     _check_name(change.name, "stream")
     _check_uuid(change.uuid)
     _check_id(change.stream_id, state.stream_ids)
@@ -109,18 +109,18 @@ def _create_stream(state: CatalogState, change: changes.CreateStream) -> None:
         _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
-def _update_stream(state: CatalogState, change: changes.UpdateStream) -> None:
+def _update_stream(state: CatalogState, change: changes.StreamUpdate) -> None:
     _stream(state, change.stream_id)
     _check_name(change.name, "stream")
     if state.stream_by_name.get(change.name, change.stream_id) != change.stream_id:
         _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
 
-def _existing_stream(state: CatalogState, change: changes.DeleteStream | changes.PurgeStream) -> None:
+def _existing_stream(state: CatalogState, change: changes.StreamDeletion | changes.StreamPurge) -> None:
     _stream(state, change.stream_id)
 
 
-def _create_topic(state: CatalogState, change: changes.CreateTopic) -> None:
+def _create_topic(state: CatalogState, change: changes.TopicCreation) -> None:
     stream = _stream(state, change.stream_id)
     _check_name(change.name, "topic")
     _check_uuid(change.uuid)
@@ -136,14 +136,14 @@ def _create_topic(state: CatalogState, change: changes.CreateTopic) -> None:
         _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
-def _update_topic(state: CatalogState, change: changes.UpdateTopic) -> None:
+def _update_topic(state: CatalogState, change: changes.TopicUpdate) -> None:
     _topic(state, change.stream_id, change.topic_id)
     _check_name(change.name, "topic")
     if state.topic_by_name.get((change.stream_id, change.name), change.topic_id) != change.topic_id:
         _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
 
-def _existing_topic(state: CatalogState, change: changes.DeleteTopic | changes.PurgeTopic) -> None:
+def _existing_topic(state: CatalogState, change: changes.TopicDeletion | changes.TopicPurge) -> None:
     _topic(state, change.stream_id, change.topic_id)
 
 
@@ -155,12 +155,12 @@ def _check_count(count: int) -> None:
         )
 
 
-def _create_partitions(state: CatalogState, change: changes.CreatePartitions) -> None:
+def _create_partitions(state: CatalogState, change: changes.PartitionCreation) -> None:
     _check_count(change.count)
     _topic(state, change.stream_id, change.topic_id)
 
 
-def _delete_partitions(state: CatalogState, change: changes.DeletePartitions) -> None:
+def _delete_partitions(state: CatalogState, change: changes.PartitionDeletion) -> None:
     _check_count(change.count)
     topic = _topic(state, change.stream_id, change.topic_id)
     if change.count > len(topic.partitions):
@@ -173,7 +173,7 @@ def _delete_partitions(state: CatalogState, change: changes.DeletePartitions) ->
 # --- consumer groups ---
 
 
-def _create_group(state: CatalogState, change: changes.CreateGroup) -> None:
+def _create_group(state: CatalogState, change: changes.GroupCreation) -> None:
     topic = _topic(state, change.stream_id, change.topic_id)
     _check_name(change.name, "consumer group")
     _check_id(change.group_id, topic.group_ids)
@@ -183,7 +183,7 @@ def _create_group(state: CatalogState, change: changes.CreateGroup) -> None:
         _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"consumer group {change.name!r} already exists in this topic")
 
 
-def _delete_group(state: CatalogState, change: changes.DeleteGroup) -> None:
+def _delete_group(state: CatalogState, change: changes.GroupDeletion) -> None:
     topic = _topic(state, change.stream_id, change.topic_id)
     if change.group_id not in topic.groups:
         _refuse(ErrorCode.GROUP_NOT_FOUND, f"the topic has no consumer group {change.group_id}")
@@ -205,7 +205,7 @@ def _check_password_hash(password_hash: str) -> None:
         _refuse(ErrorCode.INVALID_PASSWORD, "a password must be stored as an argon2id hash")
 
 
-def _create_user(state: CatalogState, change: changes.CreateUser) -> None:
+def _create_user(state: CatalogState, change: changes.UserCreation) -> None:
     _check_user_name(change.name)
     _check_password_hash(change.password_hash)
     if change.name in state.user_by_name:
@@ -214,7 +214,7 @@ def _create_user(state: CatalogState, change: changes.CreateUser) -> None:
         _refuse(ErrorCode.TOO_MANY_USERS, f"the limit of {USER_COUNT_MAX} users is reached")
 
 
-def _update_user(state: CatalogState, change: changes.UpdateUser) -> None:
+def _update_user(state: CatalogState, change: changes.UserUpdate) -> None:
     user = _user(state, change.user_id)
     if change.name is not None:
         _check_user_name(change.name)
@@ -224,22 +224,22 @@ def _update_user(state: CatalogState, change: changes.UpdateUser) -> None:
         _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated")
 
 
-def _delete_user(state: CatalogState, change: changes.DeleteUser) -> None:
+def _delete_user(state: CatalogState, change: changes.UserDeletion) -> None:
     if _user(state, change.user_id).user_id == ROOT_USER_ID:
         _refuse(ErrorCode.CANNOT_DELETE_USER, "the root user cannot be deleted")
 
 
-def _change_password(state: CatalogState, change: changes.ChangePassword) -> None:
+def _change_password(state: CatalogState, change: changes.PasswordChange) -> None:
     _user(state, change.user_id)
     _check_password_hash(change.password_hash)
 
 
-def _update_permissions(state: CatalogState, change: changes.UpdatePermissions) -> None:
+def _update_permissions(state: CatalogState, change: changes.PermissionUpdate) -> None:
     if _user(state, change.user_id).user_id == ROOT_USER_ID:
         _refuse(ErrorCode.CANNOT_CHANGE_PERMISSIONS, "the permissions of the root user cannot be changed")
 
 
-def _create_token(state: CatalogState, change: changes.CreateToken) -> None:
+def _create_token(state: CatalogState, change: changes.TokenCreation) -> None:
     user = _user(state, change.user_id)
     if not 1 <= _size(change.name, ErrorCode.INVALID_TOKEN_NAME) <= NAME_SIZE_MAX:
         _refuse(ErrorCode.INVALID_TOKEN_NAME, f"the name of a token must have 1 to {NAME_SIZE_MAX} bytes")
@@ -252,7 +252,7 @@ def _create_token(state: CatalogState, change: changes.CreateToken) -> None:
         _refuse(ErrorCode.TOO_MANY_TOKENS, f"a user can have at most {TOKEN_COUNT_MAX} tokens")
 
 
-def _delete_token(state: CatalogState, change: changes.DeleteToken) -> None:
+def _delete_token(state: CatalogState, change: changes.TokenDeletion) -> None:
     if change.name not in _user(state, change.user_id).tokens:
         _refuse(ErrorCode.RESOURCE_NOT_FOUND, f"the user has no token called {change.name!r}")
 
@@ -260,7 +260,7 @@ def _delete_token(state: CatalogState, change: changes.DeleteToken) -> None:
 # --- sinks ---
 
 
-def _begin_publish(state: CatalogState, change: changes.BeginPublish) -> None:
+def _begin_publish(state: CatalogState, change: changes.PublishStart) -> None:
     _check_name(change.sink, "sink")
     if not 0 <= change.batch <= BATCH_NUMBER_MAX or change.keep < 0 or len(change.nonce) != NONCE_SIZE:
         _refuse(ErrorCode.INVALID_COMMAND, f"invalid numbers in the publish of batch {change.batch}")
@@ -282,39 +282,39 @@ def _begin_publish(state: CatalogState, change: changes.BeginPublish) -> None:
         _refuse(ErrorCode.BATCH_ALREADY_PUBLISHED, reason)
 
 
-def _end_publish(state: CatalogState, change: changes.EndPublish) -> None:
+def _end_publish(state: CatalogState, change: changes.PublishEnd) -> None:
     sink = state.sinks.get(change.sink)
     if sink is None or sink.open is None or sink.open.op != change.op:
         _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {change.sink!r} has no open publish {change.op}")
 
 
-def _forget_sink(state: CatalogState, change: changes.ForgetSink) -> None:
+def _forget_sink(state: CatalogState, change: changes.SinkRemoval) -> None:
     if change.sink not in state.sinks:
         _refuse(ErrorCode.SINK_NOT_FOUND, f"sink {change.sink!r} does not exist")
 
 
 # Each rule takes the type that is its key, which the type of a dict cannot express.
 _RULES: dict[type[changes.Change], Callable[[CatalogState, Any], None]] = {
-    changes.CreateStream: _create_stream,
-    changes.UpdateStream: _update_stream,
-    changes.DeleteStream: _existing_stream,
-    changes.PurgeStream: _existing_stream,
-    changes.CreateTopic: _create_topic,
-    changes.UpdateTopic: _update_topic,
-    changes.DeleteTopic: _existing_topic,
-    changes.PurgeTopic: _existing_topic,
-    changes.CreatePartitions: _create_partitions,
-    changes.DeletePartitions: _delete_partitions,
-    changes.CreateGroup: _create_group,
-    changes.DeleteGroup: _delete_group,
-    changes.CreateUser: _create_user,
-    changes.UpdateUser: _update_user,
-    changes.DeleteUser: _delete_user,
-    changes.ChangePassword: _change_password,
-    changes.UpdatePermissions: _update_permissions,
-    changes.CreateToken: _create_token,
-    changes.DeleteToken: _delete_token,
-    changes.BeginPublish: _begin_publish,
-    changes.EndPublish: _end_publish,
-    changes.ForgetSink: _forget_sink,
+    changes.StreamCreation: _create_stream,
+    changes.StreamUpdate: _update_stream,
+    changes.StreamDeletion: _existing_stream,
+    changes.StreamPurge: _existing_stream,
+    changes.TopicCreation: _create_topic,
+    changes.TopicUpdate: _update_topic,
+    changes.TopicDeletion: _existing_topic,
+    changes.TopicPurge: _existing_topic,
+    changes.PartitionCreation: _create_partitions,
+    changes.PartitionDeletion: _delete_partitions,
+    changes.GroupCreation: _create_group,
+    changes.GroupDeletion: _delete_group,
+    changes.UserCreation: _create_user,
+    changes.UserUpdate: _update_user,
+    changes.UserDeletion: _delete_user,
+    changes.PasswordChange: _change_password,
+    changes.PermissionUpdate: _update_permissions,
+    changes.TokenCreation: _create_token,
+    changes.TokenDeletion: _delete_token,
+    changes.PublishStart: _begin_publish,
+    changes.PublishEnd: _end_publish,
+    changes.SinkRemoval: _forget_sink,
 }

@@ -284,7 +284,7 @@ def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
         raise MetadataDamaged(path, 0, str(error)) from error
     # A version that adds a field to an entity can read older snapshots, but can check the hash of its own only.
     if state.hash() != snapshot.state_hash:
-        raise MetadataDamaged(path, 0, "the state does not have the hash that was stored with it")
+        raise MetadataDamaged(path, 0, "the hash of the state does not match")
     return state
 
 
@@ -293,7 +293,7 @@ def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None
     try:
         change = decode_change(entry.body)
     except ValueError as error:
-        raise MetadataDamaged(path, position, f"op {entry.op} holds {error}") from error
+        raise MetadataDamaged(path, position, f"op {entry.op} contains {error}") from error
     apply(state, change, entry.op, entry.timestamp)
 
 

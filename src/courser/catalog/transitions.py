@@ -39,21 +39,21 @@ def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: in
     except CommandRejected as rejection:
         return rejection
     match change:
-        case changes.CreateStream() | changes.UpdateStream() | changes.DeleteStream() | changes.PurgeStream():
+        case changes.StreamCreation() | changes.StreamUpdate() | changes.StreamDeletion() | changes.StreamPurge():
             return _apply_to_streams(state, change, timestamp)
-        case changes.CreateTopic() | changes.UpdateTopic() | changes.DeleteTopic() | changes.PurgeTopic():
+        case changes.TopicCreation() | changes.TopicUpdate() | changes.TopicDeletion() | changes.TopicPurge():
             return _apply_to_topics(state, change, op, timestamp)
-        case changes.CreatePartitions() | changes.DeletePartitions():
+        case changes.PartitionCreation() | changes.PartitionDeletion():
             return _apply_to_partitions(state, change, op, timestamp)
-        case changes.CreateGroup() | changes.DeleteGroup():
+        case changes.GroupCreation() | changes.GroupDeletion():
             return _apply_to_groups(state, change, timestamp)
-        case changes.CreateToken() | changes.DeleteToken():
+        case changes.TokenCreation() | changes.TokenDeletion():
             return _apply_to_tokens(state, change, timestamp)
-        case changes.ForgetDeleted():
+        case changes.DirectoryRemoval():
             for path in change.paths:
                 state.deleted.pop(path, None)
             return None
-        case changes.BeginPublish() | changes.EndPublish() | changes.ForgetSink():
+        case changes.PublishStart() | changes.PublishEnd() | changes.SinkRemoval():
             return _apply_to_sinks(state, change, op, timestamp)
         case _:
             return _apply_to_users(state, change, timestamp)
@@ -65,12 +65,12 @@ def undo_of(state: CatalogState, change: changes.AnyChange | None) -> changes.An
     For a creation that was never acknowledged because the disk has no room for it.
     """
     match change:
-        case changes.CreateStream():
-            return changes.DeleteStream(state.stream_by_name[change.name])
-        case changes.CreateTopic():
-            return changes.DeleteTopic(change.stream_id, state.topic_by_name[change.stream_id, change.name])
-        case changes.CreatePartitions():
-            return changes.DeletePartitions(change.stream_id, change.topic_id, change.count)
+        case changes.StreamCreation():
+            return changes.StreamDeletion(state.stream_by_name[change.name])
+        case changes.TopicCreation():
+            return changes.TopicDeletion(change.stream_id, state.topic_by_name[change.stream_id, change.name])
+        case changes.PartitionCreation():
+            return changes.PartitionDeletion(change.stream_id, change.topic_id, change.count)
         case _:
             return None
 
@@ -80,29 +80,29 @@ def undo_of(state: CatalogState, change: changes.AnyChange | None) -> changes.An
 
 def _apply_to_streams(
     state: CatalogState,
-    change: changes.CreateStream | changes.UpdateStream | changes.DeleteStream | changes.PurgeStream,
+    change: changes.StreamCreation | changes.StreamUpdate | changes.StreamDeletion | changes.StreamPurge,
     timestamp: int,
 ) -> Created:
     match change:
-        case changes.CreateStream():
+        case changes.StreamCreation():
             stream_id = state.stream_ids.use(change.stream_id)
             stream = Stream(stream_id, change.uuid, change.name, timestamp, {}, UsedIds())
             state.streams[stream_id] = stream
             state.stream_by_name[change.name] = stream_id
             return stream
-        case changes.UpdateStream():
+        case changes.StreamUpdate():
             stream = state.streams[change.stream_id]
             del state.stream_by_name[stream.name]
             stream.name = change.name
             state.stream_by_name[change.name] = stream.stream_id
-        case changes.DeleteStream():
+        case changes.StreamDeletion():
             stream = state.streams.pop(change.stream_id)
             del state.stream_by_name[stream.name]
             for topic in stream.topics.values():
                 del state.topic_by_name[stream.stream_id, topic.name]
                 state.purge_ends.pop(topic.uuid, None)
             _note_deleted(state, str(stream_directory(_HERE, stream.stream_id)), stream.uuid)
-        case changes.PurgeStream():
+        case changes.StreamPurge():
             purged = {row.topic_id: row for row in change.topics}
             for topic in state.streams[change.stream_id].topics.values():
                 row = purged.get(topic.topic_id)
@@ -115,31 +115,31 @@ def _apply_to_streams(
 
 def _apply_to_topics(
     state: CatalogState,
-    change: changes.CreateTopic | changes.UpdateTopic | changes.DeleteTopic | changes.PurgeTopic,
+    change: changes.TopicCreation | changes.TopicUpdate | changes.TopicDeletion | changes.TopicPurge,
     op: int,
     timestamp: int,
 ) -> Created:
     stream = state.streams[change.stream_id]
     match change:
-        case changes.CreateTopic():
+        case changes.TopicCreation():
             topic_id = stream.topic_ids.use(change.topic_id)
             partitions = _new_partitions(0, change.partition_count, op, timestamp)
             topic = Topic(topic_id, change.uuid, change.name, timestamp, change.options, partitions, {}, UsedIds(), 0)
             stream.topics[topic_id] = topic
             state.topic_by_name[stream.stream_id, change.name] = topic_id
             return topic
-        case changes.UpdateTopic():
+        case changes.TopicUpdate():
             topic = stream.topics[change.topic_id]
             del state.topic_by_name[stream.stream_id, topic.name]
             topic.name, topic.options = change.name, change.options
             state.topic_by_name[stream.stream_id, change.name] = topic.topic_id
-        case changes.DeleteTopic():
+        case changes.TopicDeletion():
             topic = stream.topics.pop(change.topic_id)
             del state.topic_by_name[stream.stream_id, topic.name]
             state.purge_ends.pop(topic.uuid, None)
             path = topic_directory(_HERE, stream.stream_id, topic.topic_id)
             _note_deleted(state, str(path), topic.uuid)
-        case changes.PurgeTopic():
+        case changes.TopicPurge():
             _purge(state, stream.topics[change.topic_id], change.count, change.ends)
     return None
 
@@ -162,10 +162,10 @@ def _new_partitions(first: int, count: int, op: int, timestamp: int) -> list[Par
 
 
 def _apply_to_partitions(
-    state: CatalogState, change: changes.CreatePartitions | changes.DeletePartitions, op: int, timestamp: int
+    state: CatalogState, change: changes.PartitionCreation | changes.PartitionDeletion, op: int, timestamp: int
 ) -> Created:
     topic = state.streams[change.stream_id].topics[change.topic_id]
-    if isinstance(change, changes.CreatePartitions):
+    if isinstance(change, changes.PartitionCreation):
         topic.partitions.extend(_new_partitions(len(topic.partitions), change.count, op, timestamp))
         return topic
     kept = len(topic.partitions) - change.count
@@ -190,9 +190,11 @@ def _note_deleted(state: CatalogState, path: str, uuid: bytes) -> None:
 # --- consumer groups ---
 
 
-def _apply_to_groups(state: CatalogState, change: changes.CreateGroup | changes.DeleteGroup, timestamp: int) -> Created:
+def _apply_to_groups(
+    state: CatalogState, change: changes.GroupCreation | changes.GroupDeletion, timestamp: int
+) -> Created:
     topic = state.streams[change.stream_id].topics[change.topic_id]
-    if isinstance(change, changes.DeleteGroup):
+    if isinstance(change, changes.GroupDeletion):
         del topic.groups[change.group_id]
         return None
     group_id = topic.group_ids.use(change.group_id)
@@ -206,14 +208,14 @@ def _apply_to_groups(state: CatalogState, change: changes.CreateGroup | changes.
 
 def _apply_to_users(
     state: CatalogState,
-    change: changes.CreateUser
-    | changes.UpdateUser
-    | changes.DeleteUser
-    | changes.ChangePassword
-    | changes.UpdatePermissions,
+    change: changes.UserCreation
+    | changes.UserUpdate
+    | changes.UserDeletion
+    | changes.PasswordChange
+    | changes.PermissionUpdate,
     timestamp: int,
 ) -> Created:
-    if isinstance(change, changes.CreateUser):
+    if isinstance(change, changes.UserCreation):
         user_id = state.user_ids.use(None)
         user = User(user_id, change.name, change.password_hash, change.is_active, timestamp, change.permissions, {})
         state.users[user_id] = user
@@ -221,26 +223,28 @@ def _apply_to_users(
         return user
     user = state.users[change.user_id]
     match change:
-        case changes.UpdateUser():
+        case changes.UserUpdate():
             if change.name is not None:
                 del state.user_by_name[user.name]
                 user.name = change.name
                 state.user_by_name[change.name] = user.user_id
             if change.is_active is not None:
                 user.is_active = change.is_active
-        case changes.DeleteUser():
+        case changes.UserDeletion():
             del state.users[user.user_id]
             del state.user_by_name[user.name]
-        case changes.ChangePassword():
+        case changes.PasswordChange():
             user.password_hash = change.password_hash
-        case changes.UpdatePermissions():
+        case changes.PermissionUpdate():
             user.permissions = change.permissions
     return None
 
 
-def _apply_to_tokens(state: CatalogState, change: changes.CreateToken | changes.DeleteToken, timestamp: int) -> Created:
+def _apply_to_tokens(
+    state: CatalogState, change: changes.TokenCreation | changes.TokenDeletion, timestamp: int
+) -> Created:
     tokens = state.users[change.user_id].tokens
-    if isinstance(change, changes.DeleteToken):
+    if isinstance(change, changes.TokenDeletion):
         del tokens[change.name]
         return None
     token = Token(change.name, change.token_hash, timestamp, change.expires_at)
@@ -252,19 +256,22 @@ def _apply_to_tokens(state: CatalogState, change: changes.CreateToken | changes.
 
 
 def _apply_to_sinks(
-    state: CatalogState, change: changes.BeginPublish | changes.EndPublish | changes.ForgetSink, op: int, timestamp: int
+    state: CatalogState,
+    change: changes.PublishStart | changes.PublishEnd | changes.SinkRemoval,
+    op: int,
+    timestamp: int,
 ) -> Created:
     match change:
-        case changes.BeginPublish():
+        case changes.PublishStart():
             _forget_expired(state, timestamp)
             publish = Publish(op, change.nonce, change.parts, change.targets) if change.parts else None
             expires_at = timestamp + change.keep if change.keep else 0
             sink = Sink(change.sink, change.user_id, change.batch, timestamp, expires_at, publish)
             state.sinks[change.sink] = sink
             return sink
-        case changes.EndPublish():
+        case changes.PublishEnd():
             state.sinks[change.sink].open = None
-        case changes.ForgetSink():
+        case changes.SinkRemoval():
             del state.sinks[change.sink]
     return None
 

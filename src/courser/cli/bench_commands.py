@@ -16,9 +16,9 @@ from courser.bench.private_server import ServerFailed, private_server
 from courser.bench.results import (
     ALL,
     Comparison,
-    Figures,
+    MeasuredServer,
+    Measurements,
     Result,
-    Server,
     UnreadableResult,
     as_plain,
     compare,
@@ -28,7 +28,7 @@ from courser.bench.results import (
     make_result,
     now_text,
 )
-from courser.bench.watching import State
+from courser.bench.watching import RunState
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.cells import ABSENT
 from courser.cli.connecting import find_target
@@ -112,11 +112,11 @@ def _arrangement(options: dict[str, Any]) -> Arrangement:
 
 
 @contextmanager
-def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, Server, Path | None]]:
+def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, MeasuredServer, Path | None]]:
     """The server to measure, and its data directory if it is known."""
     if not options["is_private"]:
         resolved = find_target()
-        yield resolved, Server(address=resolved.target.address), None
+        yield resolved, MeasuredServer(address=resolved.target.address), None
         return
     choice = server_choice()
     if choice.url is not None or choice.context is not None:
@@ -124,7 +124,7 @@ def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, Server, Path | 
     settings = list(options["settings"])
     try:
         with private_server(options["server_directory"], settings) as running:
-            server = Server(address=running.target.address, is_private=True, settings=settings)
+            server = MeasuredServer(address=running.target.address, is_private=True, settings=settings)
             yield Resolved(running.target, "--server"), server, running.data
     except ServerFailed as error:
         raise Failure(error.reason, "for details, run courser serve with the same --set") from error
@@ -137,7 +137,7 @@ def _not_there(error: NotFound, resolved: Resolved, arrangement: Arrangement) ->
     return failure
 
 
-def _announcement(plan: Plan, server: Server) -> str:
+def _announcement(plan: Plan, server: MeasuredServer) -> str:
     actors = []
     if plan.mode.is_end_to_end:
         actors.append(_plural(plan.producers, "producing consumer"))
@@ -159,7 +159,7 @@ def _plural(count: int, word: str) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[State], None]]:
+def _progress() -> Iterator[Callable[[RunState], None]]:
     """A progress bar, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield _show_nothing
@@ -171,11 +171,11 @@ def _progress() -> Iterator[Callable[[State], None]]:
         yield lambda state: show(state.step, state.share, _rates(state))
 
 
-def _show_nothing(state: State) -> None:
+def _show_nothing(state: RunState) -> None:
     """Show no progress: stderr is not a terminal."""
 
 
-def _rates(state: State) -> str:
+def _rates(state: RunState) -> str:
     if not state.seconds:
         return ""
     parts = [
@@ -233,7 +233,7 @@ _CSV_FIELDS = (
 )
 
 
-def figure_record(figures: Figures) -> Record:
+def figure_record(figures: Measurements) -> Record:
     """The figures as one flat record, including the latencies."""
     record: dict[str, object] = msgspec.to_builtins(figures)
     latency = record.pop("latency_us")

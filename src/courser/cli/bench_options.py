@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from courser.bench.plan import Mode, Plan, WireName
-from courser.bench.ranges import Range, parse_range
+from courser.bench.plan import Mode, Plan, Spread, WireName, parse_spread
 from courser.cli.quantity_words import BYTE_SIZE, DURABILITY
 from courser.model.quantities import SECOND, parse_duration
 
@@ -18,15 +17,15 @@ _SECONDS = 5.0
 """Default duration of a run."""
 
 
-class _RangeType(click.ParamType[Range]):
+class _RangeType(click.ParamType[Spread]):
     name = "range"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A ``Range``."""
+        """A ``Spread``."""
         if not isinstance(value, str):
             return value
         try:
-            return parse_range(value)
+            return parse_spread(value)
         except ValueError as error:
             self.fail(f"expected {error}", param, ctx)
 

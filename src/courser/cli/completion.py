@@ -1,10 +1,10 @@
-"""Shell completion of names: streams, topics, users and sinks from the server, contexts from the file.
+"""Shell completion of names: streams, topics, groups, users and sinks from the server, contexts from the file.
 
 If the server cannot be reached, nothing is completed and no error is shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 import click
@@ -32,9 +32,25 @@ def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) 
         names = _names(_streams if param.depth == "stream" else lambda client: _places(client, incomplete))
     elif len(before) == 1 and param.depth != "stream":
         names = _names(lambda client: _topics(client, before[0]))
+    elif param.depth == "topic" and [word.name for word in param.rest[len(before) - 2 :][:1]] == ["group"]:
+        names = _names(lambda client: _groups(client, before))
     else:
         names = []
     return _matching(names, incomplete)
+
+
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of consumer groups, for an option after the topic."""
+    del param
+    (place,) = (argument for argument in ctx.command.params if isinstance(argument, TopicPathArgument))
+    before = place.words_before(ctx)
+    return _matching(_names(lambda client: _groups(client, before)), incomplete) if len(before) == 2 else []
+
+
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the form ``stream/topic``."""
+    del ctx, param
+    return _matching(_names(lambda client: _places(client, incomplete)), incomplete)
 
 
 def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -78,13 +94,18 @@ async def _topics(client: Client, stream: str) -> list[str]:
     return [topic.name for topic in await client.get_topics(identifier(stream))]
 
 
+async def _groups(client: Client, words: Sequence[str]) -> list[str]:
+    stream, topic = map(identifier, words[:2])
+    return [group.name for group in await client.get_consumer_groups(stream, topic)]
+
+
 async def _places(client: Client, incomplete: str) -> list[str]:
     """Every ``stream/topic`` that starts with ``incomplete``."""
-    wanted = incomplete.partition("/")[0] if "/" in incomplete else None
+    wanted, slash, _ = incomplete.partition("/")
+    streams = [name for name in await _streams(client) if name == wanted or (not slash and name.startswith(wanted))]
     found = []
-    for stream in (await _streams(client))[:_STREAMS_MAX]:
-        if stream == wanted or (wanted is None and stream.startswith(incomplete)):
-            found += [f"{stream}/{topic}" for topic in await _topics(client, stream)] or [f"{stream}/"]
+    for stream in streams[:_STREAMS_MAX]:
+        found += [f"{stream}/{topic}" for topic in await _topics(client, stream)] or [f"{stream}/"]
     return found
 
 

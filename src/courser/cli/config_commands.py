@@ -17,7 +17,7 @@ from courser.server.configuration.effective import effective_lines, to_toml
 from courser.server.configuration.key_index import all_keys
 from courser.server.configuration.loading import FROM_DEFAULT, Configuration
 from courser.server.configuration.reference import reference_markdown
-from courser.server.starting import Wishes, load_configuration
+from courser.server.entry_point import Wishes, load_configuration
 
 PROFILES = {
     "production": "fsync in batches of 100 messages, a week of retention, checks on",

@@ -15,7 +15,7 @@ from courser.cli.records import Field, emit_list
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.cli.tables import write_table
 from courser.cli.terminal import flush, say, write
-from courser.demo.running import ORDER_COUNT, SEED, Outcome, WindowSales, run_demo
+from courser.demo.demonstration import ORDER_COUNT, SEED, DemoResult, WindowSales, run_demo
 
 _ORDER_COUNT_MAX = 1_000_000
 """More would take longer than a demo should."""
@@ -74,7 +74,7 @@ def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str)
         say(f"kept in {keep}: the lake, and the server's data: courser serve --set system.path={data}  (iggy / iggy)")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: DemoResult) -> None:
     from courser.cli.drawing import draw_bars  # noqa: PLC0415 -- rich takes a while to load
 
     bars = [
@@ -114,7 +114,7 @@ def _revenue_by_window(windows: tuple[WindowSales, ...]) -> dict[datetime, int]:
     return dict(sorted(cents.items()))
 
 
-def _by_category(outcome: Outcome) -> list[tuple[str, int, int]]:
+def _by_category(outcome: DemoResult) -> list[tuple[str, int, int]]:
     names = sorted({window.category for window in outcome.windows})
     return [
         (

@@ -22,8 +22,8 @@ from courser.server.configuration import keys
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
-from courser.server.limits import check_address
-from courser.server.starting import Wishes, load_configuration
+from courser.server.entry_point import Wishes, load_configuration
+from courser.server.system_limits import check_address
 from courser.spark.java import JavaMissing, find_java
 from courser.spark.preparing import installed_version, requirements_of
 from courser.storage.paths import LOCK

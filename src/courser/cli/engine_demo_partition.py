@@ -20,7 +20,7 @@ from courser.storage.local_files import LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.read_result import ReadResult, SkippedRange
-from courser.storage.session import begin_session, check_format, end_session, how_it_stopped
+from courser.storage.session_file import begin_session, check_format, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_reservation, plan_upkeep

@@ -37,6 +37,7 @@ _HINTS = {
     ErrorCode.DAMAGED_DATA: "courser inspect verify, on the server's machine, shows what is damaged",
     ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "split the message, or store the data elsewhere and send a reference to it",
     ErrorCode.SERVER_BUSY: "try again in a moment",
+    ErrorCode.GROUP_HAS_MEMBERS: "stop the members, or pass --force to remove them from the group",
     ErrorCode.SINK_NOT_FOUND: "courser sink list shows all sinks",
     ErrorCode.TOO_MANY_SINKS: "delete a sink whose job has finished: courser sink delete",
     ErrorCode.STAGED_PART_NOT_FOUND: "run the job again: it stages its parts again",
@@ -73,7 +74,10 @@ def explain(error: CourserError, resolved: Resolved) -> Failure:
         case OffsetsUnavailable():
             return Failure(text, f"to continue after them, pass --from {error.end_offset}")
         case TooLarge():
-            return Failure(text, _HINTS[ErrorCode.TOO_BIG_MESSAGE_PAYLOAD])
+            advice = "split the data, or store it elsewhere and send a reference to it"
+            return Failure(
+                text, advice if error.setting is None else f"raise {error.setting} on the server, or {advice}"
+            )
         case InvalidRequest() | Rejection():
             usage = f"for usage, run {click.get_current_context().command_path} --help"
             return Failure(text, _HINTS.get(error.code, usage))

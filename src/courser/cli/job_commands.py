@@ -22,6 +22,7 @@ from courser.cli.job_support import (
     topic_argument,
     write_options,
 )
+from courser.cli.lazy import completed_by
 from courser.cli.quantity_words import BYTE_SIZE
 from courser.cli.records import emit_deed
 
@@ -186,7 +187,12 @@ def replay_command(
     "courser compact shop/accounts --folder latest --empty-deletes",
 )
 @topic_argument()
-@click.option("--into", metavar="STREAM/TOPIC", help="Write to this topic, which must be empty.")
+@click.option(
+    "--into",
+    metavar="STREAM/TOPIC",
+    shell_complete=completed_by("complete_topic"),
+    help="Write to this topic, which must be empty.",
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),

@@ -75,7 +75,7 @@ def job_command(
 
 def topic_argument(name: str = "topic", metavar: str = "STREAM/TOPIC") -> Callable[[_Function], _Function]:
     """An argument of the form STREAM/TOPIC."""
-    return click.argument(name, metavar=metavar, callback=_two_names, shell_complete=completed_by("complete_place"))
+    return click.argument(name, metavar=metavar, callback=_two_names, shell_complete=completed_by("complete_topic"))
 
 
 def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str] | None:

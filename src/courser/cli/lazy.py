@@ -11,6 +11,8 @@ from courser.cli.failures import UnknownCommand, closest
 
 Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _COMPLETION_MODULE = "courser.cli.completion"
+_NAME_WIDTH_MAX = 20
+"""Columns of names in a help text; the summary of a longer name starts on the next line."""
 
 
 def completed_by(name: str) -> Completion:
@@ -28,7 +30,8 @@ class LazyGroup(click.Group):
     """A group that knows the names and summaries of its commands, and the module that contains them.
 
     The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` maps commands that are
-    elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short names.
+    elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short names; ``ls`` is one of every ``list``.
+    ``sections`` divide a long list of commands in the help text: a title, and the names below it.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class LazyGroup(click.Group):
         other_modules: Mapping[str, str] | None = None,
         groups: Mapping[str, click.Command] | None = None,
         aliases: Mapping[str, str] | None = None,
+        sections: Mapping[str, Sequence[str]] | None = None,
         description: str,
         epilog: str,
         params: Sequence[click.Parameter] = (),
@@ -54,7 +58,8 @@ class LazyGroup(click.Group):
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         self.summaries = dict(summaries)
-        self.aliases = dict(aliases or {})
+        self.aliases = {**({"ls": "list"} if "list" in summaries else {}), **(aliases or {})}
+        self.sections = dict(sections or {"Commands": tuple(summaries)})
         self._commands_module = commands_module
         self._other_modules = dict(other_modules or {})
         self._groups = dict(groups or {})
@@ -102,7 +107,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands for the help text, without importing any command."""
         del ctx
-        short = {name: alias for alias, name in self.aliases.items()}
-        rows = [(f"{name}, {short[name]}" if name in short else name, text) for name, text in self.summaries.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        shown = {name: ", ".join((name, *self._aliases_of(name))) for name in self.summaries}
+        width = min(max(map(len, shown.values())), _NAME_WIDTH_MAX)
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                # The same width everywhere, so that the summaries of all sections are aligned.
+                rows = [(shown[name].ljust(width), self.summaries[name]) for name in names]
+                formatter.write_dl(rows, col_max=_NAME_WIDTH_MAX)
+
+    def _aliases_of(self, name: str) -> list[str]:
+        return [alias for alias, command in self.aliases.items() if command == name]

@@ -11,22 +11,12 @@ import click
 
 from courser.cli.cells import harmless
 from courser.cli.failures import OutputClosed
-from courser.cli.payloads import header_values, key_text, payload_text, shown_payload
-from courser.cli.records import Field, Record, RecordWriter
+from courser.cli.message_lines import MESSAGE_FIELDS, message_record
+from courser.cli.payloads import header_values, key_text, payload_text
+from courser.cli.records import RecordWriter
 from courser.cli.terminal import flush, unwritable, write
 from courser.client.messages import Message
 
-MESSAGE_FIELDS = (
-    Field("partition_id"),
-    Field("offset"),
-    Field("timestamp"),
-    Field("origin_timestamp"),
-    Field("id"),
-    Field("key"),
-    Field("headers"),
-    Field("payload"),
-    Field("payload_encoding"),
-)
 TEMPLATE_NAMES = ("partition", "offset", "time", "timestamp", "id", "key", "headers", "payload")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}|\\([nt\\])")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
@@ -52,22 +42,6 @@ def check_template(ctx: click.Context, param: click.Parameter, value: str | None
     return value
 
 
-def message_record(message: Message, payload_kind: str) -> Record:
-    """A message as a record for JSON and CSV."""
-    payload, encoding = shown_payload(message.payload, payload_kind)
-    return {
-        "partition_id": message.partition_id,
-        "offset": message.offset,
-        "timestamp": message.timestamp,
-        "origin_timestamp": message.origin_timestamp,
-        "id": str(UUID(int=message.id)),
-        "key": key_text(message),
-        "headers": header_values(message),
-        "payload": payload,
-        "payload_encoding": encoding,
-    }
-
-
 class MessagePrinter:
     """Writes messages and flushes them, so that readers get them at once."""
 
@@ -81,7 +55,7 @@ class MessagePrinter:
         """Write some messages."""
         for message in messages:
             if self._writer is not None:
-                self._writer.put(message_record(message, self._style.payload_kind))
+                self._writer.put(message_record(message, self._style.payload_kind, self._style.output))
             elif self._style.is_raw:
                 _write_bytes(message.payload + b"\n")
             elif self._style.template is not None:

@@ -13,7 +13,7 @@ from courser.inspect.catalog_rows import (
     UsedIdsRow,
     UserRow,
 )
-from courser.inspect.journal_file import CommandRow
+from courser.inspect.journal_file import ChangeRow
 from courser.inspect.journal_scan import Fault, FaultRow
 from courser.inspect.small_files import BadRecordRow
 from courser.model.topic_options import NEVER
@@ -23,7 +23,7 @@ JOURNAL_COLUMNS = (
     Column("size", is_number=True, rank=4),
     Column("op"),
     Column("time", rank=3),
-    Column("command"),
+    Column("change"),
     Column("chain", rank=1),
     Column("contents"),
 )
@@ -32,10 +32,10 @@ JOURNAL_COLUMNS = (
 def journal_cells(row: object) -> tuple[str, ...]:
     """An entry, or a fault between entries."""
     match row:
-        case CommandRow():
+        case ChangeRow():
             contents = _fields_text(row.fields)
             place = str(row.position), str(row.size), str(row.op)
-            return (*place, time_text(row.timestamp), row.command, row.chain, contents)
+            return (*place, time_text(row.timestamp), row.change, row.chain, contents)
         case FaultRow():
             ops = range_text(row.first_op, row.end_op)
             size = str(row.end_position - row.position)
@@ -101,7 +101,7 @@ def is_alarming(row: object) -> bool:
             return True
         case FaultRow():
             return row.fault != Fault.REPETITION.value
-        case CommandRow():
+        case ChangeRow():
             return row.chain == "broken"
         case _:
             return False

@@ -102,7 +102,8 @@ class TopicPathArgument(click.Argument):
 
     def words_before(self, ctx: click.Context) -> list[str]:
         """The words before the one that is being completed."""
-        return self._split(ctx.meta.get(_WORDS, ()))
+        # Before the value of an option, the words are not assigned to this argument yet.
+        return self._split(ctx.meta.get(_WORDS) or ctx.args)
 
 
 def _assign(rest: Sequence[Word], words: Sequence[str], ctx: click.Context) -> dict[str, object]:

@@ -11,8 +11,7 @@ from courser.cli.records import Field, Record, emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.client.client import Client
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer
+from courser.model.identifiers import Consumer, ConsumerKind
 
 _KINDS = {"consumer": ConsumerKind.CONSUMER, "consumer-group": ConsumerKind.GROUP}
 _FIELDS = (

@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from struct import pack
 
 import click
+import msgspec
 
-from courser.client.messages import Headers, HeaderValue, Message
-from courser.records.user_headers import HeaderKind, UserHeader
+from courser.cli.records import JsonText
+from courser.client.messages import Headers, Message
+from courser.records.message_keys import text_of_key
+from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader
 
 INPUT_KINDS = ("text", "json", "hex")
 OUTPUT_KINDS = ("auto", "text", "json", "hex")
@@ -20,8 +24,6 @@ payload_kind_option = click.option(
     show_default=True,
     help="How to show payloads.",
 )
-
-_INTEGERS = {kind.name.lower(): kind for kind in HeaderKind if "INT" in kind.name}
 
 
 # --- in ---
@@ -60,42 +62,48 @@ def headers_of(texts: Sequence[str]) -> Headers:
         parts = text.split(":", 2)
         if len(parts) != 3:
             raise click.UsageError(f'a header must be key=value or key:kind:value, not "{text[:60]}"')
-        headers[parts[0]] = _typed(parts[0], parts[1].lower(), parts[2])
+        key, kind, value = parts
+        headers[key] = UserHeader(key.encode(), header_bytes(key, kind, value), value_kind=HeaderKind[kind.upper()])
     return headers
 
 
-def _typed(key: str, kind: str, value: str) -> HeaderValue | UserHeader:
+def header_bytes(key: str, kind: str, value: str) -> bytes:
+    """The bytes of a value of the header ``key``, from its text.
+
+    Raises:
+        click.UsageError: the kind is unknown, or the value is not of that kind.
+    """
     try:
-        match kind:
-            case "string":
-                return value
-            case "raw":
+        number = HeaderKind[kind.upper()]
+        match number:
+            case HeaderKind.STRING | HeaderKind.RAW:
                 return value.encode()
-            case "bool":
-                return {"true": True, "false": False}[value.lower()]
-            case "float64":
-                return float(value)
-            case "float32":
-                return UserHeader(key.encode(), pack("<f", float(value)), HeaderKind.STRING, HeaderKind.FLOAT32)
-        number = _INTEGERS[kind]
-        data = int(value).to_bytes(number.width, "little", signed=not kind.startswith("u"))
+            case HeaderKind.BOOL:
+                return bytes(({"true": True, "false": False}[value.lower()],))
+            case HeaderKind.FLOAT32 | HeaderKind.FLOAT64:
+                return pack("<f" if number is HeaderKind.FLOAT32 else "<d", float(value))
+        return int(value).to_bytes(number.width, "little", signed=not number.name.startswith("U"))
     except (KeyError, ValueError, OverflowError):
-        kinds = ", ".join(("raw", "string", "bool", *_INTEGERS, "float32", "float64"))
+        kinds = ", ".join(kind.name.lower() for kind in HeaderKind)
         raise click.UsageError(f'header "{key}": "{value[:40]}" is not of kind {kind}; kinds are {kinds}') from None
-    return UserHeader(key.encode(), data, HeaderKind.STRING, number)
 
 
 # --- out ---
 
 
-def shown_payload(payload: bytes, kind: str) -> tuple[object, str]:
-    """The payload for JSON and CSV, and its format: text, json or hex."""
-    if kind == "json":
-        try:
-            return json.loads(payload), "json"
-        except ValueError:
-            kind = "auto"
-    if kind in ("auto", "text"):
+def shown_payload(payload: bytes, kind: str, output: str) -> tuple[object, str]:
+    """The payload for an output format, and its encoding: text, json or hex.
+
+    By default, an object or array is JSON in JSON documents. A line of JSON contains it only if it is one line, too:
+    ``courser send`` can then restore every byte.
+    """
+    if output == "json" or (output == "jsonl" and payload.strip() == payload and b"\n" not in payload):
+        is_json = kind == "json" or (kind == "auto" and payload.lstrip()[:1] in (b"{", b"["))
+    else:
+        is_json = kind == "json"
+    if is_json and (text := _json_text(payload)) is not None:
+        return JsonText(text), "json"
+    if kind != "hex":
         try:
             return payload.decode(), "text"
         except UnicodeDecodeError:
@@ -104,24 +112,35 @@ def shown_payload(payload: bytes, kind: str) -> tuple[object, str]:
     return payload.hex(), "hex"
 
 
+def _json_text(payload: bytes) -> str | None:
+    """The payload on one line, if it is valid JSON."""
+    try:
+        msgspec.json.decode(payload)
+        is_one_line = b"\n" not in payload and b"\r" not in payload
+        return (payload if is_one_line else msgspec.json.format(payload, indent=0)).decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
 def payload_text(payload: bytes, kind: str) -> str:
     """The payload as one line of text."""
-    shown, encoding = shown_payload(payload, kind)
-    if encoding == "json":
-        return json.dumps(shown, ensure_ascii=False)
+    shown, encoding = shown_payload(payload, kind, "table")
+    if isinstance(shown, JsonText):
+        return shown.text
     return f"0x{shown}" if encoding == "hex" else str(shown)
 
 
 def header_values(message: Message) -> Mapping[str, object]:
-    """Headers with plain values; bytes become hexadecimal digits."""
-    return {key: value.hex() if isinstance(value, bytes) else value for key, value in message.headers.items()}
+    """Headers with values that JSON has: bytes become hexadecimal digits, and infinity becomes text."""
+    return {name: _json_value(value) for name, value in message.headers.items()}
+
+
+def _json_value(value: HeaderValue) -> HeaderValue:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if not isinstance(value, float) or isfinite(value) else str(value)
 
 
 def key_text(message: Message) -> str | None:
     """The key, as text if it is text."""
-    if message.key is None:
-        return None
-    try:
-        return message.key.decode()
-    except UnicodeDecodeError:
-        return message.key.hex()
+    return None if message.key is None else text_of_key(message.key)

@@ -106,6 +106,6 @@ def parse_time(text: str, now: int | None = None) -> int | None:
         except (ValueError, OverflowError):
             continue
     try:
-        return max(0, present - parse_duration(text.removesuffix("ago").strip()))
+        return max(0, present - parse_duration(text.removeprefix("-").removesuffix("ago").strip()))
     except ValueError:
         return None

@@ -5,6 +5,8 @@ file, and format values for a table. In JSON and CSV, times are microseconds sin
 """
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,6 +17,14 @@ from courser.cli.tables import write_facts, write_table
 from courser.cli.terminal import flush, say, write
 
 Record: TypeAlias = Mapping[str, object]
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonText:
+    """A value that is JSON already: JSON and CSV contain it unchanged."""
+
+    text: str
 
 
 def plain(value: object) -> str:
@@ -97,7 +107,7 @@ def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Sect
         case "json":
             write(json.dumps(to_json(dict(record)), indent=2) + "\n")
         case "jsonl":
-            write(_line(record))
+            write(_line(record) + "\n")
         case "csv":
             writer = RecordWriter(fields, output)
             writer.put(record)
@@ -135,9 +145,9 @@ class RecordWriter:
         """Write one record."""
         match self._output:
             case "json":
-                write(("[" if self._is_first else ",\n ") + _line(record).rstrip("\n"))
+                write(("[" if self._is_first else ",\n ") + _line(record))
             case "jsonl":
-                write(_line(record))
+                write(_line(record) + "\n")
             case _:
                 if self._is_first:
                     write_csv_line(self._keys)
@@ -154,7 +164,16 @@ class RecordWriter:
 
 
 def _line(record: Record) -> str:
-    return json.dumps(to_json(dict(record))) + "\n"
+    return "{" + ", ".join(f"{json.dumps(key)}: {_json(value)}" for key, value in record.items()) + "}"
+
+
+def _json(value: object) -> str:
+    if not isinstance(value, JsonText):
+        return json.dumps(to_json(value))
+    if sys.stdout.isatty() or sys.stdout.encoding.lower() != "utf-8":
+        # Other characters could control the terminal, or not be encoded. In JSON they occur only in strings.
+        return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], value.text)
+    return value.text
 
 
 def _csv_value(value: object) -> object:
@@ -163,6 +182,8 @@ def _csv_value(value: object) -> object:
             return ""
         case bool():
             return "true" if value else "false"
+        case JsonText():
+            return value.text
         case list() | tuple() | dict():
             return json.dumps(to_json(value))
         case _:

@@ -14,8 +14,8 @@ from courser.cli.server_options import examples
 from courser.cli.terminal import ask_new_password, write
 from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
 from courser.server.configuration import keys
+from courser.server.entry_point import Wishes, load_configuration
 from courser.server.root_user import generate_password, reset_root_password
-from courser.server.starting import Wishes, load_configuration
 
 
 @click.command(

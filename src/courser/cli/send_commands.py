@@ -1,36 +1,41 @@
-"""``courser send``: send messages from the command line or from stdin to a topic."""
+"""``courser send``: send messages from the command line, from stdin or from files to a topic."""
 
-import asyncio
-import os
+import secrets
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 
 import click
 
-from courser.api.replies import Sent
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.message_input import InputForm, batches_of_stdin, contents_of
 from courser.cli.naming import TopicPath, Word, topic_argument
-from courser.cli.payloads import INPUT_KINDS, headers_of, payload_of
+from courser.cli.payloads import INPUT_KINDS, headers_of
 from courser.cli.records import Field, RecordWriter
 from courser.cli.server_options import server_command
 from courser.cli.terminal import flush, say
 from courser.client.client import Client
-from courser.client.messages import AnyPartitioning, Headers, Partitioning, SendMessage
-from courser.errors import AlreadyExists, NotFound
+from courser.client.messages import SendMessage
+from courser.client.producer import Producer, Receipt, Ticket
+from courser.errors import AlreadyExists, CourserError, NotAllowed, NotFound
 
-_BATCH_COUNT = 1000
-_BATCH_SIZE = 1024 * 1024
-"""Maximum messages and bytes of one request; a single message may be larger."""
 _FIELDS = (
     Field("stream"),
     Field("topic"),
     Field("partition_id"),
     Field("base_offset"),
     Field("message_count"),
+)
+_CONFLICTS = (
+    ("--key", "--partition"),
+    ("--key", "--key-separator"),
+    ("--key-separator", "--partition"),
+    ("--file", "MESSAGES"),
+    ("--file", "--key-separator"),
+    *(("--input jsonl", other) for other in ("--file", "--key", "--key-separator", "--as")),
 )
 
 
@@ -39,16 +44,15 @@ class _Sending:
     """The target, the options, and the progress."""
 
     place: TopicPath
-    partitioning: AnyPartitioning
-    headers: Headers
-    key: str | None
-    payload_kind: str
     partition_count: int | None
     """Partitions of a topic to create if it is missing; None does not create it."""
     writer: RecordWriter | None
+    turn: int | None = None
+    """The partition of the next batch of messages without a key; None lets the server choose."""
+    turn_count: int = 1
+    """The number of partitions that take turns."""
     count: int = 0
-    first: Sent | None = None
-    """The acknowledgement of the first batch."""
+    first: Receipt | None = None
     is_in_a_row: bool = True
     """Whether all messages have consecutive offsets in one partition."""
 
@@ -57,12 +61,37 @@ class _Sending:
         """Whether to create a missing topic."""
         return self.partition_count is not None
 
-    def note(self, sent: Sent, count: int) -> None:
-        """Count an acknowledged batch."""
-        first = self.first = self.first or sent
-        expected = (first.partition_id, first.base_offset + self.count)
-        self.is_in_a_row = self.is_in_a_row and (sent.partition_id, sent.base_offset) == expected
-        self.count += count
+    def partition_of(self, message: SendMessage) -> int | None:
+        """The partition to send a message to; None if its key or the server selects one."""
+        if self.place.partition_id is not None or message.key is not None:
+            return self.place.partition_id
+        return self.turn
+
+    def note(self, receipts: Iterable[Receipt]) -> None:
+        """Count acknowledged messages, and report consecutive ones in one record."""
+        ordered = sorted(receipts, key=lambda receipt: (receipt.partition_id, receipt.offset))
+        for _, group in groupby(enumerate(ordered), lambda item: (item[1].partition_id, item[1].offset - item[0])):
+            row = [receipt for _, receipt in group]
+            first = self.first = self.first or row[0]
+            expected = Receipt(first.partition_id, first.offset + self.count)
+            self.is_in_a_row = self.is_in_a_row and row[0] == expected
+            self.count += len(row)
+            self._report(row[0], len(row))
+
+    def _report(self, first: Receipt, count: int) -> None:
+        if self.writer is None:
+            return
+        names = {"stream": self.place.stream, "topic": self.place.topic, "partition_id": first.partition_id}
+        self.writer.put({**names, "base_offset": first.offset, "message_count": count})
+        flush()
+
+
+def _separator(ctx: click.Context, param: click.Parameter, value: str | None) -> bytes | None:
+    if value is None:
+        return None
+    if not value:
+        raise click.BadParameter("the separator must not be empty", ctx, param)
+    return (value if value != r"\t" else "\t").encode(errors="surrogateescape")
 
 
 @server_command(
@@ -70,6 +99,9 @@ class _Sending:
     "courser send demo/orders 'hello' 'world'",
     """echo '{"n":1}' | courser send demo/orders --create""",
     "courser send demo/orders --key customer-7 --header source=shop 'paid'",
+    "courser send demo/orders -K : < keys-and-payloads.txt",
+    "courser send demo/images --file photo.jpg",
+    "courser tail demo/orders -o jsonl | courser send demo/copy -i jsonl",
     "tail -f app.log | courser send logs/app",
 )
 @topic_argument(Word("messages", takes_all=True, is_required=False))
@@ -87,6 +119,14 @@ class _Sending:
     "-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition. The key is stored."
 )
 @click.option(
+    "-K",
+    "--key-separator",
+    "separator",
+    metavar="SEP",
+    callback=_separator,
+    help="Each message starts with its own key, which ends at the first SEP; \\t is a tab.",
+)
+@click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=0),
@@ -102,12 +142,29 @@ class _Sending:
     help="A header for each message; also key:kind:value. May be repeated.",
 )
 @click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="Send a whole file, such as an image, as one message; - is stdin. May be repeated.",
+)
+@click.option(
+    "-i",
+    "--input",
+    "input_format",
+    type=click.Choice(("lines", "jsonl")),
+    default="lines",
+    show_default=True,
+    help="What a line of stdin is: a payload, or a whole message with key and headers as tail -o jsonl prints it.",
+)
+@click.option(
     "--as",
     "payload_kind",
     type=click.Choice(INPUT_KINDS),
     default="text",
     show_default=True,
-    help="The format of the input: text, JSON (which is validated), or hexadecimal digits.",
+    help="The format of the payloads: text, JSON (which is validated), or hexadecimal digits.",
 )
 def send_command(
     *,
@@ -116,28 +173,49 @@ def send_command(
     is_created: bool,
     partition_count: int,
     key: str | None,
+    separator: bytes | None,
     partition: int | None,
     headers: tuple[str, ...],
+    files: tuple[str, ...],
+    input_format: str,
     payload_kind: str,
     output: str,
 ) -> None:
-    """Send messages from the command line, or each line of stdin. Returns when they are acknowledged."""
-    if key is not None and partition is not None:
-        raise click.UsageError("--key and --partition cannot be combined")
+    """Send messages from the command line, from files, or from stdin. Returns when they are acknowledged.
+
+    In a line of JSON (-i jsonl), only "payload" is required: a string is sent as text, any other value as JSON. "key"
+    and "headers" (an object) are optional. The other fields are those of courser tail -o jsonl; where the message was
+    stored is ignored.
+    """
+    is_json_lines = input_format == "jsonl"
+    _check(
+        {
+            "--key": key is not None,
+            "--key-separator": separator is not None,
+            "--partition": partition is not None,
+            "--file": bool(files),
+            "MESSAGES": bool(messages),
+            "--input jsonl": is_json_lines,
+            "--as": payload_kind != "text",
+        }
+    )
+    form = InputForm(
+        payload_kind=payload_kind,
+        is_json_lines=is_json_lines,
+        separator=separator,
+        key=key,
+        headers=headers_of(headers),
+    )
+    words = [word.encode(errors="surrogateescape") for word in messages]
     sending = _Sending(
         TopicPath(place.stream, place.topic, partition),
-        Partitioning.key(key) if key is not None else partition,
-        headers_of(headers),
-        key,
-        payload_kind,
         partition_count if is_created else None,
         None if output == "table" else RecordWriter(_FIELDS, output),
     )
-    given = [word.encode(errors="surrogateescape") for word in messages]
-    if not given and sys.stdin.isatty():
+    if not words and not files and sys.stdin.isatty():
         say("type one message per line; press Ctrl-D to finish")
     try:
-        ask_server(lambda client: _send_all(client, sending, given), sending.place)
+        ask_server(lambda client: _send_all(client, sending, form, _batches(words, files)), sending.place)
     except Failure as failure:
         raise _with_create_hint(failure, sending) from failure
     finally:
@@ -147,72 +225,87 @@ def send_command(
             say(_sentence(sending))
 
 
-async def _send_all(client: Client, sending: _Sending, given: list[bytes]) -> None:
-    if given:
-        await _send(client, sending, given)
-        return
-    async for lines in _stdin():
-        for batch in _batches(lines):
-            await _send(client, sending, batch)
+def _check(given: Mapping[str, bool]) -> None:
+    """Refuse options that contradict each other."""
+    for first, second in _CONFLICTS:
+        if given[first] and given[second]:
+            raise click.UsageError(f"{first} and {second} cannot be combined")
+
+
+async def _send_all(client: Client, sending: _Sending, form: InputForm, batches: AsyncIterator[list[bytes]]) -> None:
+    producer: Producer | None = None
+    async for batch in batches:
+        lines = [line for line in batch if line.strip()] if form.is_json_lines else batch
+        messages = [form.message(line, number) for number, line in enumerate(lines, sending.count + 1)]
+        if messages:
+            # Input without messages must not create a topic.
+            producer = producer or await _open(client, sending)
+            await _send(producer, sending, messages)
     if not sending.count:
         say("nothing to send: stdin was empty")
 
 
-async def _stdin() -> AsyncIterator[list[bytes]]:
-    try:
-        async for lines in lines_of(sys.stdin.fileno()):
+async def _batches(words: list[bytes], files: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    """What to send: words and files, or else stdin."""
+    if words:
+        yield words
+    for path in files:
+        yield [contents_of(path)]
+    if not words and not files:
+        async for lines in batches_of_stdin():
             yield lines
-    except OSError as error:
-        raise Failure(f"cannot read stdin: {error.strerror or error}", "pass messages on the command line") from error
 
 
-def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        if batch and (len(batch) == _BATCH_COUNT or size + len(line) > _BATCH_SIZE):
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += len(line)
-    if batch:
-        yield batch
-
-
-async def _send(client: Client, sending: _Sending, payloads: list[bytes]) -> None:
-    first = sending.count + 1
-    messages = [
-        SendMessage(
-            payload_of(payload, sending.payload_kind, number),
-            headers=sending.headers or None,
-            key=sending.key,
-        )
-        for number, payload in enumerate(payloads, first)
-    ]
-    sent = await _send_or_create(client, sending, messages)
-    sending.note(sent, len(messages))
-    if sending.writer is not None:
-        sending.writer.put(
-            {
-                "stream": sending.place.stream,
-                "topic": sending.place.topic,
-                "partition_id": sent.partition_id,
-                "base_offset": sent.base_offset,
-                "message_count": len(messages),
-            }
-        )
-        flush()
-
-
-async def _send_or_create(client: Client, sending: _Sending, messages: list[SendMessage]) -> Sent:
-    names = sending.place.names
+async def _send(producer: Producer, sending: _Sending, messages: list[SendMessage]) -> None:
+    """Send messages and wait for their acknowledgements. If one fails, those before it are sent."""
+    tickets: list[Ticket] = []
+    receipts: list[Receipt] = []
+    failure: CourserError | None = None
     try:
-        return await client.send_messages(*names, sending.partitioning, messages)
+        for message in messages:
+            ticket = await producer.send(
+                message.payload,
+                key=message.key,
+                headers=message.headers or None,
+                id=message.id,
+                partition=sending.partition_of(message),
+                timestamp=message.timestamp,
+            )
+            tickets.append(ticket)
+    except CourserError as error:
+        failure = error
+    with suppress(CourserError):
+        # The tickets have the reason.
+        await producer.flush()
+    for ticket in tickets:
+        try:
+            receipts.append(await ticket.acknowledged())
+        except CourserError as error:
+            failure = failure or error
+    sending.note(receipts)
+    if failure is not None:
+        raise failure
+    if sending.turn is not None:
+        sending.turn = (sending.turn + 1) % sending.turn_count
+
+
+async def _open(client: Client, sending: _Sending) -> Producer:
+    """Look up the topic, and create it if it is missing and should be created."""
+    try:
+        details = await client.get_topic(*sending.place.names)
     except NotFound:
-        if not sending.is_created or sending.count:
+        if not sending.is_created:
             raise
-    await _create(client, sending)
-    return await client.send_messages(*names, sending.partitioning, messages)
+        await _create(client, sending)
+        details = await client.get_topic(*sending.place.names)
+    except NotAllowed:
+        # A user who may only send: the server chooses the partitions.
+        return client.producer(*sending.place.names)
+    if details.topic.partition_count:
+        sending.turn_count = details.topic.partition_count
+        # Random, because a command often sends one message: not all of them may go to the same partition.
+        sending.turn = secrets.randbelow(sending.turn_count)
+    return client.producer(*sending.place.names)
 
 
 async def _create(client: Client, sending: _Sending) -> None:
@@ -244,54 +337,6 @@ def _sentence(sending: _Sending) -> str:
     first = sending.first
     if first is None or not sending.is_in_a_row:
         return text
-    last = first.base_offset + sending.count - 1
-    offsets = f"offset {last}" if sending.count == 1 else f"offsets {first.base_offset} to {last}"
+    last = first.offset + sending.count - 1
+    offsets = f"offset {last}" if sending.count == 1 else f"offsets {first.offset} to {last}"
     return f"{text}, partition {first.partition_id}, {offsets}"
-
-
-# --- stdin ---
-
-
-_CHUNK_SIZE = 256 * 1024
-LINE_SIZE_MAX = 64_000_000
-"""Bytes: the maximum size of a message."""
-
-
-async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """Lists of available lines without line ends. An incomplete last line counts.
-
-    A daemon thread reads stdin: reading from a keyboard cannot be interrupted.
-    """
-    loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-    room = threading.Semaphore(4)
-    """Chunks that may be queued."""
-
-    def read() -> None:
-        data: bytes | OSError = b"-"
-        while data and isinstance(data, bytes):
-            room.acquire()
-            try:
-                data = os.read(descriptor, _CHUNK_SIZE)
-            except OSError as error:
-                data = error
-            try:
-                loop.call_soon_threadsafe(chunks.put_nowait, data)
-            except RuntimeError:
-                # The loop is closed: the line is not needed.
-                return
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    rest: list[bytes] = []
-    while data := await chunks.get():
-        if isinstance(data, OSError):
-            raise data
-        room.release()
-        *lines, last = data.split(b"\n")
-        if lines:
-            lines[0] = b"".join((*rest, lines[0]))
-            rest = []
-            yield [line.removesuffix(b"\r") for line in lines]
-        rest.append(last)
-    if end := b"".join(rest):
-        yield [end.removesuffix(b"\r")]

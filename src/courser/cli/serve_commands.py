@@ -22,13 +22,13 @@ from courser.errors import (
     DiskFull,
     StartRefused,
 )
+from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import DEVELOPMENT_PASSWORD
 from courser.server.server import Listening
-from courser.server.starting import Wishes, serve
 
 _USUAL_PORT = 8090
 _USUAL_WEBSOCKET_PORT = 8092
-_DEV_LOG_LEVELS = "warn,courser.server.starting=error"
+_DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
 

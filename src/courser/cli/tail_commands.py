@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.lazy import completed_by
 from courser.cli.message_printing import MessagePrinter, Style, check_template
 from courser.cli.naming import TopicPath, identifier, sought, topic_argument
 from courser.cli.payloads import payload_kind_option
@@ -14,8 +15,16 @@ from courser.cli.tailing import TailRequest, read, read_as_member
 from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy
+from courser.records.message_filter import MessageFilter
 
 _USUAL_COUNT = 10
+
+
+def _filter(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> MessageFilter | None:
+    try:
+        return MessageFilter(value) if value else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @server_command(
@@ -24,6 +33,8 @@ _USUAL_COUNT = 10
     "courser tail demo/orders --from earliest --follow",
     "courser tail demo/orders --from 2026-01-31T12:00 -o jsonl",
     "courser tail demo/orders --from 10m --format '{offset} {payload}'",
+    "courser tail demo/orders --from 1d --filter key=ann --filter '.total > 9'",
+    "courser tail demo/orders --follow --filter header.source=shop",
     "courser tail demo/orders --from earliest --raw | gzip > orders.gz",
     exits=f"{SERVER_EXITS[:-1]}, 130 interrupted.",
 )
@@ -52,7 +63,17 @@ _USUAL_COUNT = 10
     "-g",
     "--group",
     metavar="GROUP",
+    shell_complete=completed_by("complete_group"),
     help="Read as a member of this consumer group, and commit the printed messages.",
+)
+@click.option(
+    "--filter",
+    "wanted",
+    multiple=True,
+    metavar="CONDITION",
+    callback=_filter,
+    help="Print only messages that match: a text in the payload, or text, key, header.NAME or a JSON path such as "
+    ".customer.name, compared by = != ~ (contains) !~ < <= > >= with a value. May be repeated: all must match.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @payload_kind_option
@@ -74,6 +95,7 @@ def tail_command(
     exit_at_end: bool,
     partition: int | None,
     group: str | None,
+    wanted: MessageFilter | None,
     limit: int | None,
     payload_kind: str,
     with_headers: bool,
@@ -85,15 +107,19 @@ def tail_command(
 
     A line shows the offset (with the partition, if the topic has several), the time at which the server received the
     message, its key if it has one, and the payload: text unchanged, other data as hexadecimal digits.
+
+    The server searches for messages that match a --filter; only ranges that contain some are transferred.
     """
     _check(is_followed=is_followed, start=start, last=last, exit_at_end=exit_at_end, group=group)
+    if group is not None and wanted is not None:
+        raise click.UsageError("--group and --filter cannot be combined: a group commits all messages that it reads")
     # "latest" without waiting for new messages would print nothing.
     is_followed = is_followed or (start == LATEST and not exit_at_end)
     place = TopicPath(place.stream, place.topic, partition)
     if start is None and last is None and group is None:
         last = _USUAL_COUNT
     style = Style(output, payload_kind, with_headers, is_raw, template)
-    reading = TailRequest(place, start, last, is_followed)
+    reading = TailRequest(place, start, last, is_followed, wanted)
 
     async def show(client: Client) -> None:
         count = (await client.get_topic(*place.names)).topic.partition_count
@@ -106,7 +132,7 @@ def tail_command(
                 member = read_as_member(client, place, identifier(group), is_followed=is_followed, limit=limit)
                 is_empty = not await _print(member, printer, None)
             if is_empty:
-                say(_nothing(place, group, start))
+                say(_nothing(place, group, start, wanted))
         finally:
             # Even after Ctrl-C the output must be a complete document.
             printer.close()
@@ -124,11 +150,12 @@ def _check(*, is_followed: bool, start: object, last: int | None, exit_at_end: b
         raise click.UsageError("--group cannot be combined with --from or --last: a group continues where it stopped")
 
 
-def _nothing(place: TopicPath, group: str | None, start: object) -> str:
+def _nothing(place: TopicPath, group: str | None, start: object, wanted: object) -> str:
     """The message if nothing was printed."""
     if group is not None:
         return f'no messages in {place} for group "{group}"'
-    return f"no messages in {place}" + ("" if start is None else " from this position on")
+    which = "no messages" if wanted is None else "no matching messages"
+    return f"{which} in {place}" + ("" if start is None else " from this position on")
 
 
 async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> int:

@@ -17,9 +17,9 @@ from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy
 from courser.errors import ErrorCode, NotAssigned, NotFound, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
+from courser.records.message_filter import MessageFilter
 
 _POLL_COUNT = 1000
 _WAIT = 10.0
@@ -38,6 +38,8 @@ class TailRequest:
     """Read this many of the newest messages, instead of ``start``."""
     is_followed: bool = False
     """Whether to continue with messages that arrive."""
+    wanted: MessageFilter | None = None
+    """Only messages that match; ``last`` then counts these."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Messa
     """Lists of messages."""
     readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
     newest: deque[Message] = deque(maxlen=reading.last)
-    async for messages in _read_history(client, reading.place, readers):
+    async for messages in _read_history(client, reading, readers):
         if reading.last is None:
             yield messages
         else:
@@ -64,7 +66,7 @@ async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Messa
     if newest:
         yield list(newest)
     if reading.is_followed:
-        async for messages in _follow(client, reading.place, readers):
+        async for messages in _follow(client, reading, readers):
             yield messages
 
 
@@ -84,7 +86,10 @@ async def _begin(client: Client, reading: TailRequest, bounds: PartitionBounds) 
     first, end = bounds.first_offset, bounds.next_offset
     position = first
     start = reading.start
-    if reading.last is not None:
+    if reading.last is not None and reading.wanted is not None:
+        # Which messages are the newest that match is known only at the end.
+        position = first
+    elif reading.last is not None:
         position = await _offset_of_last(client, reading.place, bounds, reading.last)
     elif start == LATEST:
         position = end
@@ -122,46 +127,68 @@ async def _offset_at(client: Client, place: TopicPath, bounds: PartitionBounds, 
     return found[0].offset if found else bounds.next_offset
 
 
-async def _poll(client: Client, place: TopicPath, reader: _Reader) -> list[Message]:
-    """The next messages of a partition. Deleted and damaged messages are skipped and reported."""
+async def _next_messages(client: Client, reading: TailRequest, reader: _Reader) -> list[Message]:
+    """The next messages of a partition; none at its end. Deleted and damaged messages are skipped and reported."""
     while True:
         try:
-            messages = await client.poll_messages(
-                *place.names,
-                reader.partition_id,
-                PollingStrategy.Offset(reader.position),
-                _POLL_COUNT,
-                auto_commit=False,
-                consumer=_NOBODY,
-            )
+            if reading.wanted is None:
+                return await _poll(client, reading.place, reader, _POLL_COUNT)
+            before = reader.position
+            messages = await _search(client, reading.place, reader, reading.wanted)
+            if messages or reader.position == before:
+                return messages
         except OffsetsUnavailable as gone:
             say(f"partition {reader.partition_id}: {gone}")
             reader.position = max(gone.end_offset, reader.position + 1)
-            continue
-        if messages:
-            reader.position = messages[-1].offset + 1
-        return messages
+
+
+async def _poll(client: Client, place: TopicPath, reader: _Reader, count: int) -> list[Message]:
+    messages = await client.poll_messages(
+        *place.names,
+        reader.partition_id,
+        PollingStrategy.Offset(reader.position),
+        count,
+        auto_commit=False,
+        consumer=_NOBODY,
+    )
+    if messages:
+        reader.position = messages[-1].offset + 1
+    return messages
+
+
+async def _search(client: Client, place: TopicPath, reader: _Reader, wanted: MessageFilter) -> list[Message]:
+    """Matching messages of the part that the server looks at with one request. It may return others, too."""
+    found = await client.find_messages(*place.names, reader.partition_id, reader.position, wanted.conditions)
+    matching: list[Message] = []
+    reader.position = found.first_offset
+    while reader.position < found.end_offset:
+        messages = await _poll(client, place, reader, found.end_offset - reader.position)
+        if not messages:
+            break
+        matching += [message for message in messages if wanted.matches(message.payload, message.raw_headers)]
+    reader.position = found.next_offset
+    return matching
 
 
 # --- existing messages ---
 
 
-async def _read_history(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+async def _read_history(client: Client, reading: TailRequest, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
     """All partitions, merged by time, up to the ends they had at the start."""
     while True:
         for reader in readers:
             if not reader.waiting:
-                await _fill(client, place, reader)
+                await _fill(client, reading, reader)
         active = [reader for reader in readers if reader.waiting]
         if not active:
             return
         yield _merge(active)
 
 
-async def _fill(client: Client, place: TopicPath, reader: _Reader) -> None:
+async def _fill(client: Client, reading: TailRequest, reader: _Reader) -> None:
     if reader.position >= reader.end:
         return
-    messages = await _poll(client, place, reader)
+    messages = await _next_messages(client, reading, reader)
     if not messages:
         # The rest up to the end is a gap.
         reader.position = max(reader.position, reader.end)
@@ -185,15 +212,16 @@ def _merge(readers: list[_Reader]) -> list[Message]:
 # --- new messages ---
 
 
-async def _follow(client: Client, place: TopicPath, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
+async def _follow(client: Client, reading: TailRequest, readers: list[_Reader]) -> AsyncIterator[list[Message]]:
     """Never returns. Partitions that are added later are read from their beginning."""
+    place = reading.place
     loop = asyncio.get_running_loop()
     looked_at = loop.time()
     while True:
         positions = {reader.partition_id: reader.position for reader in readers}
         arrived = (await _wait_for(client, place, _NOBODY, positions, 0)).partition_ids
         for reader in readers:
-            if reader.partition_id in arrived and (messages := await _poll(client, place, reader)):
+            if reader.partition_id in arrived and (messages := await _next_messages(client, reading, reader)):
                 yield messages
         if loop.time() - looked_at >= _WAIT:
             looked_at = loop.time()

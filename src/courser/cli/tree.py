@@ -125,9 +125,11 @@ _GROUP = _noun(
         "list": "List the consumer groups of a topic.",
         "get": "Show one group: its members and its progress.",
         "create": "Create a consumer group.",
+        "reset": "Set where a group continues to read.",
         "delete": "Delete a consumer group and its stored offsets.",
     },
     "courser consumer-group create demo/orders billing",
+    "courser group reset demo/orders billing --to earliest --dry-run",
     "courser g l demo/orders",
 )
 _OFFSET = _noun(
@@ -344,7 +346,7 @@ _MODULES = {
     **dict.fromkeys(("audit", "usage"), "audit_commands"),
     "demo": "demo_commands",
     "doctor": "doctor_commands",
-    "completion": "completion_commands",
+    **dict.fromkeys(("help", "completion"), "guide_commands"),
     "engine-demo": "engine_demo",
 }
 
@@ -353,39 +355,49 @@ def _summary(name: str) -> str:
     return _GROUPS[name].get_short_help_str(limit=100)
 
 
-root = LazyGroup(
-    "courser",
-    commands_module="courser.cli.engine_demo",
-    summaries={
+_SECTIONS = {
+    "Run a server": {
         "dev": "Run a server for development, ready to use.",
         "serve": "Run the server.",
+        "config": _summary("config"),
+        "doctor": "Check whether this machine is suitable for a server.",
+    },
+    "Messages": {
         "send": "Send messages.",
         "tail": "Print messages of a topic, optionally as they arrive.",
+        "message": _summary("message"),
+    },
+    "Streams and topics": {
         "ls": "List topics, partitions and the lag of consumer groups.",
         "stream": _summary("stream"),
         "topic": _summary("topic"),
         "partition": _summary("partition"),
         "segment": _summary("segment"),
-        "message": _summary("message"),
+    },
+    "Readers and writers": {
         "consumer-group": _summary("consumer-group"),
         "consumer-offset": _summary("consumer-offset"),
+        "sink": _summary("sink"),
+    },
+    "Users and logins": {
         "user": _summary("user"),
         "pat": _summary("pat"),
-        "client": _summary("client"),
-        "sink": _summary("sink"),
         "context": _summary("context"),
         "login": "Log in once: save a token instead of a password.",
         "logout": "Delete the token that login created.",
-        "me": "Show the connection of this command.",
+    },
+    "Look after a server": {
         "ping": "Check whether the server responds.",
         "stats": "Show statistics about the server.",
+        "client": _summary("client"),
+        "me": "Show the connection of this command.",
         "options": "List the options of topics, streams or users.",
         "cluster": "List the servers of the cluster.",
         "snapshot": "Collect logs and state for troubleshooting.",
-        "config": _summary("config"),
-        "doctor": "Check whether this machine is suitable for a server.",
         "inspect": _summary("inspect"),
         "bench": _summary("bench"),
+    },
+    "Spark": {
         "pipeline": _summary("pipeline"),
         "export": "Write a topic to a lake of Parquet files.",
         "replay": "Send the messages of a topic, or of segment files, to another topic.",
@@ -394,10 +406,21 @@ root = LazyGroup(
         "merge": "Merge many small files of a lake into few large ones.",
         "audit": "Check every segment of a data directory in parallel.",
         "usage": "Show volumes, rates, sizes and when limits are reached.",
-        "completion": "Print a shell completion script.",
         "demo": "Run a sample pipeline on Spark, from orders to a lake.",
+    },
+    "Help": {
+        "help": "Print the help of a command.",
+        "completion": "Print a shell completion script.",
         "engine-demo": "Show how the log engine survives a kill and a flipped bit.",
     },
+}
+
+
+root = LazyGroup(
+    "courser",
+    commands_module="courser.cli.engine_demo",
+    summaries={name: summary for section in _SECTIONS.values() for name, summary in section.items()},
+    sections={title: tuple(section) for title, section in _SECTIONS.items()},
     other_modules={name: f"courser.cli.{module}" for name, module in _MODULES.items()},
     groups=_GROUPS,
     aliases={
@@ -406,6 +429,7 @@ root = LazyGroup(
         "p": "partition",
         "seg": "segment",
         "m": "message",
+        "group": "consumer-group",
         "g": "consumer-group",
         "o": "consumer-offset",
         "u": "user",

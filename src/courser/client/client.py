@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -10,12 +10,16 @@ from courser.client.accounts import Accounts
 from courser.client.asking import place_of
 from courser.client.checking import settings_of
 from courser.client.connection import open_connection
+from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
+from courser.client.dead_letters import DELIVERY_TIMEOUT, DeadLetters
 from courser.client.encryption import Encryptor
 from courser.client.group_reset import GroupResets
+from courser.client.handling import Handler, Handling, ProcessSettings, consumer_options, decoder_of
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
+from courser.client.processing import Processor
 from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
@@ -49,6 +53,25 @@ class ConsumerOptions(TypedDict, total=False):
     create_group: bool
 
 
+class ProcessOptions(TypedDict, total=False):
+    """The fields of ``ProcessSettings``."""
+
+    retries: int
+    backoff: float
+    backoff_max: float
+    retry_on: tuple[type[Exception], ...]
+    concurrency: int
+    ordering: Literal["key", "partition"]
+    batch: int | None
+    buffer_count: int
+    grace: float
+    commit_interval: float
+    sync_interval: float
+    on_gap: Literal["raise", "skip"]
+    stop_at_end: bool
+    create_group: bool
+
+
 class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
@@ -63,6 +86,7 @@ class Client(GroupResets, Accounts, SinkCommands):
         self._dial = dial
         self._consumers: set[Consumer] = set()
         self._producers: set[Producer] = set()
+        self._processors: set[Processor] = set()
 
     @property
     def target(self) -> Target:
@@ -138,6 +162,8 @@ class Client(GroupResets, Accounts, SinkCommands):
         name: Identifier | None = None,
         partitions: Sequence[int] | None = None,
         start: Start | None = None,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A consumer of one topic, with its own connection. Options are the fields of ``ConsumerSettings``.
@@ -150,7 +176,12 @@ class Client(GroupResets, Accounts, SinkCommands):
             partitions: The partitions to read; by default all. Not with a group.
             start: ``first``, ``last``, ``end``, ``next``, an offset, a time, or offsets by partition. By default after
                 the stored offset, or at the first message if none is stored. In a group a stored offset always wins.
+            on_assigned: Called with the numbers of the partitions that this consumer has got, before it reads them.
+            on_revoked: Called with those that it has lost. Nothing more of them is handed out, but what was processed
+                can still be committed, and is committed when the callback returns. The new owner waits for that.
             options: How to read and commit.
+
+        Both callbacks may be async or plain functions. An error that they raise is raised to the reader.
 
         Raises:
             ValueError: an option is out of range, the start is invalid, or a group has a name or partitions.
@@ -170,15 +201,78 @@ class Client(GroupResets, Accounts, SinkCommands):
             start=start,
             settings=settings_of("consumer", ConsumerSettings, options),
             encryptor=self._encryptor,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
         )
         self._consumers = {other for other in self._consumers if not other.is_closed} | {consumer}
         return consumer
 
+    def process(
+        self,
+        stream: Identifier,
+        handler: Handler,
+        *,
+        group: Identifier,
+        topic: Identifier | None = None,
+        payload_type: Any = None,
+        dead_letter: str | None = None,
+        start: Start | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> Processor:
+        """Run a handler over the messages of a topic, as a member of a group. Await the result, or use ``async with``.
+
+        Several handlers run at the same time. Messages with the same key are handled in the order in which they were
+        sent, one after another. A handler that raises an error is called again after a pause; after the last retry the
+        message goes to the dead-letter topic. An offset is committed when all messages up to it are handled or are dead
+        letters, so a crash repeats messages but skips none.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            handler: Takes a ``ReceivedMessage``; with ``batch=``, a list of them. A plain function runs on a thread.
+            group: Share the partitions with the other members of this group.
+            topic: Its name or number.
+            payload_type: Decode payloads to this type: a msgspec struct, a pydantic model, a dataclass, ``str``, or
+                anything else that msgspec can decode from JSON. A payload that does not fit goes to the dead-letter
+                topic at once.
+            dead_letter: The ``"stream/topic"`` for messages that cannot be handled, created if the topic does not
+                exist. Without one, such a message ends the processing with ``HandlerFailed``.
+            start: Where a group without stored offsets starts, as for ``consumer``.
+            options: The fields of ``ProcessSettings``.
+
+        Raises:
+            ValueError: an option has an invalid value.
+            TypeError: an option is unknown, or a value has another type.
+
+        Example:
+            async def bill(message: courser.ReceivedMessage[str]) -> None:
+                print(message.value, message.attempt)
+
+
+            await client.process(
+                "shop/orders", bill, group="billing", payload_type=str, dead_letter="shop/failed", stop_at_end=True
+            )
+        """
+        settings, place = settings_of("processor", ProcessSettings, options), place_of(stream, topic)
+        origin = "/".join(map(str, place))
+        dead_letters = None if dead_letter is None else self._dead_letters(dead_letter, origin, str(group))
+        handling = Handling(handler, settings, origin, decoder_of(payload_type), dead_letters)
+
+        def make_consumer(on_revoked: PartitionsCallback) -> Consumer:
+            return self.consumer(*place, group=group, start=start, on_revoked=on_revoked, **consumer_options(settings))
+
+        processor = Processor(make_consumer, handling, settings)
+        self._processors = {other for other in self._processors if not other.is_ended} | {processor}
+        return processor
+
+    def _dead_letters(self, topic: str, origin: str, group: str) -> DeadLetters:
+        producer = self.producer(topic, delivery_timeout=DELIVERY_TIMEOUT)
+        return DeadLetters(self, place_of(topic, None), producer, origin=origin, group=group)
+
     async def close(self, *, failed: bool = False) -> None:
         """Close the connection and all producers and consumers. May be called more than once.
 
-        Consumers leave their groups. The messages that they read last count as processed, unless ``failed``.
-        Producers that were not closed before lose unsent messages.
+        Processors stop in order, and consumers leave their groups. The messages that consumers read last count as
+        processed, unless ``failed``. Producers that were not closed before lose unsent messages.
 
         Example:
             client = await courser.connect()
@@ -186,6 +280,8 @@ class Client(GroupResets, Accounts, SinkCommands):
             await client.close()
         """
         try:
+            for processor in self._processors:
+                await processor.close()
             for consumer in self._consumers:
                 await consumer.close(failed=failed)
             for producer in self._producers:

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 from courser.client.messages import Message
 
 Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
+PartitionsCallback: TypeAlias = Callable[[tuple[int, ...]], Awaitable[None] | None]
+"""Told about partitions that were assigned or revoked; async or plain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ rebalance, reading continues at the old position, or after the last commit of th
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Mapping, Sequence
+import inspect
+import math
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -16,23 +18,24 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.batches import fields_of
 from courser.client.commits import Commits
-from courser.client.consumed import ConsumedMessage, ConsumerSettings
+from courser.client.consumed import ConsumedMessage, ConsumerSettings, PartitionsCallback
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.membership import Membership
 from courser.client.messages import Message
+from courser.client.positions import Positions
 from courser.client.starting import Start, StartingPoint
 from courser.errors import (
     ClientClosed,
+    ConnectionFailed,
     CourserError,
     ErrorCode,
     NotAssigned,
     NotFound,
     OffsetsUnavailable,
 )
-from courser.model.consumers import ConsumerKind
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
 _NOBODY = Reader(ConsumerKind.CONSUMER, 0)
@@ -43,7 +46,8 @@ __all__ = ["ConsumedMessage", "Consumer", "ConsumerSettings"]
 class Consumer:
     """Reads one topic: ``async for message in client.consumer("stream/topic", group="app")``.
 
-    To be used by one task. Close it, or the client, to leave the group at once.
+    To be used by one task; only ``seek``, ``pause``, ``resume`` and ``close`` may be called by others. Close it, or the
+    client, to leave the group at once.
 
     Example:
         async with client.consumer("shop/orders", group="billing", stop_at_end=True) as consumer:
@@ -63,6 +67,8 @@ class Consumer:
         start: Start | None = None,
         settings: ConsumerSettings | None = None,
         encryptor: Encryptor | None = None,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
     ) -> None:
         if group is not None and (name is not None or partitions is not None):
             raise ValueError("a member of a group cannot have a name or choose partitions")
@@ -76,19 +82,28 @@ class Consumer:
             creates_group = self.settings.create_group
             self._membership = Membership(link, (stream, topic), group, creates_group=creates_group)
         self._commits = Commits(link, (stream, topic), self._reader)
+        self._commits_by_itself = self._reader is not None and self.settings.commit == "auto"
+        """Whether messages are committed automatically after the body of the loop."""
         self._encryptor = encryptor
         begin: Start = start if start is not None else "first" if self._reader is None else "next"
         self._starting = StartingPoint(link, stream, topic, self._reader, begin)
-        self._positions: dict[int, int] = {}
-        """By partition, the next offset to poll."""
-        self._hot: deque[int] = deque()
-        """Partitions that may have messages, in the order of polling."""
-        self._buffer: deque[ConsumedMessage] = deque()
-        self._ahead: tuple[int, asyncio.Task[r.Reply | None]] | None = None
-        """The next poll, sent while the messages of the last one are processed: partition and reply."""
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self.starts_over = False
+        """Whether to give up all partitions after a reconnect and read again from the last commit. For callers that
+        hold messages which this consumer cannot take back."""
+        self._positions = Positions()
+        self._ahead: tuple[int, int, asyncio.Task[r.Reply | None]] | None = None
+        """The next poll, sent while the messages of the last one are processed: partition, offset and reply."""
         self._current: ConsumedMessage | None = None
         """The message that the body of the loop is processing."""
         self._connection_count = 0
+        self._due = 0.0
+        """When periodic work is due next, by the monotonic clock."""
+        self._is_refused = False
+        """Whether the server has refused a commit since the partitions were last looked at."""
+        self._is_waiting = False
+        """Whether the server is asked to reply when there are messages."""
+        self._assigning = asyncio.Lock()
         self._is_open = self._is_closed = False
         self.skipped_count = 0
         """Offsets that were skipped because their messages are deleted or damaged."""
@@ -119,13 +134,10 @@ class Consumer:
         if self._is_open:
             return
         await self._link.open()
-        self._connection_count = self._link.connection_count
         if self._membership is not None:
             await self._membership.join(patient=False)
-            await self._sync()
-        else:
-            await self._choose_partitions()
-        self._commits.stored_at = asyncio.get_running_loop().time()
+        await self._look_again()
+        self._commits.stored_at = monotonic()
         self._is_open = True
 
     async def __aenter__(self) -> Self:
@@ -169,20 +181,42 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumedMessage:
+        # The same as in ``pop``: nearly all messages take this path, and a call per message is much.
+        fetched = self._positions.fetched
+        if fetched and monotonic() < self._due and self._link.connection_count == self._connection_count:
+            if self._current is not None:
+                self._finish_current()
+            self._current = message = fetched.popleft()
+            return message
         if not self._is_open:
             if self._is_closed:
                 raise StopAsyncIteration
             await self.open()
         self._finish_current()
-        if not self._buffer:
-            try:
-                await self._refill()
-            except ClientClosed:
-                # Closed by another task while this one waited.
-                if not self._is_closed:
-                    raise
-                raise StopAsyncIteration from None
-        self._current = message = self._buffer.popleft()
+        try:
+            await self._refill()
+        except ClientClosed:
+            # Closed by another task while this one waited.
+            if not self._is_closed:
+                raise
+            raise StopAsyncIteration from None
+        self._current = message = self._positions.fetched.popleft()
+        return message
+
+    def pop(self) -> ConsumedMessage | None:
+        """The next message if it is here already. None: ask with ``anext``, which also does periodic work.
+
+        Example:
+            async with client.consumer("shop/orders", name="audit") as consumer:
+                message = consumer.pop() or await anext(consumer)
+                print(message.offset)
+        """
+        fetched = self._positions.fetched
+        if not fetched or monotonic() >= self._due or self._link.connection_count != self._connection_count:
+            return None
+        if self._current is not None:
+            self._finish_current()
+        self._current = message = fetched.popleft()
         return message
 
     async def take(self) -> list[ConsumedMessage]:
@@ -203,14 +237,109 @@ class Consumer:
         except StopAsyncIteration:
             return []
         self._current = None
-        taken = [first, *self._buffer]
-        self._buffer.clear()
+        taken = [first, *self._positions.fetched]
+        self._positions.fetched.clear()
         return taken
+
+    async def _refill(self) -> None:
+        """Get messages. Ends the iteration if there will be no more."""
+        while True:
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self.keep_up()
+            if self._positions.fetched:
+                return
+            if (poll := self._positions.next_poll) is not None:
+                await self._read(*poll)
+                continue
+            await self.commit_done()
+            if self.settings.stop_at_end:
+                raise StopAsyncIteration
+            await self._wait()
+
+    async def _read(self, partition_id: int, offset: int) -> None:
+        """Poll one partition once."""
+        try:
+            reply = await self._polled(partition_id, offset)
+        except OffsetsUnavailable as gap:
+            if self.settings.on_gap == "raise":
+                raise
+            self.skipped_count += gap.end_offset - gap.first_offset
+            self._positions.advance(partition_id, gap.end_offset)
+            return
+        except (NotAssigned, NotFound):
+            await self._look_again()
+            return
+        if partition_id not in self._positions:
+            return
+        self._positions.turn()
+        if not reply.message_count:
+            self._positions.cool(partition_id)
+            return
+        messages = (ConsumedMessage(*fields, self.commit) for fields in fields_of(reply, self._encryptor))
+        if self._positions.fill(partition_id, offset, messages):
+            self._look_ahead()
+
+    async def _polled(self, partition_id: int, offset: int) -> r.Polled:
+        if self._ahead is not None and self._ahead[:2] == (partition_id, offset):
+            (*_, task), self._ahead = self._ahead, None
+            reply = await task
+        else:
+            await self._drop_ahead()
+            reply = await self._link.request(self._poll(partition_id, offset), patient=True)
+        assert isinstance(reply, r.Polled)
+        return reply
+
+    def _look_ahead(self) -> None:
+        """Send the next poll now: its messages arrive while the current ones are processed."""
+        if (poll := self._positions.next_poll) is not None:
+            task = asyncio.ensure_future(self._link.request(self._poll(*poll), patient=True))
+            self._ahead = (*poll, task)
+
+    async def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            (*_, task), self._ahead = self._ahead, None
+            task.cancel()
+            with suppress(asyncio.CancelledError, CourserError):
+                await task
+
+    def _poll(self, partition_id: int, offset: int) -> c.WaitForMessages:
+        reader, settings, kind = self._reader or _NOBODY, self.settings, PollingKind.OFFSET
+        place = (self._stream, self._topic, partition_id)
+        poll = c.PollMessages(reader, *place, kind, offset, settings.batch_count, auto_commit=False)
+        return c.WaitForMessages(poll, 0, settings.batch_size)
+
+    async def _wait(self) -> None:
+        """Wait until there are messages, or the assignment has changed."""
+        wait = int(self.settings.wait * 1_000_000)
+        reader = self._reader or _NOBODY
+        generation = self._membership.generation if self._membership is not None else 0
+        positions = self._positions.waiting
+        command = c.WaitForArrivals(reader, self._stream, self._topic, positions, generation, wait)
+        self._is_waiting = True
+        try:
+            reply = await self._link.request(command, patient=True)
+        except (NotAssigned, NotFound):
+            await self._look_again()
+            return
+        finally:
+            self._is_waiting = False
+        assert isinstance(reply, r.Arrivals)
+        if reply.generation != generation or not reply.partition_ids:
+            await self._look_again()
+        self._positions.heat(reply.partition_ids)
+
+    # --- moving ---------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> tuple[int, ...]:
         """The assigned partitions."""
-        return tuple(self._positions)
+        return self._positions.partition_ids
+
+    @property
+    def paused(self) -> tuple[int, ...]:
+        """The paused partitions."""
+        return self._positions.paused
 
     def position(self, partition_id: int) -> int:
         """The offset of the next message.
@@ -222,159 +351,102 @@ class Consumer:
             async with client.consumer("shop/orders", start="end") as consumer:
                 print({partition: consumer.position(partition) for partition in consumer.partitions})
         """
-        for message in self._buffer:
-            if message.partition_id == partition_id:
-                return message.offset
-        return self._positions[partition_id]
+        return self._positions.position(partition_id)
 
-    async def seek(self, partition_id: int, offset: int) -> None:
-        """Continue at another offset of an assigned partition.
+    async def seek(self, partition_id: int, start: Start) -> None:
+        """Continue elsewhere in an assigned partition: at an offset, a time, ``"first"``, ``"last"`` or ``"end"``.
+
+        Messages that were processed but not committed before stay uncommitted.
 
         Raises:
             NotAssigned: the partition is not assigned to this consumer.
+            ValueError: an unknown word, or a negative offset.
+            TypeError: the start is of another type.
 
         Example:
             async with client.consumer("shop/orders") as consumer:
                 await consumer.seek(0, 2)
                 print((await anext(consumer)).offset)
         """
-        if partition_id not in self._positions:
-            raise NotAssigned(
-                ErrorCode.PARTITION_NOT_OWNED, f"partition {partition_id} is not assigned to this consumer"
-            )
+        self._positions.check(partition_id)
+        starting = StartingPoint(self._link, self._stream, self._topic, None, start)
+        offset = start if isinstance(start, int) else (await starting.offsets([partition_id])).get(partition_id, 0)
+        self._positions.check(partition_id)
         await self._drop_ahead()
-        self._buffer = deque(message for message in self._buffer if message.partition_id != partition_id)
-        self._positions[partition_id] = offset
-        self._heat(partition_id)
+        if self._current is not None and self._current.partition_id == partition_id:
+            self._current = None
+        self._commits.forget(partition_id)
+        self._positions.move(partition_id, offset)
+        await self._interrupt_wait()
 
-    async def _refill(self) -> None:
-        """Get messages. Ends the iteration if there will be no more."""
-        while not self._buffer:
-            if self._is_closed:
-                raise StopAsyncIteration
-            await self._keep_up()
-            if self._hot:
-                await self._read(self._hot[0])
-                continue
-            await self.commit_done()
-            if self.settings.stop_at_end:
-                raise StopAsyncIteration
-            await self._wait()
+    async def pause(self, *partition_ids: int) -> None:
+        """Read nothing more from these partitions, or from all, until ``resume``. They stay assigned.
 
-    async def _read(self, partition_id: int) -> None:
-        """Poll one partition once."""
-        try:
-            reply = await self._polled(partition_id)
-        except OffsetsUnavailable as gap:
-            if self.settings.on_gap == "raise":
-                raise
-            self.skipped_count += gap.end_offset - gap.first_offset
-            self._positions[partition_id] = gap.end_offset
-            return
-        except NotAssigned:
-            await self._sync()
-            return
-        except NotFound:
-            await self._look_again()
-            return
-        if partition_id not in self._positions:
-            return
-        self._hot.rotate(-1)
-        if not reply.message_count:
-            self._cool(partition_id)
-            return
-        self._buffer.extend(ConsumedMessage(*fields, self.commit) for fields in fields_of(reply, self._encryptor))
-        self._positions[partition_id] = self._buffer[-1].offset + 1
-        self._look_ahead()
+        Fetched messages are dropped and fetched again later. A partition that is revoked is no longer paused.
 
-    async def _polled(self, partition_id: int) -> r.Polled:
-        if self._ahead is not None and self._ahead[0] == partition_id:
-            (_, task), self._ahead = self._ahead, None
-            reply = await task
-        else:
-            await self._drop_ahead()
-            reply = await self._link.request(self._poll(partition_id), patient=True)
-        assert isinstance(reply, r.Polled)
-        return reply
+        Raises:
+            NotAssigned: a partition is not assigned to this consumer.
 
-    def _look_ahead(self) -> None:
-        """Send the next poll now: its messages arrive while the current ones are processed."""
-        if self._hot:
-            partition_id = self._hot[0]
-            task = asyncio.ensure_future(self._link.request(self._poll(partition_id), patient=True))
-            self._ahead = (partition_id, task)
+        Example:
+            async with client.consumer("shop/orders", stop_at_end=True) as consumer:
+                await consumer.pause(1)
+                print([message.partition_id async for message in consumer], consumer.paused)
+        """
+        self._positions.pause(partition_ids or self.partitions)
 
-    async def _drop_ahead(self) -> None:
-        if self._ahead is not None:
-            (_, task), self._ahead = self._ahead, None
-            task.cancel()
-            with suppress(asyncio.CancelledError, CourserError):
-                await task
+    async def resume(self, *partition_ids: int) -> None:
+        """Continue to read paused partitions: these, or all.
 
-    def _poll(self, partition_id: int) -> c.WaitForMessages:
-        settings = self.settings
-        poll = c.PollMessages(
-            self._reader or _NOBODY,
-            self._stream,
-            self._topic,
-            partition_id,
-            PollingKind.OFFSET,
-            self._positions[partition_id],
-            settings.batch_count,
-            auto_commit=False,
-        )
-        return c.WaitForMessages(poll, 0, settings.batch_size)
+        Example:
+            async with client.consumer("shop/orders", stop_at_end=True) as consumer:
+                await consumer.pause()
+                await consumer.resume(0)
+                print([message.partition_id async for message in consumer])
+        """
+        self._positions.resume(partition_ids or self.paused)
+        await self._interrupt_wait()
 
-    async def _wait(self) -> None:
-        """Wait until there are messages, or the assignment has changed."""
-        positions = tuple(self._positions.items())
-        wait = int(self.settings.wait * 1_000_000)
-        reader = self._reader or _NOBODY
-        generation = self._membership.generation if self._membership is not None else 0
-        command = c.WaitForArrivals(reader, self._stream, self._topic, positions, generation, wait)
-        try:
-            reply = await self._link.request(command, patient=True)
-        except NotAssigned:
-            await self._sync()
-            return
-        except NotFound:
-            await self._look_again()
-            return
-        assert isinstance(reply, r.Arrivals)
-        if reply.generation != generation:
-            await self._sync()
-        elif not reply.partition_ids:
-            await self._look_again()
-        for partition_id in reply.partition_ids:
-            self._heat(partition_id)
-
-    def _heat(self, partition_id: int) -> None:
-        if partition_id in self._positions and partition_id not in self._hot:
-            self._hot.append(partition_id)
-
-    def _cool(self, partition_id: int) -> None:
-        if partition_id in self._hot:
-            self._hot.remove(partition_id)
+    async def _interrupt_wait(self) -> None:
+        """Let a waiting task look again. Any request ends the wait on the server."""
+        if self._is_waiting:
+            await self._link.request(c.Ping(), patient=True)
 
     # --- partitions -----------------------------------------------------------------------------------
 
-    async def _keep_up(self) -> None:
-        """Do periodic work even while there are messages to read."""
-        now = asyncio.get_running_loop().time()
-        if self._link.connection_count != self._connection_count:
-            # The group was joined again, and its generations may start at 1 again.
-            await self._look_again(is_new_connection=True)
-        elif self._membership is not None and now - self._membership.synced_at >= self.settings.sync_interval:
-            await self._sync()
-        if self.settings.commit == "auto" and now - self._commits.stored_at >= self.settings.commit_interval:
-            await self.commit_done()
+    async def keep_up(self) -> None:
+        """Do the periodic work that is due: ask for the assigned partitions, and commit. Reading does it too.
 
-    async def _look_again(self, *, is_new_connection: bool = False) -> None:
-        self._connection_count = self._link.connection_count
-        if self._membership is None:
-            await self._choose_partitions()
-        else:
-            await self._sync(is_doubtful=is_new_connection)
+        Raises:
+            NotFound: the topic no longer exists.
+
+        Example:
+            async with client.consumer("shop/orders", group="billing") as consumer:
+                messages = await consumer.take()
+                await consumer.keep_up()
+                print(len(messages), consumer.partitions)
+        """
+        settings, member, commits = self.settings, self._membership, self._commits
+        is_sync_due = member is not None and monotonic() - member.synced_at >= settings.sync_interval
+        if is_sync_due or self._is_refused or self._link.connection_count != self._connection_count:
+            await self._look_again()
+        dues = [member.synced_at + settings.sync_interval] if member is not None else []
+        if settings.commit == "auto":
+            if monotonic() - commits.stored_at >= settings.commit_interval:
+                await self.commit_done()
+            dues.append(commits.stored_at + settings.commit_interval)
+        self._due = 0.0 if self._is_refused else min(dues, default=math.inf)
+
+    async def _look_again(self) -> None:
+        """Find out which partitions to read."""
+        async with self._assigning:
+            connection_count = self._link.connection_count
+            is_doubtful = self._is_open and (connection_count != self._connection_count or self._is_refused)
+            self._is_refused = False
+            if self._membership is None:
+                await self._choose_partitions()
+            else:
+                await self._sync(self._membership, connection_count, is_doubtful=is_doubtful)
+            self._connection_count = self._commits.connection_count = connection_count
 
     async def _choose_partitions(self) -> None:
         """Choose all partitions, or the requested ones."""
@@ -385,56 +457,71 @@ class Consumer:
             raise NotFound(ErrorCode.PARTITION_NOT_FOUND, f"the topic has no partition {missing[0]}")
         await self._assign(wanted)
 
-    async def _sync(self, *, is_doubtful: bool = False) -> None:
-        """Ask the group for the partitions assigned to this member."""
-        assert self._membership is not None
-        share = await self._membership.sync(is_doubtful=is_doubtful, patient=self._is_open)
-        if share is not None:
-            await self._assign(share.partition_ids, is_doubtful=share.is_doubtful)
+    async def _sync(self, membership: Membership, connection_count: int, *, is_doubtful: bool) -> None:
+        """Ask the group for the partitions assigned to this member, until it has confirmed the newest assignment."""
+        while share := await membership.sync(is_doubtful=is_doubtful, patient=self._is_open):
+            if share.is_doubtful:
+                await self._drop_ahead()
+                await self._catch_up(share.partition_ids)
+                # It is known now what was committed meanwhile: no commit on this connection takes the group back.
+                self._commits.connection_count = connection_count
+            await self._assign(share.partition_ids, anew=share.is_doubtful and self.starts_over)
+            membership.generation, is_doubtful = share.generation, False
 
-    async def _assign(self, partition_ids: Sequence[int], *, is_doubtful: bool = False) -> None:
-        """Drop partitions that were taken away, and start to read new ones."""
-        lost = self._positions.keys() - set(partition_ids)
-        gained = [partition_id for partition_id in partition_ids if partition_id not in self._positions]
+    async def _assign(self, partition_ids: Sequence[int], *, anew: bool = False) -> None:
+        """Give up partitions that were taken away, or all, and start to read new ones."""
+        kept = set() if anew else set(self.partitions).intersection(partition_ids)
+        lost = [partition_id for partition_id in self.partitions if partition_id not in kept]
+        gained = [partition_id for partition_id in partition_ids if partition_id not in kept]
         if lost or gained:
             self.rebalance_count += 1
-        if self._ahead is not None and (self._ahead[0] in lost or is_doubtful):
-            await self._drop_ahead()
-        for partition_id in lost:
-            del self._positions[partition_id]
-            self._commits.forget(partition_id)
-            self._cool(partition_id)
         if lost:
-            self._buffer = deque(message for message in self._buffer if message.partition_id not in lost)
-        if is_doubtful and self._reader is not None:
-            for partition_id in tuple(self._positions):
-                await self._catch_up(partition_id)
+            await self._give_up(lost)
         if gained:
-            self._positions |= await self._starting.offsets(gained)
-        for partition_id in partition_ids:
-            self._heat(partition_id)
+            self._positions.add(await self._starting.offsets(gained))
+            await _tell(self._on_assigned, gained)
+        self._positions.heat(partition_ids)
 
-    async def _catch_up(self, partition_id: int) -> None:
-        """Skip messages that another member has committed in the meantime."""
-        stored = await self._starting.stored(partition_id)
-        if stored is not None and stored >= self.position(partition_id):
-            self._buffer = deque(
-                message for message in self._buffer if message.partition_id != partition_id or message.offset > stored
-            )
-            self._positions[partition_id] = max(self._positions[partition_id], stored + 1)
+    async def _give_up(self, partition_ids: Sequence[int]) -> None:
+        """Commit what is processed of lost partitions, as long as the server accepts it, and forget them."""
+        await self._drop_ahead()
+        for partition_id in partition_ids:
+            self._positions.put_back(partition_id)
+            self._positions.cool(partition_id)
+        try:
+            await _tell(self._on_revoked, partition_ids)
+        finally:
+            await self._commits.store_noted(partition_ids)
+            for partition_id in partition_ids:
+                self._commits.forget(partition_id)
+            self._positions.remove(partition_ids)
+
+    async def _catch_up(self, partition_ids: Sequence[int]) -> None:
+        """Skip messages that another member has committed in the meantime. Follow a group that was reset."""
+        for partition_id in partition_ids:
+            if partition_id in self._positions:
+                stored = await self._starting.stored(partition_id)
+                if self._commits.is_reset(partition_id, stored):
+                    await self._start_over(partition_id)
+                    continue
+                self._commits.raise_floor(partition_id, stored)
+                if stored is not None:
+                    self._positions.advance(partition_id, stored + 1)
+
+    async def _start_over(self, partition_id: int) -> None:
+        """Read a partition as a new member would. What was read of it before is not committed any more."""
+        if self._current is not None and self._current.partition_id == partition_id:
+            self._current = None
+        self._commits.forget(partition_id)
+        self._positions.move(partition_id, (await self._starting.offsets([partition_id])).get(partition_id, 0))
 
     # --- commits --------------------------------------------------------------------------------------
 
     def _finish_current(self) -> None:
         """Mark the current message as processed."""
         message, self._current = self._current, None
-        if message is not None and self.commits_by_itself:
+        if message is not None and self._commits_by_itself:
             self._commits.note(message.partition_id, message.offset)
-
-    @property
-    def commits_by_itself(self) -> bool:
-        """Whether messages are committed automatically after the body of the loop."""
-        return self._reader is not None and self.settings.commit == "auto"
 
     def note_done(self, offsets: Mapping[int, int]) -> None:
         """Record processed offsets, by partition, for the next commit.
@@ -460,7 +547,7 @@ class Consumer:
                 async for message in consumer:
                     await consumer.commit_done()
         """
-        await self._commits.store_all()
+        self._refuse(await self._commits.store_all())
 
     async def commit(self, message: Message) -> bool:
         """Commit a message and all before it in its partition. See ``ConsumedMessage.commit``.
@@ -475,9 +562,37 @@ class Consumer:
         """
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group cannot store offsets")
-        if self._current is message:
+        current, partition_id = self._current, message.partition_id
+        if current is not None and (current.partition_id, current.offset) == (partition_id, message.offset):
             self._current = None
-        return await self._commits.store(message.partition_id, message.offset)
+        while True:
+            try:
+                is_stored = await self._commits.store(partition_id, message.offset)
+            except ConnectionFailed:
+                if self._membership is None or self._is_closed or not self._link.target.reconnect:
+                    raise
+                if self._assigning.locked():
+                    # Called by on_revoked, perhaps: it cannot wait for itself.
+                    return False
+                await self._look_again()
+                if partition_id not in self._positions or self._commits.is_behind(partition_id, message.offset):
+                    return partition_id in self._positions
+                continue
+            if not is_stored:
+                self._refuse([partition_id])
+            return is_stored
+
+    def _refuse(self, partition_ids: Collection[int]) -> None:
+        """Look at the assigned partitions before anything else is handed out: others have got some of them."""
+        if partition_ids:
+            self._is_refused, self._due = True, 0.0
+
+
+async def _tell(callback: PartitionsCallback | None, partition_ids: Sequence[int]) -> None:
+    if callback is not None:
+        result = callback(tuple(sorted(partition_ids)))
+        if inspect.isawaitable(result):
+            await result
 
 
 def _reader_of(group: Identifier | None, name: Identifier | None) -> Reader | None:

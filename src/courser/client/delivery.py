@@ -32,8 +32,7 @@ from courser.errors import (
     TimedOut,
     Uncertain,
 )
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import PollingKind, ToPartition
 from courser.records import layout
 from courser.records.batch import Batch

@@ -94,8 +94,8 @@ class GroupResets(Administration, Messaging):
                 partition. Partitions that such a mapping leaves out are not changed.
             partition_id: Only this partition; by default all.
             dry_run: Only return what would change.
-            force: Remove active members first. Those that are still running join again, continue at their own offsets
-                and commit them: restart them.
+            force: Remove active members first. Consumers of this client that are still running join again and follow
+                the reset. Other SDKs may continue at their own offsets and commit them: restart them.
 
         Raises:
             InvalidRequest: the group has active members (code ``GROUP_HAS_MEMBERS``), and ``force`` is not set.

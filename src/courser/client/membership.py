@@ -1,6 +1,9 @@
-"""The membership of a consumer in its group: join, leave, and the assigned partitions."""
+"""The membership of a consumer in its group: join, leave, and the assigned partitions.
 
-import asyncio
+A member confirms each assignment once it has committed and given up what it lost. Only then do others get it.
+"""
+
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,6 +18,7 @@ from courser.model.identifiers import Identifier
 class Share:
     """The partitions assigned to one member."""
 
+    generation: int
     partition_ids: tuple[int, ...]
     is_doubtful: bool
     """Whether another member may have owned some of the partitions in between."""
@@ -31,9 +35,9 @@ class Membership:
         self._group = group
         self._creates_group = creates_group
         self.generation = 0
-        """The generation of the last known share."""
+        """The generation of the share that is in effect: what it took away has been given up."""
         self.synced_at = 0.0
-        """The time of the last request, by the event loop's clock."""
+        """The time of the last request, by the monotonic clock."""
 
     async def join(self, *, patient: bool) -> None:
         """Become a member. Creates a missing group, if that is enabled and the group is given by name."""
@@ -52,23 +56,27 @@ class Membership:
             await self._link.request(join)
 
     async def sync(self, *, is_doubtful: bool, patient: bool) -> Share | None:
-        """The partitions now assigned to this member; None if they have not changed."""
-        command = c.SyncConsumerGroup(self._stream, self._topic, self._group)
+        """Confirm the share that is in effect. Returns the next one; None if it has not changed."""
+        if is_doubtful:
+            # A new membership, perhaps of a server that counts from 1 again.
+            self.generation = 0
         try:
-            reply = await self._link.request(command, patient=True)
+            reply = await self._confirm()
         except (NotAssigned, NotFound):
-            # Removed because of silence, or the group was deleted: join again.
+            # Removed because of silence, too slow to give up a partition, or the group was deleted.
             await self.join(patient=patient)
-            reply = await self._link.request(command, patient=True)
-            is_doubtful = True
-        assert isinstance(reply, r.Assignment)
-        self.synced_at = asyncio.get_running_loop().time()
+            self.generation, is_doubtful = 0, True
+            reply = await self._confirm()
+        self.synced_at = time.monotonic()
         if reply.generation == self.generation and not is_doubtful:
             return None
-        # After more than one rebalance, another member may have owned these partitions in between.
-        is_doubtful = is_doubtful or reply.generation != self.generation + 1
-        self.generation = reply.generation
-        return Share(tuple(reply.partition_ids), is_doubtful)
+        return Share(reply.generation, tuple(reply.partition_ids), is_doubtful)
+
+    async def _confirm(self) -> r.Assignment:
+        command = c.ConfirmAssignment(self._stream, self._topic, self._group, self.generation)
+        reply = await self._link.request(command, patient=True)
+        assert isinstance(reply, r.Assignment)
+        return reply
 
     async def leave(self) -> None:
         """Leave the group. Errors are ignored: the server notices a missing member itself."""

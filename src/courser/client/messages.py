@@ -12,10 +12,16 @@ from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
 from courser.model.quantities import CALENDAR_END
 from courser.records.message_keys import KEY_HEADER, key_header
-from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
+from courser.records.user_headers import (
+    HeaderKind,
+    HeaderValue,
+    UserHeader,
+    build_user_headers,
+    is_typed,
+    iterate_user_headers,
+    read_value,
+)
 
-HeaderValue: TypeAlias = str | bytes | bool | int | float
-"""The value of a header. Its kind is stored with it."""
 Headers: TypeAlias = Mapping[str, HeaderValue | UserHeader]
 """Headers by name. A ``UserHeader`` chooses the exact kind, such as a number of 16 bits."""
 Payload: TypeAlias = Any
@@ -23,8 +29,7 @@ Payload: TypeAlias = Any
 
 Decoded = TypeVar("Decoded")
 
-_FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
-_SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
+_FLOAT = Struct("<d")
 _INT64 = range(-(2**63), 2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -177,7 +182,7 @@ def read_headers(block: bytes) -> tuple[Headers | None, bytes | None]:
     """Headers and key from a block that ``write_headers`` wrote."""
     if not block:
         return None, None
-    entries = {_name(entry): entry for entry in iterate_user_headers(block)}
+    entries = {entry.name: entry for entry in iterate_user_headers(block)}
     key = entries.pop(KEY_HEADER.decode(), None)
     return entries or None, None if key is None else key.value
 
@@ -202,22 +207,8 @@ def _typed(value: HeaderValue) -> tuple[HeaderKind, bytes]:
         kind = HeaderKind.INT64 if value in _INT64 else HeaderKind.INT128
         return kind, value.to_bytes(kind.width, "little", signed=True)
     if isinstance(value, float):
-        return HeaderKind.FLOAT64, _FLOATS[HeaderKind.FLOAT64].pack(value)
+        return HeaderKind.FLOAT64, _FLOAT.pack(value)
     return HeaderKind.RAW, bytes(value)
-
-
-def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
-    """A header's value as a Python value; bytes if they do not match their kind."""
-    if kind is HeaderKind.RAW or (kind.width and len(data) != kind.width):
-        return data
-    if kind is HeaderKind.STRING:
-        return data.decode(errors="replace")
-    if kind is HeaderKind.BOOL:
-        return data != b"\0"
-    if kind in _FLOATS:
-        value: float = _FLOATS[kind].unpack(data)[0]
-        return value
-    return int.from_bytes(data, "little", signed=kind in _SIGNED)
 
 
 # --- messages -----------------------------------------------------------------------------------------
@@ -275,7 +266,7 @@ class Message(msgspec.Struct, frozen=True):
     def headers(self) -> dict[str, HeaderValue]:
         """The user headers without the key; empty if the block is malformed."""
         return {
-            _name(entry): read_value(entry.value_kind, entry.value)
+            entry.name: read_value(entry.value_kind, entry.value)
             for entry in self.header_entries()
             if entry.key != KEY_HEADER
         }
@@ -328,10 +319,6 @@ class Message(msgspec.Struct, frozen=True):
             print(message.json(), message.json(dict[str, int]))
         """
         return msgspec.json.decode(self.payload) if kind is None else msgspec.json.decode(self.payload, type=kind)
-
-
-def _name(entry: UserHeader) -> str:
-    return str(read_value(entry.key_kind, entry.key)) if entry.key_kind is not HeaderKind.RAW else entry.key.hex()
 
 
 def outgoing(messages: "Iterable[Payload | SendMessage] | Payload | SendMessage") -> list[SendMessage]:

@@ -1,6 +1,6 @@
 """Sends, polls and stored offsets, one request each. Producers and consumers use the same commands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -23,8 +23,7 @@ from courser.client.messages import (
 )
 from courser.client.outbox import Outbox
 from courser.errors import OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024
@@ -223,6 +222,41 @@ class Messaging(Asking):
             if not skip_missing:
                 raise
             return await self._ask(poll, r.Polled)
+
+    async def find_messages(
+        self,
+        stream: Identifier,
+        topic: Identifier | None = None,
+        partition_id: int = 0,
+        offset: int = 0,
+        conditions: Sequence[str] = (),
+    ) -> r.FoundMessages:
+        """Let the server search a partition. One request looks at up to 2,000 messages; continue at ``next_offset``.
+
+        All messages that match are in the returned range. Others may be in it, too: poll the range, and use
+        ``courser.records.message_filter.MessageFilter`` to select. The server cannot search encrypted messages.
+
+        Args:
+            stream: Its name or number, or ``"stream/topic"``.
+            topic: Its name or number.
+            partition_id: The partition.
+            offset: Where to start.
+            conditions: As ``--filter`` of ``courser tail``; all of them must be satisfied.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist.
+            InvalidRequest: a condition has a wrong form.
+            OffsetsUnavailable: messages from ``offset`` on are deleted or damaged.
+            TypeError: ``conditions`` is not a list of texts.
+
+        Example:
+            found = await client.find_messages("shop/orders", conditions=["key=customer-7", ".total > 100"])
+            print(found.first_offset, found.end_offset, found.next_offset)
+        """
+        if not isinstance(conditions, list | tuple) or not all(isinstance(text, str) for text in conditions):
+            raise TypeError(f"conditions must be a list of texts, not {conditions!r}")
+        command = c.FindMessages(*place_of(stream, topic), partition_id, offset, tuple(conditions))
+        return await self._ask(command, r.FoundMessages)
 
     async def wait_for_arrivals(
         self,

@@ -46,7 +46,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.messages:SendMessage",
             "courser.client.messages:Payload",
             "courser.client.messages:Headers",
-            "courser.client.messages:HeaderValue",
+            "courser.records.user_headers:HeaderValue",
             "courser.client.messages:Partitioning",
             "courser.client.messages:AnyPartitioning",
             "courser.client.messages:PollingStrategy",
@@ -67,7 +67,18 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.consumer:Consumer",
             "courser.client.consumed:ConsumerSettings",
             "courser.client.consumed:ConsumedMessage",
+            "courser.client.consumed:PartitionsCallback",
             "courser.client.starting:Start",
+        ),
+    ),
+    "processing": (
+        "Processing",
+        (
+            "courser.client.processing:Processor",
+            "courser.client.handling:ProcessSettings",
+            "courser.client.handling:ReceivedMessage",
+            "courser.client.handling:Handler",
+            "courser.client.workload:Ordering",
         ),
     ),
     "batches": (
@@ -93,6 +104,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.sync_producer:SyncTicket",
             "courser.client.sync_consumer:SyncConsumer",
             "courser.client.sync_consumer:SyncConsumedMessage",
+            "courser.client.sync_processor:SyncProcessor",
         ),
     ),
     "testing": (
@@ -123,6 +135,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
                 "ClientClosed",
                 "TargetRefused",
                 "DecryptionFailed",
+                "HandlerFailed",
             )
         ),
     ),

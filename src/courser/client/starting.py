@@ -1,6 +1,7 @@
 """Where a consumer starts: turn words, offsets and times into one offset per partition."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -10,10 +11,9 @@ from courser.client.batch_view import batches_of
 from courser.client.link import Link
 from courser.client.messages import PollingStrategy, microseconds
 from courser.client.outbox import now_in_microseconds
-from courser.errors import NotFound, OffsetsUnavailable
-from courser.model.consumers import ConsumerKind
+from courser.errors import NotAssigned, NotFound, OffsetsUnavailable
 from courser.model.identifiers import Consumer as Reader
-from courser.model.identifiers import Identifier
+from courser.model.identifiers import ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 
 Start: TypeAlias = str | int | datetime | timedelta | PollingStrategy | Mapping[int, int]
@@ -57,8 +57,8 @@ class StartingPoint:
         self._kind, self._value = _understood(start)
         if isinstance(start, Mapping):
             self._offsets = start
-        is_group = reader is not None and reader.kind is ConsumerKind.GROUP
-        self._resumes = reader is not None and (is_group or self._kind is PollingKind.NEXT)
+        self._is_group = reader is not None and reader.kind is ConsumerKind.GROUP
+        self._resumes = reader is not None and (self._is_group or self._kind is PollingKind.NEXT)
         """Whether a stored offset takes precedence. In a group it always does: other members may have read before."""
 
     async def bounds(self) -> dict[int, r.PartitionBounds]:
@@ -74,8 +74,21 @@ class StartingPoint:
         for partition_id in partition_ids:
             if partition_id in bounds:
                 stored = await self.stored(partition_id) if self._resumes else None
-                found[partition_id] = await self._begin(bounds[partition_id]) if stored is None else stored + 1
+                found[partition_id] = await self._first(bounds[partition_id]) if stored is None else stored + 1
         return found
+
+    async def _first(self, bounds: r.PartitionBounds) -> int:
+        """Where a reader without a stored offset begins.
+
+        A group stores it at once. Otherwise the messages before it would count as lag, and a member that takes over
+        before the first commit would begin somewhere else.
+        """
+        begin = await self._begin(bounds)
+        if self._is_group and self._reader is not None and bounds.first_offset < begin <= bounds.next_offset:
+            place = (self._stream, self._topic, bounds.partition_id)
+            with suppress(NotAssigned):
+                await self._link.request(c.StoreConsumerOffset(self._reader, *place, begin - 1), patient=True)
+        return begin
 
     async def stored(self, partition_id: int) -> int | None:
         """The committed offset."""

@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.blocking import LoopThread, blocking
-from courser.client.client import Client, ConsumerOptions, ProducerOptions
+from courser.client.client import Client, ConsumerOptions, ProcessOptions, ProducerOptions
 from courser.client.connection import open_connection
+from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer
 from courser.client.contexts import resolve_target
+from courser.client.handling import Handler
 from courser.client.link import Dial
 from courser.client.messages import AnyPartitioning
+from courser.client.processing import Processor
 from courser.client.producer import Producer
 from courser.client.starting import Start
-from courser.client.sync_consumer import SyncConsumer
+from courser.client.sync_consumer import SyncConsumer, in_thread
+from courser.client.sync_processor import SyncProcessor
 from courser.client.sync_producer import SyncProducer
 from courser.client.targets import Target
 from courser.model.identifiers import Identifier
@@ -101,18 +105,62 @@ class SyncClient:
         name: Identifier | None = None,
         partitions: Sequence[int] | None = None,
         start: Start | None = None,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> SyncConsumer:
-        """A consumer of one topic, with its own connection. See ``Client.consumer``."""
+        """A consumer of one topic, with its own connection. See ``Client.consumer``.
+
+        Callbacks run on a thread of their own while the consumer's thread waits.
+        """
 
         async def make() -> Consumer:
             return self._original.consumer(
-                stream, topic, group=group, name=name, partitions=partitions, start=start, **options
+                stream,
+                topic,
+                group=group,
+                name=name,
+                partitions=partitions,
+                start=start,
+                on_assigned=in_thread(on_assigned),
+                on_revoked=in_thread(on_revoked),
+                **options,
             )
 
         consumer = SyncConsumer(self._thread.call(make()), self._thread)
         self._consumers.append(consumer)
         return consumer
+
+    def process(
+        self,
+        stream: Identifier,
+        handler: Handler,
+        *,
+        group: Identifier,
+        topic: Identifier | None = None,
+        payload_type: Any = None,
+        dead_letter: str | None = None,
+        start: Start | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> SyncProcessor:
+        """Run a handler over the messages of a topic: call ``run``, or use it in ``with``. See ``Client.process``.
+
+        A plain handler runs on threads, and may use this client. An async one runs on the client's event loop.
+        """
+
+        async def make() -> Processor:
+            return self._original.process(
+                stream,
+                handler,
+                group=group,
+                topic=topic,
+                payload_type=payload_type,
+                dead_letter=dead_letter,
+                start=start,
+                **options,
+            )
+
+        return SyncProcessor(self._thread.call(make()), self._thread)
 
     # --- streams, topics, groups ---------------------------------------------------------------------
 
@@ -173,6 +221,7 @@ class SyncClient:
     send_messages = blocking(Client.send_messages)
     poll_messages = blocking(Client.poll_messages)
     poll_batches = blocking(Client.poll_batches)
+    find_messages = blocking(Client.find_messages)
     wait_for_arrivals = blocking(Client.wait_for_arrivals)
     get_consumer_offset = blocking(Client.get_consumer_offset)
     store_consumer_offset = blocking(Client.store_consumer_offset)

@@ -9,10 +9,10 @@ from courser.api.replies import Reply
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting, attempt
-from courser.handlers import groups, login, messages, offsets, staging, streams, system, tokens, topics, users
+from courser.handlers import groups, login, messages, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited
 
-_MODULES = (groups, login, messages, offsets, staging, streams, system, tokens, topics, users)
+_MODULES = (groups, login, messages, staging, streams, system, topics, users)
 
 
 def _handlers_in(module: ModuleType) -> dict[type[c.Command], Handler]:

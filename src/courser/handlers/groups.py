@@ -27,9 +27,9 @@ async def get_consumer_groups(broker: Broker, session: Session, command: c.GetCo
 async def create_consumer_group(broker: Broker, session: Session, command: c.CreateConsumerGroup) -> r.GroupDetails:
     """It has no members yet."""
     stream, topic = broker.finder.topic(session, command)
-    change = changes.CreateGroup(stream.stream_id, topic.topic_id, command.name, command.group_id)
+    change = changes.GroupCreation(stream.stream_id, topic.topic_id, command.name, command.group_id)
 
-    def make() -> changes.CreateGroup:
+    def make() -> changes.GroupCreation:
         broker.quotas.check_new_group(stream.stream_id, topic.topic_id)
         return change
 
@@ -41,7 +41,7 @@ async def create_consumer_group(broker: Broker, session: Session, command: c.Cre
 async def delete_consumer_group(broker: Broker, session: Session, command: c.DeleteConsumerGroup) -> None:
     """Its members leave; its stored offsets are deleted with it."""
     _, _, key = broker.finder.group(session, command)
-    await broker.catalog.submit(changes.DeleteGroup(*key))
+    await broker.catalog.submit(changes.GroupDeletion(*key))
     broker.groups.remove_members(key)
     await broker.offsets.forget_group(key)
 
@@ -62,6 +62,12 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
     """Which partitions this member owns now."""
     _, _, key = broker.finder.group(session, command)
     return broker.groups.assignment(session, key)
+
+
+async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.ConfirmedAssignment:
+    """The same, from a member that has given up what it lost."""
+    _, _, key = broker.finder.group(session, command)
+    return broker.groups.confirm(session, key, command.generation)
 
 
 async def reset_group_offsets(broker: Broker, session: Session, command: c.ResetGroupOffsets) -> None:

@@ -1,10 +1,15 @@
-"""Messages: sent, polled, flushed. The path of every message: look up, one call, nothing else."""
+"""Messages and stored offsets. Every message takes this path: look up, one call, nothing else."""
+
+from collections.abc import Coroutine
+from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
+from courser.errors import CommandRejected, ErrorCode
+from courser.records.message_filter import MessageFilter
 
 
 def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent | Waiting[r.Sent]:
@@ -12,9 +17,9 @@ def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> 
     return broker.sends.append(broker.finder.address(session, command), command)
 
 
-async def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled:
+def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> Coroutine[Any, Any, r.Polled]:
     """The reply refers to memory that belongs to the session until the reply is sent."""
-    return await broker.polls.poll(session, broker.finder.address(session, command), command)
+    return broker.polls.poll(session, broker.finder.address(session, command), command)
 
 
 async def wait_for_messages(broker: Broker, session: Session, command: c.WaitForMessages) -> r.Polled:
@@ -27,6 +32,16 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
         broker.finder.check(session, poll, *address)
 
     return await broker.polls.wait(session, address, command, check_access)
+
+
+async def find_messages(broker: Broker, session: Session, command: c.FindMessages) -> r.FoundMessages:
+    """Which messages may match: the client polls and checks them."""
+    address = broker.finder.address(session, command)
+    try:
+        wanted = MessageFilter(command.conditions)
+    except ValueError as error:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, str(error)) from None
+    return await broker.polls.find(session, address, command, wanted)
 
 
 async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:
@@ -42,3 +57,18 @@ async def flush_messages(broker: Broker, session: Session, command: c.FlushMessa
     """Wait for earlier sends, and for a sync if one is asked for."""
     address = broker.finder.address(session, command)
     await broker.sends.flush(address, command.partition_id, fsync=command.fsync)
+
+
+async def get_consumer_offset(broker: Broker, session: Session, command: c.GetConsumerOffset) -> r.StoredOffset:
+    """How far a consumer got."""
+    return broker.offsets.get(broker.finder.address(session, command), command)
+
+
+async def store_consumer_offset(broker: Broker, session: Session, command: c.StoreConsumerOffset) -> None:
+    """Remember how far a consumer got."""
+    await broker.offsets.store(session, broker.finder.address(session, command), command)
+
+
+async def delete_consumer_offset(broker: Broker, session: Session, command: c.DeleteConsumerOffset) -> None:
+    """Forget how far a consumer got."""
+    await broker.offsets.delete(session, broker.finder.address(session, command), command)

@@ -8,7 +8,7 @@ from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.message_keys import with_key
 from courser.broker.sessions import Session
-from courser.broker.staging import StagedPart
+from courser.broker.staging import OpenPart
 from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
@@ -93,7 +93,7 @@ async def get_staged_parts(broker: Broker, session: Session, command: c.GetStage
     return r.StagedPartList(sorted(map(_part_info, found), key=attrgetter("user_id", "batch", "part", "attempt")))
 
 
-def _part_info(part: StagedPart) -> r.StagedPartInfo:
+def _part_info(part: OpenPart) -> r.StagedPartInfo:
     identity, contents = part.identity, part.contents
     return r.StagedPartInfo(
         identity.user_id,
@@ -126,4 +126,4 @@ def _owner(broker: Broker, session: Session, name: str, batch: int) -> int:
         return user.user_id
     if user.user_id == ROOT_USER_ID:
         return sink.user_id
-    raise CommandRejected(ErrorCode.UNAUTHORIZED, f"sink {name!r} belongs to another user than {user.name!r}")
+    raise CommandRejected(ErrorCode.UNAUTHORIZED, f"sink {name!r} does not belong to user {user.name!r}")

@@ -26,9 +26,9 @@ async def get_streams(broker: Broker, session: Session, command: c.GetStreams) -
 async def create_stream(broker: Broker, session: Session, command: c.CreateStream) -> r.StreamInfo:
     """Its directory exists, durably, before the reply."""
     broker.finder.check(session, command)
-    change = changes.CreateStream(command.name, uuid.uuid4().bytes, command.stream_id)
+    change = changes.StreamCreation(command.name, uuid.uuid4().bytes, command.stream_id)
 
-    def make() -> changes.CreateStream:
+    def make() -> changes.StreamCreation:
         broker.quotas.check_new_stream()
         return change
 
@@ -40,16 +40,16 @@ async def create_stream(broker: Broker, session: Session, command: c.CreateStrea
 async def update_stream(broker: Broker, session: Session, command: c.UpdateStream) -> None:
     """Rename it."""
     stream = broker.finder.stream(session, command)
-    await broker.catalog.submit(changes.UpdateStream(stream.stream_id, command.name))
+    await broker.catalog.submit(changes.StreamUpdate(stream.stream_id, command.name))
 
 
 async def delete_stream(broker: Broker, session: Session, command: c.DeleteStream) -> None:
     """Its topics are deleted with it."""
     stream = broker.finder.stream(session, command)
-    await broker.catalog.submit(changes.DeleteStream(stream.stream_id))
+    await broker.catalog.submit(changes.StreamDeletion(stream.stream_id))
 
 
 async def purge_stream(broker: Broker, session: Session, command: c.PurgeStream) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream = broker.finder.stream(session, command)
-    await broker.catalog.submit(changes.PurgeStream(stream.stream_id))
+    await broker.catalog.submit(changes.StreamPurge(stream.stream_id))

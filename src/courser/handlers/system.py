@@ -14,7 +14,7 @@ CLUSTER_NAME = "single-node"
 """As Iggy calls a server that stands alone."""
 
 
-async def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
+def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
     """Any request counts as a sign of life; this one does nothing else."""
 
 
@@ -57,11 +57,11 @@ async def get_me(_broker: Broker, session: Session, _: c.GetMe) -> r.ClientDetai
 async def get_client(broker: Broker, session: Session, command: c.GetClient) -> r.ClientDetails:
     """Another connection. Who may not look does not learn whether it is there."""
     if command.client_id == 0:
-        raise CommandRejected(ErrorCode.INVALID_CLIENT_ID, "no client has the number 0")
+        raise CommandRejected(ErrorCode.INVALID_CLIENT_ID, "a client id cannot be 0")
     broker.finder.check(session, command)
     other = broker.sessions.get(command.client_id)
     if other is None:
-        raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"there is no client {command.client_id}")
+        raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"client {command.client_id} does not exist")
     return _details(other)
 
 

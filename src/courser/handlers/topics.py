@@ -29,11 +29,11 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
     stream = broker.finder.stream(session, command)
     options = stored_options(command.options)
     check_options(options)
-    change = changes.CreateTopic(
+    change = changes.TopicCreation(
         stream.stream_id, command.name, uuid.uuid4().bytes, command.partition_count, options, command.topic_id
     )
 
-    def make() -> changes.CreateTopic:
+    def make() -> changes.TopicCreation:
         broker.quotas.check_new_topic(stream.stream_id)
         return change
 
@@ -46,11 +46,11 @@ async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic)
     """New options apply to open partitions too."""
     stream, topic = broker.finder.topic(session, command)
 
-    def make() -> changes.UpdateTopic:
+    def make() -> changes.TopicUpdate:
         # Of two updates at the same time, the second changes what the first has left.
         options = merged_options(topic.options, command.options, is_patch=command.is_patch)
         check_options(options)
-        return changes.UpdateTopic(stream.stream_id, topic.topic_id, command.name, options)
+        return changes.TopicUpdate(stream.stream_id, topic.topic_id, command.name, options)
 
     await broker.catalog.submit_made(make)
 
@@ -58,13 +58,13 @@ async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic)
 async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic) -> None:
     """Its messages are deleted with it."""
     stream, topic = broker.finder.topic(session, command)
-    await broker.catalog.submit(changes.DeleteTopic(stream.stream_id, topic.topic_id))
+    await broker.catalog.submit(changes.TopicDeletion(stream.stream_id, topic.topic_id))
 
 
 async def purge_topic(broker: Broker, session: Session, command: c.PurgeTopic) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream, topic = broker.finder.topic(session, command)
-    await broker.catalog.submit(changes.PurgeTopic(stream.stream_id, topic.topic_id))
+    await broker.catalog.submit(changes.TopicPurge(stream.stream_id, topic.topic_id))
 
 
 # --- partitions and segments ---
@@ -75,9 +75,9 @@ async def create_partitions(broker: Broker, session: Session, command: c.CreateP
     _check_count(command.count)
     stream, topic = broker.finder.topic(session, command)
 
-    def make() -> changes.CreatePartitions:
+    def make() -> changes.PartitionCreation:
         broker.quotas.check_new_partitions(stream.stream_id, topic.topic_id, command.count)
-        return changes.CreatePartitions(stream.stream_id, topic.topic_id, command.count)
+        return changes.PartitionCreation(stream.stream_id, topic.topic_id, command.count)
 
     await broker.catalog.submit_made(make)
 
@@ -87,9 +87,9 @@ async def delete_partitions(broker: Broker, session: Session, command: c.DeleteP
     _check_count(min(command.count, PARTITION_COUNT_MAX))
     stream, topic = broker.finder.topic(session, command)
     if command.count > len(topic.partitions):
-        reason = f"the topic has {len(topic.partitions)} partitions, {command.count} cannot be deleted"
+        reason = f"the topic has {len(topic.partitions)} partitions; cannot delete {command.count}"
         raise CommandRejected(ErrorCode.INVALID_PARTITIONS_COUNT, reason)
-    await broker.catalog.submit(changes.DeletePartitions(stream.stream_id, topic.topic_id, command.count))
+    await broker.catalog.submit(changes.PartitionDeletion(stream.stream_id, topic.topic_id, command.count))
 
 
 async def delete_segments(broker: Broker, session: Session, command: c.DeleteSegments) -> None:

@@ -34,11 +34,11 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
     check_password(command.password)
     broker.finder.check(session, command)
     if command.name in broker.catalog.state.user_by_name:
-        raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"a user is called {command.name!r} already")
+        raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"user {command.name!r} already exists")
     password_hash = await broker.authentication.hash_password(session, command.password)
     # Hashing takes a while, and the permission may have been revoked.
     broker.finder.check(session, command)
-    change = changes.CreateUser(command.name, password_hash, command.is_active, command.permissions)
+    change = changes.UserCreation(command.name, password_hash, command.is_active, command.permissions)
     user = await broker.catalog.submit(change)
     assert isinstance(user, User), "creating a user makes one"
     return _details(user)
@@ -47,7 +47,7 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
 async def delete_user(broker: Broker, session: Session, command: c.DeleteUser) -> None:
     """Ends all sessions of that user, perhaps this one."""
     user = broker.finder.user(session, command)
-    await broker.catalog.submit(changes.DeleteUser(user.user_id))
+    await broker.catalog.submit(changes.UserDeletion(user.user_id))
     broker.authentication.user_deleted(user)
 
 
@@ -56,7 +56,7 @@ async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -
     if command.name is not None:
         check_user_name(command.name)
     user = broker.finder.user(session, command)
-    await broker.catalog.submit(changes.UpdateUser(user.user_id, command.name, command.is_active))
+    await broker.catalog.submit(changes.UserUpdate(user.user_id, command.name, command.is_active))
     if not user.is_active:
         for other in broker.sessions.of_user(user.user_id):
             broker.groups.drop_session(other)
@@ -65,7 +65,7 @@ async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -
 async def update_permissions(broker: Broker, session: Session, command: c.UpdatePermissions) -> None:
     """The user leaves groups of topics that it may no longer read."""
     user = broker.finder.user(session, command)
-    await broker.catalog.submit(changes.UpdatePermissions(user.user_id, command.permissions))
+    await broker.catalog.submit(changes.PermissionUpdate(user.user_id, command.permissions))
     for other in broker.sessions.of_user(user.user_id):
         for key in tuple(other.groups):
             if not broker.access.allows(user.permissions, Action.READ_TOPIC, key[0], key[1]):

@@ -1,4 +1,4 @@
-"""The entries of one metadata journal, with their commands."""
+"""The entries of one metadata journal, with their changes."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from courser.storage.journal import Entry, SnapshotMark
 from courser.storage.paths import METADATA_SNAPSHOT
 from courser.storage.snapshot import read_snapshot
 
-UNKNOWN_COMMAND = "unknown"
+UNKNOWN_CHANGE = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class JournalHead:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRow:
+class ChangeRow:
     """A complete entry."""
 
     position: int
     size: int
     op: int
     timestamp: int
-    command: str
-    """The name of the command, or ``unknown``."""
-    command_number: int
+    change: str
+    """The name of the change, or ``unknown``."""
+    change_number: int
     fields: dict[str, object]
-    """The fields of the command by name; secrets are masked."""
+    """The fields of the change by name; secrets are masked."""
     checksum: str
     parent: str
     chain: str
@@ -60,7 +60,7 @@ class JournalSummary:
     last_op: int | None = None
 
 
-JournalRow = CommandRow | FaultRow
+JournalRow = ChangeRow | FaultRow
 
 
 class JournalInspection:
@@ -85,7 +85,7 @@ class JournalInspection:
                 if found.end_op is None or found.end_op > from_op:
                     yield found
                 continue
-            row, fault = self._command(found)
+            row, fault = self._change(found)
             summary.fault_count += fault is not None
             if row.op < from_op:
                 self._count(row)
@@ -98,7 +98,7 @@ class JournalInspection:
                 yield fault
             yield row
 
-    def _count(self, row: CommandRow) -> None:
+    def _count(self, row: ChangeRow) -> None:
         summary = self.summary
         summary.entry_count += 1
         summary.first_op = row.op if summary.first_op is None else summary.first_op
@@ -107,14 +107,14 @@ class JournalInspection:
     def _torn_size(self, fault: FaultRow) -> int:
         return fault.end_position - fault.position if fault.fault == Fault.TORN_TAIL.value else 0
 
-    def _command(self, found: ScannedEntry) -> tuple[CommandRow, FaultRow | None]:
+    def _change(self, found: ScannedEntry) -> tuple[ChangeRow, FaultRow | None]:
         entry = found.entry
-        name, fields, problem = describe_command(entry)
+        name, fields, problem = describe_change(entry)
         fault = None
         if problem is not None:
             end = found.position + entry.size
-            fault = FaultRow(Fault.BAD_COMMAND.value, found.position, end, entry.op, entry.op + 1, problem)
-        row = CommandRow(
+            fault = FaultRow(Fault.BAD_CHANGE.value, found.position, end, entry.op, entry.op + 1, problem)
+        row = ChangeRow(
             found.position,
             entry.size,
             entry.op,
@@ -130,18 +130,18 @@ class JournalInspection:
         return row, fault
 
 
-def describe_command(entry: Entry) -> tuple[str, dict[str, object], str | None]:
-    """Name and fields of the command in an entry, and a problem, if any."""
+def describe_change(entry: Entry) -> tuple[str, dict[str, object], str | None]:
+    """Name and fields of the change in an entry, and a problem, if any."""
     try:
-        command = decode_change(entry.body)
+        change = decode_change(entry.body)
     except ValueError as error:
-        return UNKNOWN_COMMAND, {}, f"op {entry.op} holds {error}"
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(command).__name__).lower()
-    number = change_number(command)
+        return UNKNOWN_CHANGE, {}, f"op {entry.op} contains {error}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(change).__name__).lower()
+    number = change_number(change)
     if number != entry.kind:
         # One of the two is wrong. If it is the body, a secret may be in the field of a name.
-        return name, {}, f"the header names command {entry.kind}, the body contains {number}"
-    return name, readable_fields(command), None
+        return name, {}, f"the header names change {entry.kind}, the body contains {number}"
+    return name, readable_fields(change), None
 
 
 def _snapshot_beside(file_system: FileSystem, path: Path) -> SnapshotMark | None:

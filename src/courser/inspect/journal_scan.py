@@ -19,8 +19,8 @@ class Fault(Enum):
     CONFLICT = "conflicting duplicate"
     REPETITION = "identical duplicate"
     """Harmless: a start skips it."""
-    BAD_COMMAND = "bad command"
-    """A complete entry whose command this version does not know."""
+    BAD_CHANGE = "bad change"
+    """A complete entry whose change this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,33 @@ from pathlib import Path
 from uuid import UUID
 
 from courser.errors import InvalidBatch
-from courser.inspect.batch_check import BatchCheck, check_batch
 from courser.inspect.identity import NOBODY, find_first_header, identity_of
 from courser.records import layout
-from courser.records.frames import Frame, iterate_frames
-from courser.records.stored_header import NO_PRODUCER, PartitionIdentity
+from courser.records.frames import Frame, checksum_fields, iterate_frames, wrong_frame_checksums
+from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, has_valid_batch_checksum
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.files import FileSystem
 from courser.storage.paths import LOG_SUFFIX, base_offset_of
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCheck:
+    """The result of checking one batch."""
+
+    problems: tuple[str, ...]
+    """Contradictions that the server never writes."""
+    lying_frames: tuple[int, ...]
+    """Indexes of the frames whose own checksum is wrong: the client sent them that way."""
+
+
+def check_batch(batch: GoodBatch) -> BatchCheck:
+    """Check the wire checksum and the checksums of all frames. Hashes every message."""
+    problems = []
+    wire = memoryview(layout.STORED_HEADER.pack(*batch.header))
+    if not has_valid_batch_checksum(wire, batch.header, checksum_fields(batch.body, batch.frames)):
+        problems.append("the batch checksum for clients does not match")
+    return BatchCheck(tuple(problems), tuple(wrong_frame_checksums(batch.body, batch.frames)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +216,7 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
         message_count=header.message_count,
         timestamp=header.base_timestamp,
         origin_timestamp=header.origin_timestamp,
-        codec=layout.Codec(header.codec).name.lower(),
+        codec=layout.Compression(header.codec).name.lower(),
         encryption_key_id=header.encryption_key_id,
         frame_size=header.frame_size,
         producer=header.producer.hex() if has_producer else None,

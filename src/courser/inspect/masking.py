@@ -43,7 +43,7 @@ def readable(value: object) -> object:
 
 
 def readable_fields(structure: msgspec.Struct) -> dict[str, object]:
-    """The fields of a command or an entity, by name."""
+    """The fields of a change or an entity, by name."""
     fields: dict[str, object] = {}
     for name in structure.__struct_fields__:
         value = getattr(structure, name)

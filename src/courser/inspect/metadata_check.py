@@ -14,7 +14,7 @@ from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, MetadataDamaged
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.identity import read_whole
-from courser.inspect.journal_file import UNKNOWN_COMMAND, describe_command
+from courser.inspect.journal_file import UNKNOWN_CHANGE, describe_change
 from courser.inspect.journal_scan import Fault, FaultRow, JournalScan, ScannedEntry
 from courser.storage.files import FileSystem
 from courser.storage.journal import SLOT_COUNT, SnapshotMark
@@ -43,7 +43,7 @@ class Metadata:
     state: CatalogState | None = None
     """None if the files are damaged or missing."""
     last_op: int = -1
-    """The newest command in the state; -1 before the first."""
+    """The newest change in the state; -1 before the first."""
     entries: list[ScannedEntry] = field(default_factory=list)
     """Entries after the snapshot: a start replays them."""
     findings: list[Finding] = field(default_factory=list)
@@ -68,7 +68,7 @@ def _read(file_system: FileSystem, path: Path) -> bytes | None:
 
 
 def examine_metadata(files: MetadataFiles, data_directory: Path, *, skip_last: bool = False) -> Metadata:
-    """Check both files and build the state; with ``skip_last``, the state before the last command."""
+    """Check both files and build the state; with ``skip_last``, the state before the last change."""
     metadata = Metadata(files)
     if files.is_absent:
         return metadata
@@ -113,9 +113,9 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
             else:
                 findings.append(finding)
             continue
-        name, _, problem = describe_command(found.entry)
+        name, _, problem = describe_change(found.entry)
         if problem is not None:
-            severity = Severity.DAMAGE if name == UNKNOWN_COMMAND else Severity.WARNING
+            severity = Severity.DAMAGE if name == UNKNOWN_CHANGE else Severity.WARNING
             end = found.position + found.entry.size
             findings.append(Finding(severity, "journal", path, problem, found.position, end))
         is_live = snapshot is None or found.entry.op > snapshot.op

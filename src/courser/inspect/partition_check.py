@@ -306,7 +306,7 @@ class PartitionCheck:
         self._note_size(len(offsets.data))
         head = offsets.head
         if head.identity is not None and head.identity != identity:
-            text = f"the file belongs to partition {head.identity}: the next start sets it aside"
+            text = f"the file belongs to partition {head.identity}: the next start moves it to quarantine"
             yield Finding(Severity.DAMAGE, "consumers", path, text)
             return
         if head.epoch is not None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.inspect.batch_check import check_batch
 from courser.inspect.findings import Finding, Severity, reading_failure
 from courser.inspect.index_check import IndexCheck
+from courser.inspect.log_file import check_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem
 from courser.storage.ledger import DamagedRange, SegmentFacts

@@ -9,7 +9,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.ledger import RECORD_SIZE, Event, decode_record, identity_of_record
 from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, iterate_records
-from courser.storage.session import Session, decode_session
+from courser.storage.session_file import SessionRecord, decode_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class SessionInspection:
 
     def rows(self) -> Iterator[SessionRow | BadRecordRow]:
         """The one record."""
-        session: Session | None = decode_session(self.data)
+        session: SessionRecord | None = decode_session(self.data)
         if session is None:
             yield BadRecordRow(0, len(self.data), "the file is damaged: the next start assumes a power cut")
             return

@@ -1,7 +1,7 @@
 """Compare the directories and descriptors below ``streams`` with the state in the metadata.
 
 A running server changes both. A difference is reported only if the metadata did not change during the comparison, and
-if the last command does not explain it.
+if the last change does not explain it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -236,7 +236,7 @@ class _Look:
         if found == expected:
             return
         if found == earlier(expected) and not self._is_settled():
-            text = f"older than the last command: being written, or else {_REMEDY}"
+            text = f"older than the last change: being written, or else {_REMEDY}"
             yield Finding(Severity.NOTE, "descriptors", path, text)
         elif found is None:
             yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is missing: {_REMEDY}")
@@ -247,7 +247,7 @@ class _Look:
             yield Finding(Severity.WARNING, "descriptors", path, f"the descriptor is stale: {_REMEDY}")
 
     def _earlier_state(self) -> CatalogState:
-        """The state before the last command, whose directories may not have been created yet."""
+        """The state before the last change, whose directories may not have been created yet."""
         if self._earlier is None:
             earlier = examine_metadata(self._metadata.files, self._path, skip_last=True).state
             assert earlier is not None, "the same bytes yielded a state before"
@@ -268,7 +268,7 @@ class _Look:
 
 def _unknown(path: Path, *, is_later: bool) -> Finding:
     if is_later:
-        text = "created by a command that is not in the journal, whose end is lost: the server refuses to start"
+        text = "created by a change that is not in the journal, whose end is lost: the server refuses to start"
         return Finding(Severity.DAMAGE, "tree", path, text)
     return Finding(Severity.NOTE, "tree", path, "not in the metadata: left unchanged")
 

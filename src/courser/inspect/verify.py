@@ -15,7 +15,7 @@ from courser.inspect.small_files import BadRecordRow, SessionInspection
 from courser.inspect.tree_check import TreeCheck
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import DESCRIPTOR, JOURNAL, METADATA, METADATA_SNAPSHOT, QUARANTINE, SESSION, STREAMS
-from courser.storage.session import DIRECTORY_FORMAT, read_session
+from courser.storage.session_file import DIRECTORY_FORMAT, read_session
 
 _PARTITION_DEPTH = 6
 """From ``streams/<id>/topics/<id>/partitions/<id>`` up to the data directory."""

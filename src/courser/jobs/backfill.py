@@ -18,7 +18,7 @@ from courser.api.replies import SinkInfo
 from courser.errors import CourserError
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
 from courser.lake.locks import only_writer
-from courser.spark.connections import connection_to, with_retries
+from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}

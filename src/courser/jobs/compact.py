@@ -21,7 +21,7 @@ from courser.errors import CourserError, NotFound
 from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.atomic_files import make_folders, sync_folder
-from courser.spark.connections import connection_to, with_retries
+from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
 _ORDER = ("timestamp", "partition", "offset")
@@ -142,7 +142,7 @@ def _check_topic(options: Mapping[str, str]) -> str:
         return f"{stream}/{topic}"
     count = sum(row.message_count for row in bounds.partitions)
     if count:
-        raise TargetInUse(f"{stream}/{topic}", f"holds {count} messages")
+        raise TargetInUse(f"{stream}/{topic}", f"has {count} messages")
     return f"{stream}/{topic}"
 
 

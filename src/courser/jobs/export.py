@@ -113,7 +113,7 @@ def _agreed(folder: Path, known: Manifest | None, wanted: Manifest) -> Manifest:
         return wanted
     elsewhere = "export to another folder"
     if known.topic_uuid != wanted.topic_uuid:
-        raise ManifestRefused(folder, "it holds a topic that was deleted and recreated since", elsewhere)
+        raise ManifestRefused(folder, "it contains a topic that was deleted and recreated since", elsewhere)
     if known.folders != wanted.folders:
         before, now = "/".join(known.folders), "/".join(wanted.folders)
         raise ManifestRefused(folder, f"its files are in folders by {before}, not by {now}", elsewhere)

@@ -19,13 +19,13 @@ from courser.jobs.replay_batches import BatchJoiner
 from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.locks import only_writer
-from courser.spark.connections import Connection, connection_to, with_retries
-from courser.spark.delivery import StagedDelivery
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
 from courser.spark.sources import Range
+from courser.spark.task_delivery import StagedDelivery
 from courser.spark.write_options import WriteOptions
 from courser.spark.writer import JOB_KEPT, TopicLookup
 
@@ -209,7 +209,7 @@ def _publish_step(
 
 
 def _stage_range(work: _Work) -> _Staged:
-    connection: Connection = with_retries(lambda: connection_to(work.write.target), work.write.retries)
+    connection: BackgroundClient = with_retries(lambda: connection_to(work.write.target), work.write.retries)
     context = TaskContext.get()
     # Unique for every attempt of the task, even if attempts run at the same time.
     attempt = secrets.randbits(32) << 32 | (context.taskAttemptId() & 0xFFFFFFFF if context is not None else 0)

@@ -24,7 +24,7 @@ _LARGE_MESSAGE_SIZE = 16 * 1024
 
 
 @dataclass(slots=True)
-class Figures:
+class SegmentFigures:
     """The statistics. Those of several segments can be added."""
 
     message_count: int = 0
@@ -46,7 +46,7 @@ class Figures:
     damaged_count: int = 0
     """Segments that could not be read to their end."""
 
-    def add(self, other: "Figures") -> None:
+    def add(self, other: "SegmentFigures") -> None:
         """Add other statistics to these."""
         self.message_count += other.message_count
         self.batch_count += other.batch_count
@@ -73,9 +73,9 @@ class Figures:
         return size / seconds, count / seconds
 
 
-def figures_of(file: File, identity: PartitionIdentity) -> Figures:
+def figures_of(file: File, identity: PartitionIdentity) -> SegmentFigures:
     """Scan the headers of a segment up to the first invalid batch."""
-    figures = Figures()
+    figures = SegmentFigures()
     position, end = 0, file.size()
     while position + layout.BATCH_HEADER_SIZE <= end:
         data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
@@ -95,7 +95,7 @@ def figures_of(file: File, identity: PartitionIdentity) -> Figures:
     return figures
 
 
-def _count(figures: Figures, header: StoredHeader, sizes: NDArray[np.int64]) -> None:
+def _count(figures: SegmentFigures, header: StoredHeader, sizes: NDArray[np.int64]) -> None:
     hour = header.base_timestamp // HOUR
     figures.message_count += header.message_count
     figures.batch_count += 1
@@ -113,7 +113,7 @@ def _count(figures: Figures, header: StoredHeader, sizes: NDArray[np.int64]) -> 
     figures.size_counts.update(dict(zip(bits.tolist(), counts.tolist(), strict=True)))
 
 
-def _message_sizes(file: File, position: int, header: StoredHeader, figures: Figures) -> NDArray[np.int64]:
+def _message_sizes(file: File, position: int, header: StoredHeader, figures: SegmentFigures) -> NDArray[np.int64]:
     """Bytes of payload and user headers of each message; a single number if all are equal."""
     if header.frame_size or header.message_count == 1:
         size = header.frame_size or header.stored_length - layout.BATCH_HEADER_SIZE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from courser.jobs.segment_figures import Figures, figures_of
+from courser.jobs.segment_figures import SegmentFigures, figures_of
 from courser.jobs.tasks import run_in_tasks
 from courser.jobs.topic_directories import PartitionDirectory, SegmentFile, find_partitions
 from courser.model.topic_options import NEVER
@@ -144,13 +144,13 @@ def usage(
     )
 
 
-def _measure(work: _Work) -> Figures:
+def _measure(work: _Work) -> SegmentFigures:
     """Measure one segment; runs in a task."""
     try:
         file = LocalFileSystem().open(work.segment.path)
     except FileNotFoundError:
         # Retention deleted it after the directory was listed.
-        return Figures()
+        return SegmentFigures()
     try:
         figures = figures_of(file, work.identity)
     finally:
@@ -162,9 +162,9 @@ def _measure(work: _Work) -> Figures:
 
 
 def _topic(
-    partitions: list[PartitionDirectory], by_path: dict[Path, Figures], now: int, window_hours: int
+    partitions: list[PartitionDirectory], by_path: dict[Path, SegmentFigures], now: int, window_hours: int
 ) -> TopicUsage:
-    total, sizes = Figures(), []
+    total, sizes = SegmentFigures(), []
     for partition in partitions:
         mine = _sum(by_path[segment.path] for segment in partition.segments)
         sizes.append(mine.size)
@@ -196,14 +196,14 @@ def _topic(
     )
 
 
-def _sum(parts: Iterable[Figures]) -> Figures:
-    total = Figures()
+def _sum(parts: Iterable[SegmentFigures]) -> SegmentFigures:
+    total = SegmentFigures()
     for part in parts:
         total.add(part)
     return total
 
 
-def _size_classes(figures: Figures) -> tuple[SizeClass, ...]:
+def _size_classes(figures: SegmentFigures) -> tuple[SizeClass, ...]:
     return tuple(
         SizeClass(size_min=2 ** (bits - 1) if bits else 0, size_max=2**bits - 1, message_count=count)
         for bits, count in sorted(figures.size_counts.items())

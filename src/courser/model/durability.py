@@ -33,4 +33,4 @@ class DurabilityPolicy:
 
     def __post_init__(self) -> None:
         if self.message_count_max < 1 or self.size_max < 1 or self.interval < 1:
-            raise ValueError(f"every bound of a durability policy is at least 1: {self}")
+            raise ValueError(f"every bound of a durability policy must be at least 1: {self}")

@@ -1,10 +1,9 @@
 """How clients refer to streams, topics and consumers: by number or by name."""
 
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 import msgspec
-
-from courser.model.consumers import ConsumerKind
 
 Identifier: TypeAlias = int | str
 """A number or a name. The name "0" is not the number 0."""
@@ -15,6 +14,13 @@ class TopicAddress(NamedTuple):
 
     stream_id: int
     topic_id: int
+
+
+class ConsumerKind(IntEnum):
+    """Offsets of single consumers and of groups are separate."""
+
+    CONSUMER = 1
+    GROUP = 2
 
 
 class Consumer(msgspec.Struct, frozen=True, gc=False):

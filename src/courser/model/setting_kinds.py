@@ -1,7 +1,7 @@
 """Kinds of setting values: how each is read from TOML, read from plain text, and written as TOML.
 
 The server's configuration and pipeline files share them. Every reader raises ``ValueError`` for a value that it does
-not accept; ``Kind.expected`` is the text for the user.
+not accept; ``SettingKind.expected`` is the text for the user.
 """
 
 import json
@@ -26,7 +26,7 @@ _TEXT_LENGTH_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Value]):
+class SettingKind(Generic[Value]):
     """One grammar."""
 
     name: str
@@ -66,8 +66,8 @@ def bool_to_toml(value: bool) -> str:
     return "true" if value else "false"
 
 
-BOOL = Kind("switch", "true or false", _bool_from_toml, _bool_from_text, bool_to_toml)
-OPTIONAL_BOOL: Kind[bool | None] = Kind(
+BOOL = SettingKind("switch", "true or false", _bool_from_toml, _bool_from_text, bool_to_toml)
+OPTIONAL_BOOL: SettingKind[bool | None] = SettingKind(
     "switch",
     "true or false",
     _bool_from_toml,
@@ -77,7 +77,7 @@ OPTIONAL_BOOL: Kind[bool | None] = Kind(
 """None if the setting is absent; then it is not written either."""
 
 
-def integer(low: int, high: int) -> Kind[int]:
+def integer(low: int, high: int) -> SettingKind[int]:
     """A whole number within bounds."""
 
     def check(number: int) -> int:
@@ -95,10 +95,10 @@ def integer(low: int, high: int) -> Kind[int]:
             raise ValueError(text)
         return check(int(text))
 
-    return Kind("number", f"a whole number from {low:,} to {high:,}", from_toml, from_text, str)
+    return SettingKind("number", f"a whole number from {low:,} to {high:,}", from_toml, from_text, str)
 
 
-def size(low: int = 0, high: int = 2**63, *, multiple: int = 1) -> Kind[int]:
+def size(low: int = 0, high: int = 2**63, *, multiple: int = 1) -> SettingKind[int]:
     """Bytes within bounds."""
 
     def check(number: int) -> int:
@@ -114,14 +114,16 @@ def size(low: int = 0, high: int = 2**63, *, multiple: int = 1) -> Kind[int]:
     bounds = f", at least {format_byte_size(low)}" if low else ""
     bounds += f", at most {format_byte_size(high)}" if high < 2**63 else ""
     bounds += f", a multiple of {multiple}" if multiple > 1 else ""
-    return Kind("size", SIZE_EXPECTED + bounds, from_toml, lambda text: check(parse_byte_size(text)), _size_to_toml)
+    return SettingKind(
+        "size", SIZE_EXPECTED + bounds, from_toml, lambda text: check(parse_byte_size(text)), _size_to_toml
+    )
 
 
 def _size_to_toml(value: int) -> str:
     return quoted(format_byte_size(value))
 
 
-def duration(low: int = 0, *, or_zero: bool = False) -> Kind[int]:
+def duration(low: int = 0, *, or_zero: bool = False) -> SettingKind[int]:
     """Microseconds, at least ``low``. ``or_zero``: 0, which turns the feature off, is allowed too."""
 
     def from_text(text: str) -> int:
@@ -137,7 +139,7 @@ def duration(low: int = 0, *, or_zero: bool = False) -> Kind[int]:
     bounds = f" of at least {format_duration(low)}" if low else ""
     nothing = ', or "none"' if or_zero or not low else ""
     expected = f'a duration{bounds} such as "30s", "1 m" or "2 days 4 hours"{nothing}'
-    return Kind("duration", expected, from_toml, from_text, lambda value: quoted(format_duration(value)))
+    return SettingKind("duration", expected, from_toml, from_text, lambda value: quoted(format_duration(value)))
 
 
 # --- texts --------------------------------------------------------------------------------------------
@@ -170,14 +172,14 @@ def _path_or_nothing(value: object) -> Path | None:
     return _path(value) if value != "" else None
 
 
-PATH = Kind("path", "the path of a directory", _path, _path, lambda value: quoted(str(value)))
-FILE: Kind[Path | None] = Kind(
+PATH = SettingKind("path", "the path of a directory", _path, _path, lambda value: quoted(str(value)))
+FILE: SettingKind[Path | None] = SettingKind(
     "path", "the path of a file", _path_or_nothing, _path_or_nothing, lambda value: quoted(str(value or ""))
 )
-TEXT = Kind("text", "a text that is not empty", checked_words, checked_words, quoted)
+TEXT = SettingKind("text", "a text that is not empty", checked_words, checked_words, quoted)
 
 
-def choice(*words: str) -> Kind[str]:
+def choice(*words: str) -> SettingKind[str]:
     """One of a list of words."""
 
     def from_text(text: str) -> str:
@@ -186,4 +188,4 @@ def choice(*words: str) -> Kind[str]:
         return text.strip().lower()
 
     expected = ", ".join(quoted(word) for word in words[:-1]) + f" or {quoted(words[-1])}"
-    return Kind("word", expected, lambda value: from_text(checked_text(value)), from_text, quoted)
+    return SettingKind("word", expected, lambda value: from_text(checked_text(value)), from_text, quoted)

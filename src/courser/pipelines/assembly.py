@@ -12,8 +12,8 @@ from courser.pipelines.definition import (
     Decoding,
     Definition,
     FileSource,
-    ServerSettings,
-    Sink,
+    ServerAccess,
+    SinkDefinition,
     Start,
     Supervision,
     TopicName,
@@ -79,7 +79,7 @@ class Assembly:
             trigger=pipeline["trigger"],
             checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name)),
             supervision=Supervision(pipeline["restarts"], pipeline["restart_delay"], pipeline["restart_delay_max"]),
-            server=ServerSettings(
+            server=ServerAccess(
                 server["url"],
                 server["context"],
                 server["username"],
@@ -173,14 +173,14 @@ class Assembly:
             self._problems.append("transform.watermark and transform.output_mode require transform.sql")
         return Transform(transform["sql"], watermark, mode)
 
-    def _sink(self, sink: dict[str, Any]) -> Sink:
+    def _sink(self, sink: dict[str, Any]) -> SinkDefinition:
         kind = sink["type"]
         self._needs(sink, "sink", kind, _SINK_NEEDS.get(kind, ()))
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._lake(sink["path"], "sink.path")
         place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
-        return Sink(
+        return SinkDefinition(
             kind,
             path,
             sink["partition_by"],

@@ -12,8 +12,8 @@ from courser.pipelines.definition import Definition, FileSource, Start, TopicSou
 from courser.pipelines.origin import check_origin
 from courser.pipelines.queries import output_rows
 from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
-from courser.pipelines.sinks import with_folder_columns
-from courser.pipelines.sources import read_source, target_of
+from courser.pipelines.sink_writers import with_folder_columns
+from courser.pipelines.source_frames import read_source, target_of
 from courser.pipelines.transform import TransformRefused, as_messages
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class Transform:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkDefinition:
     """Where rows are written. Which fields are used depends on the type."""
 
     type: str
@@ -110,7 +110,7 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerAccess:
     """The server, as far as the file specifies it."""
 
     url: str | None = None
@@ -140,11 +140,11 @@ class Definition:
     """Microseconds between the starts of two batches."""
     checkpoint: Path
     supervision: Supervision
-    server: ServerSettings
+    server: ServerAccess
     source: TopicSource | FileSource
     decoding: Decoding
     transform: Transform
-    sink: Sink
+    sink: SinkDefinition
     spark: Mapping[str, str] = field(default_factory=dict)
 
 

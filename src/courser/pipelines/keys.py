@@ -10,7 +10,7 @@ from typing import Any
 
 from courser.model import setting_kinds as kinds
 from courser.model.quantities import SECOND
-from courser.model.setting_kinds import Kind, quoted
+from courser.model.setting_kinds import SettingKind, quoted
 
 MODES = ("continuous", "once")
 DECODERS = ("raw", "json", "text", "csv", "avro")
@@ -37,7 +37,7 @@ class Key:
 
     table: str
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: object = None
     help: str
     is_required: bool = False
@@ -48,16 +48,16 @@ class Key:
         return f"{self.table}.{self.name}"
 
 
-def _matching(name: str, expected: str, pattern: str) -> Kind[str]:
+def _matching(name: str, expected: str, pattern: str) -> SettingKind[str]:
     def check(value: object) -> str:
         if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
             raise ValueError(value)
         return value
 
-    return Kind(name, expected, check, check, quoted)
+    return SettingKind(name, expected, check, check, quoted)
 
 
-def _list_of(check: Callable[[object], str], expected: str) -> Kind[tuple[str, ...]]:
+def _list_of(check: Callable[[object], str], expected: str) -> SettingKind[tuple[str, ...]]:
     def from_toml(value: object) -> tuple[str, ...]:
         if not isinstance(value, list) or len(value) > PARTITION_COLUMNS_MAX or len(set(map(str, value))) < len(value):
             raise ValueError(value)
@@ -66,7 +66,7 @@ def _list_of(check: Callable[[object], str], expected: str) -> Kind[tuple[str, .
     def to_toml(value: tuple[str, ...]) -> str:
         return "[" + ", ".join(map(quoted, value)) + "]"
 
-    return Kind("list", expected, from_toml, lambda text: from_toml(text.split(",")), to_toml)
+    return SettingKind("list", expected, from_toml, lambda text: from_toml(text.split(",")), to_toml)
 
 
 _NAME = _matching(
@@ -93,7 +93,7 @@ def _keys() -> Iterator[Key]:
 
 
 def _pipeline_keys() -> Iterator[Key]:
-    def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> Key:
         return Key(table="pipeline", name=name, kind=kind, default=default, help=text, is_required=required)
 
     yield key("name", _NAME, None, "its name in `courser pipeline list` and on the server", required=True)
@@ -121,7 +121,7 @@ def _pipeline_keys() -> Iterator[Key]:
 
 
 def _server_keys() -> Iterator[Key]:
-    def key(name: str, kind: Kind[Any], text: str) -> Key:
+    def key(name: str, kind: SettingKind[Any], text: str) -> Key:
         return Key(table="server", name=name, kind=kind, help=text)
 
     where = "default: as for all commands (`COURSER_URL`, `COURSER_CONTEXT`, the saved context)"
@@ -133,7 +133,7 @@ def _server_keys() -> Iterator[Key]:
 
 
 def _source_keys() -> Iterator[Key]:
-    def key(name: str, kind: Kind[Any], default: object, text: str) -> Key:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str) -> Key:
         return Key(table="source", name=name, kind=kind, default=default, help=text)
 
     yield key("type", kinds.choice("topic", "files"), "topic", "a topic on the server, or files for a backfill")
@@ -205,7 +205,7 @@ def _transform_keys() -> Iterator[Key]:
 
 
 def _sink_keys() -> Iterator[Key]:
-    def key(name: str, kind: Kind[Any], default: object, text: str, *, required: bool = False) -> Key:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> Key:
         return Key(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
 
     yield key("type", kinds.choice(*SINKS), None, "where to write rows", required=True)

@@ -24,7 +24,7 @@ from courser.pipelines.staged_rows import StagedParquet
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedBatch:
     """What a batch published."""
 
     files: int
@@ -58,7 +58,7 @@ def publish(
     lists: Path,
     *,
     replaces: tuple[str, str] | None = None,
-) -> Published:
+) -> PublishedBatch:
     """Make the files of a batch visible, and remove those of any earlier attempt at it.
 
     Args:
@@ -96,7 +96,7 @@ def publish(
         sync_folder((lake / name).parent)
     write_atomically(path, json.dumps(sorted(moves)).encode())
     _forget_older(lists, batch)
-    return Published(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
+    return PublishedBatch(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
 
 
 def _names(path: Path) -> set[str]:

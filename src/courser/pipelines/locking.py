@@ -25,7 +25,7 @@ _LOOK_INTERVAL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """A process that holds a lock, or held it last."""
 
     pid: int
@@ -46,7 +46,7 @@ class Holder:
 class LockTaken(ClientFailure):
     """Another process holds the lock."""
 
-    def __init__(self, path: Path, holder: Holder | None) -> None:
+    def __init__(self, path: Path, holder: LockHolder | None) -> None:
         who = "another process"
         if holder is not None:
             who = f"process {holder.pid} on {holder.host}, which runs {holder.name}"
@@ -65,20 +65,20 @@ def process_started(pid: int) -> int | None:
     return None if state in "ZX" else int(rest[18])
 
 
-def this_process(name: str) -> Holder:
+def this_process(name: str) -> LockHolder:
     """This process as a holder."""
-    return Holder(os.getpid(), process_started(os.getpid()) or 0, socket.gethostname(), name)
+    return LockHolder(os.getpid(), process_started(os.getpid()) or 0, socket.gethostname(), name)
 
 
 class Lock:
     """A lock file that one process at a time can hold. A context manager."""
 
-    def __init__(self, path: Path, holder: Holder, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, path: Path, holder: LockHolder, wait: Callable[[float], object] = time.sleep) -> None:
         self._path = path
         self._holder = holder
         self._wait = wait
         self._descriptor: int | None = None
-        self.abandoned_by: Holder | None = None
+        self.abandoned_by: LockHolder | None = None
         """The last holder, if it died without releasing the lock."""
 
     def acquire(self) -> Self:
@@ -127,7 +127,7 @@ class Lock:
                 )
             self._wait(_LOOK_INTERVAL)
 
-    def _write(self, holder: Holder) -> None:
+    def _write(self, holder: LockHolder) -> None:
         assert self._descriptor is not None, "the lock is not held"
         data = json.dumps(asdict(holder)).encode()
         os.ftruncate(self._descriptor, 0)
@@ -142,7 +142,7 @@ class Lock:
         self.release()
 
 
-def _read(path: Path) -> Holder | None:
+def _read(path: Path) -> LockHolder | None:
     with suppress(OSError, ValueError, TypeError):
-        return Holder(**json.loads(path.read_text()))
+        return LockHolder(**json.loads(path.read_text()))
     return None

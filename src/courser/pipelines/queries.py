@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
-from courser.pipelines.definition import Definition, FileSource, Sink, Start, TopicSource, completed
+from courser.pipelines.definition import Definition, FileSource, SinkDefinition, Start, TopicSource, completed
 from courser.pipelines.lake_publishing import staging_root
-from courser.pipelines.sinks import (
+from courser.pipelines.sink_writers import (
     DECODED_NAMES,
     RAW_NAMES,
     ConsoleSink,
@@ -24,7 +24,7 @@ from courser.pipelines.sinks import (
     topic_writer,
     with_folder_columns,
 )
-from courser.pipelines.sources import read_source, topic_options
+from courser.pipelines.source_frames import read_source, topic_options
 from courser.pipelines.transform import apply_transform
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _quarantine_writer(
 
     decoding, name = definition.decoding, f"{definition.name}.quarantine"
     if decoding.quarantine_path is not None:
-        sink = Sink("parquet", path=decoding.quarantine_path)
+        sink = SinkDefinition("parquet", path=decoding.quarantine_path)
         return lake_writer(name, bad, sink, DECODED_NAMES, checkpoint, _nobody, is_quarantine=True)
     assert decoding.quarantine_topic is not None
     assert target is not None, "a topic has a server"
@@ -185,7 +185,7 @@ def _quarantine_writer(
     if HEADERS in bad.columns:
         headers = f.map_concat(f.coalesce(f.col(HEADERS), f.create_map().cast("map<string,binary>")), headers)
     messages = bad.select(f.col(PAYLOAD).alias("payload"), f.col(KEY).alias("key"), headers.alias("headers"))
-    return topic_writer(messages, decoding.quarantine_topic, Sink("topic"), target, checkpoint.quarantine)
+    return topic_writer(messages, decoding.quarantine_topic, SinkDefinition("topic"), target, checkpoint.quarantine)
 
 
 def _nobody(batch: int, count: int) -> None:

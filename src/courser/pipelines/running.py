@@ -14,7 +14,7 @@ from courser.pipelines.checkpoint import open_checkpoint
 from courser.pipelines.definition import Definition
 from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.server_side import needs_server
-from courser.pipelines.sources import target_of
+from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.pipelines.supervision import Supervisor, Surroundings
 

@@ -12,7 +12,7 @@ from courser.client.targets import Target
 from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotAllowed, NotFound
 from courser.pipelines.definition import Definition, TopicName, TopicSource
 from courser.pipelines.origin import Origin
-from courser.spark.connections import connection_to
+from courser.spark.background_clients import connection_to
 
 _QUARANTINE_PARTITIONS = 1
 """Bad rows should be few; in one partition they stay in order."""

@@ -21,7 +21,7 @@ from courser.pipelines.origin import claim
 from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import Outlets, start_queries
 from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
-from courser.pipelines.sources import target_of
+from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.spark.failures import keep_trace, one_line
 

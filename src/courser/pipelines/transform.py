@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from courser.errors import ClientFailure
-from courser.pipelines.definition import Sink, Transform
+from courser.pipelines.definition import SinkDefinition, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ def apply_transform(spark: "SparkSession", rows: "DataFrame", transform: Transfo
     return spark.sql(transform.sql)
 
 
-def as_messages(rows: "DataFrame", sink: Sink) -> "DataFrame":
+def as_messages(rows: "DataFrame", sink: SinkDefinition) -> "DataFrame":
     """Rows as messages: the column ``payload`` unchanged if there is one, else the whole row as JSON."""
     from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
 

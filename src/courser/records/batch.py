@@ -30,7 +30,7 @@ _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
 
-class Batch(msgspec.Struct):
+class Batch(msgspec.Struct, gc=False):
     """Incoming messages. Immutable by convention; not a frozen dataclass, because one is created per send."""
 
     origin_timestamp: int
@@ -69,7 +69,7 @@ def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
     Raises:
         InvalidBatch: with the error number for the client.
     """
-    view = memoryview(data)
+    view = data if isinstance(data, memoryview) else memoryview(data)
     found = check_batch(view)
     if found is None:
         raise _what_is_wrong(view)

@@ -134,7 +134,8 @@ def decode_classic(
     Raises:
         InvalidBatch: with the error number for the client, and the number of the message.
     """
-    if count == 1:
+    batch = decode_usual(section, count, dialect=dialect, ids=ids, limits=limits)
+    if batch is None and count == 1:
         batch = decode_single(
             section,
             dialect=dialect,
@@ -142,8 +143,6 @@ def decode_classic(
             payload_size_max=limits.payload_size_max,
             user_headers_size_max=limits.user_headers_size_max,
         )
-    else:
-        batch = decode_usual(section, count, dialect=dialect, ids=ids, limits=limits)
     if batch is not None:
         return [batch]
     return decode_many(section, count, dialect=dialect, ids=ids, limits=limits)

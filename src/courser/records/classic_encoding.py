@@ -18,7 +18,7 @@ from courser.records.classic_tails import (
     xxh3_of_each,
 )
 from courser.records.frame_walk import classic_from_frames
-from courser.records.frames import FrameLayout
+from courser.records.frames import FrameLayout, layout_of
 from courser.records.user_headers import untyped_from_typed
 
 _LENGTHS = Struct("<II")
@@ -27,17 +27,17 @@ _LENGTHS_POSITION = 48
 _CHECKSUM = Struct("<Q")
 
 
-def classic_size_max(frames: FrameLayout, dialect: Dialect) -> int:
-    """The maximum number of bytes that ``encode_classic`` needs for these frames.
+def classic_size_max(body_size: int, count: int, dialect: Dialect) -> int:
+    """The maximum number of bytes that ``encode_classic`` needs for ``count`` frames of ``body_size`` bytes together.
 
     It is exact, except for messages with user headers for SDKs 0.5 and 0.6, which need fewer.
     """
-    return frames.size + frames.count * (dialect.header_size - layout.FRAME_HEADER_SIZE)
+    return body_size + count * (dialect.header_size - layout.FRAME_HEADER_SIZE)
 
 
 def encode_classic(
     body: memoryview,
-    frames: FrameLayout,
+    count: int,
     *,
     base_offset: int,
     base_timestamp: int,
@@ -53,7 +53,7 @@ def encode_classic(
 
     Args:
         body: the frames, well-formed.
-        frames: where they start.
+        count: how many they are.
         base_offset: of the batch header, as are the next two.
         base_timestamp: becomes the timestamp of every message.
         origin_timestamp: the base of the frames' creation times.
@@ -67,15 +67,14 @@ def encode_classic(
     Raises:
         ValueError: the buffer is too small; nothing was written.
     """
-    encode = encode_many
-    if frames.count == 1:
-        encode = encode_single
-    elif dialect is not Dialect.SDK_0_5 and position + classic_size_max(frames, dialect) <= len(into):
+    if dialect is not Dialect.SDK_0_5 and position + classic_size_max(len(body), count, dialect) <= len(into):
         # Not for SDK 0.5, which uses CRC-32: that is not in the compiled part.
         bases = base_offset, base_timestamp, origin_timestamp
-        end = classic_from_frames(body, into, position, frames.count, dialect.header_size, *bases)
+        end = classic_from_frames(body, into, position, count, dialect.header_size, *bases)
         if end is not None:
             return end
+    frames = layout_of(body, count)
+    encode = encode_single if count == 1 else encode_many
     return encode(
         body,
         frames,

@@ -1,7 +1,8 @@
 """Convert a single message to and from the stored form: the same as for many, without numpy.
 
-Programs that send one message per command are common, and a poll of such messages gets one batch per message. The fixed
-cost of numpy would be ten times the work there. Tests compare both implementations.
+Used where the compiled part is missing or does not convert the message: user headers of SDKs 0.5 and 0.6, and the
+CRC-32 of 0.5. Programs that send one message per command are common, and a poll of such messages gets one batch per
+message. The fixed cost of numpy would be ten times the work there. Tests compare both implementations.
 """
 
 from collections.abc import Callable

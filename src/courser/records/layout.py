@@ -88,7 +88,7 @@ TIMESTAMP_DELTA_MAX = 2**32 - 1
 """Maximum span of the creation times in one batch, in microseconds: the delta has 32 bits."""
 
 
-class Codec(IntEnum):
+class Compression(IntEnum):
     """The compression of the stored body. Only NONE is implemented; the numbers are already fixed."""
 
     NONE = 0

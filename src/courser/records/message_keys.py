@@ -23,3 +23,11 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
 def key_header(key: bytes) -> UserHeader:
     """The user header that stores a key. It must have 1 to ``FIELD_SIZE_MAX`` bytes."""
     return UserHeader(KEY_HEADER, key, HeaderKind.STRING, HeaderKind.RAW)
+
+
+def text_of_key(key: bytes) -> str:
+    """A key for people: as text if it is text, else as hexadecimal digits."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key.hex()

@@ -69,7 +69,7 @@ class StoredHeader(NamedTuple):
         return self.base_offset + self.message_count
 
 
-_NO_CODEC = int(layout.Codec.NONE)
+_NO_CODEC = int(layout.Compression.NONE)
 _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
 """``StoredHeader._make`` without its overhead: one is created per batch that is read."""
@@ -121,7 +121,7 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
         raise BadBatch(f"the batch belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}")
     # The checksum proves that the bytes are unchanged, not that they are valid: check the lengths.
     if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
-        raise BadBatch(f"a length of {stored_length} bytes and {count} messages is impossible")
+        raise BadBatch(f"a batch cannot have {stored_length} bytes and {count} messages")
     if codec != _NO_CODEC or key_id or stored_length != batch_length:
         raise BadBatch(f"this version does not support codec {codec} with key {key_id}")
     return _new_header(StoredHeader, fields)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from typing import TypeAlias
 
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
@@ -57,6 +58,12 @@ _KIND_MAX = int(HeaderKind.FLOAT64)
 _STRING_KIND = bytes([HeaderKind.STRING])
 
 
+_FLOATS = {HeaderKind.FLOAT32: Struct("<f"), HeaderKind.FLOAT64: Struct("<d")}
+_SIGNED = frozenset({HeaderKind.INT8, HeaderKind.INT16, HeaderKind.INT32, HeaderKind.INT64, HeaderKind.INT128})
+HeaderValue: TypeAlias = str | bytes | bool | int | float
+"""The value of a header. Its kind is stored with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserHeader:
     """One entry. For clients and tools: the server never parses a block that it does not have to convert."""
@@ -66,10 +73,29 @@ class UserHeader:
     key_kind: HeaderKind = HeaderKind.STRING
     value_kind: HeaderKind = HeaderKind.RAW
 
+    @property
+    def name(self) -> str:
+        """The key as text; raw bytes become hexadecimal digits."""
+        return self.key.hex() if self.key_kind is HeaderKind.RAW else str(read_value(self.key_kind, self.key))
+
     @classmethod
     def of_text(cls, key: str, value: str) -> "UserHeader":
         """The most common entry: text to text."""
         return cls(key.encode(), value.encode(), HeaderKind.STRING, HeaderKind.STRING)
+
+
+def read_value(kind: HeaderKind, data: bytes) -> HeaderValue:
+    """A header's value as a Python value; bytes if they do not match their kind."""
+    if kind is HeaderKind.RAW or (kind.width and len(data) != kind.width):
+        return data
+    if kind is HeaderKind.STRING:
+        return data.decode(errors="replace")
+    if kind is HeaderKind.BOOL:
+        return data != b"\0"
+    if kind in _FLOATS:
+        value: float = _FLOATS[kind].unpack(data)[0]
+        return value
+    return int.from_bytes(data, "little", signed=kind in _SIGNED)
 
 
 def build_user_headers(headers: Iterable[UserHeader]) -> bytes:

@@ -1,23 +1,32 @@
-"""Periodic background work: deadlines, retention, heartbeats, tokens, snapshots, memory, disk, logs."""
+"""Background tasks: deadlines, retention, heartbeats, tokens, snapshots, memory, disk, logs.
+
+A task that crashes is logged and restarted after a growing pause.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from courser.broker.broker import Broker
 from courser.broker.disk_watch import DiskWatch
 from courser.broker.heartbeats import Heartbeats
-from courser.broker.retention import Reason
+from courser.broker.retention import DeletionReason
+from courser.model.clock import Clock
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
 from courser.server.logs import Logs
-from courser.server.supervision import Supervisor
 from courser.transports.connections import Connections
 
 _log = logging.getLogger(__name__)
 
+_FIRST_PAUSE = 1.0
+_PAUSE_MAX = 60.0
+"""The longest pause in seconds before a crashed task is restarted. The pause doubles with each crash."""
+_HEALTHY_AFTER = 300_000_000
+"""Microseconds without a crash after which the pause is reset."""
 _SNAPSHOT_CHECK_INTERVAL = 60 * SECOND
 """Microseconds between two checks whether the metadata journal needs a snapshot."""
 _STAGING_INTERVAL = 60 * SECOND
@@ -26,37 +35,95 @@ _TRIM_INTERVAL = 5 * SECOND
 """Microseconds between two attempts to return freed memory to the system."""
 _DISK_INTERVAL = 10 * SECOND
 """Microseconds between two checks for a full disk and for read-only partitions."""
+_HANDOVER_INTERVAL = 5 * SECOND
+"""Microseconds between two checks for group members that hold lost partitions for too long."""
 _MIB = 1024 * 1024
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class BackgroundTasks:
+    """Keeps background tasks alive until it is stopped. Used on one event loop."""
+
+    def __init__(self, clock: Clock, *, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.crash_count = 0
+
+    def keep(self, name: str, work: Work) -> None:
+        """Run ``work``, which never returns; restart it whenever it crashes."""
+        task = asyncio.get_running_loop().create_task(self._run(name, work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def every(self, interval: int, name: str, action: Work) -> None:
+        """Run ``action`` repeatedly, with a pause of ``interval`` microseconds before each run."""
+
+        async def work() -> None:
+            while True:
+                await self._pause(interval / 1_000_000)
+                await action()
+
+        self.keep(name, work)
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, name: str, work: Work) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await work()
+            except Exception:  # noqa: BLE001 - whatever it was: it is logged, and the work goes on
+                if self._clock.monotonic() - began > _HEALTHY_AFTER:
+                    pause = _FIRST_PAUSE
+                self.crash_count += 1
+                _log.exception("background task crashed; restarting: task=%s again_in=%gs", name, pause)
+            else:
+                _log.error("background task ended unexpectedly; restarting: task=%s again_in=%gs", name, pause)
+            await self._pause(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
 
 
 def keep_background_tasks(
-    supervisor: Supervisor, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
+    tasks: BackgroundTasks, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
 ) -> None:
     """Start every background task that is enabled."""
-    supervisor.keep("deadlines", connections.patrol)
-    supervisor.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
-    supervisor.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
+    tasks.keep("deadlines", connections.patrol)
+    tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
+    tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
-    supervisor.every(_DISK_INTERVAL, "disk", disk_watch.look)
+    tasks.every(_DISK_INTERVAL, "disk", disk_watch.look)
     if (trim := find_trim()) is not None:
-        supervisor.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
+        tasks.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:
-        supervisor.keep("cleaner", broker.retention.run)
+        tasks.keep("cleaner", broker.retention.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
-        supervisor.keep("heartbeats", heartbeats.run)
+        tasks.keep("heartbeats", heartbeats.run)
     if settings.broker.token_cleaner_enabled:
         clean = partial(broker.authentication.tokens.clean, settings.broker.token_cleaner_interval)
-        supervisor.keep("token cleaner", clean)
+        tasks.keep("token cleaner", clean)
     if settings.logging.directory is not None:
-        supervisor.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
+        tasks.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
     if settings.logging.sysinfo_interval:
         report = partial(_report_figures, broker, connections)
-        supervisor.every(settings.logging.sysinfo_interval, "figures", report)
+        tasks.every(settings.logging.sysinfo_interval, "figures", report)
 
 
 async def _in_pool(broker: Broker, work: Callable[[], None]) -> None:
     await asyncio.get_running_loop().run_in_executor(broker.pool, work)
+
+
+async def _expire_handovers(broker: Broker) -> None:
+    broker.groups.expire()
 
 
 async def _check_logs(logs: Logs) -> None:
@@ -77,8 +144,8 @@ async def _report_figures(broker: Broker, connections: Connections) -> None:
         connections.turned_away_count,
         connections.cut_off_count,
         format_byte_size(figures.free_disk_space // _MIB * _MIB).replace(" ", ""),
-        deleted[Reason.EXPIRED],
-        deleted[Reason.SIZE],
+        deleted[DeletionReason.EXPIRED],
+        deleted[DeletionReason.SIZE],
         missed.gone_count,
         missed.damaged_count,
     )

@@ -12,7 +12,7 @@ from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.settings import ServerSettings, TlsSettings
-from courser.server.limits import check_address
+from courser.server.system_limits import check_address
 from courser.transports.connections import Connections
 from courser.transports.session_loop import Services
 from courser.transports.tcp import TcpListener

@@ -14,7 +14,7 @@ from pathlib import Path
 from courser.broker.authentication import check_password, check_user_name
 from courser.broker.broker import RootUser
 from courser.broker.credentials import Passwords
-from courser.catalog.changes import ChangePassword
+from courser.catalog.changes import PasswordChange
 from courser.catalog.opening import open_catalog
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ConfigurationRefused, StartRefused
@@ -117,7 +117,7 @@ def reset_root_password(directory: Path, password: str) -> str:
             user = store.state.users.get(ROOT_USER_ID)
             if user is None:
                 raise StartRefused(directory, "it has no root user", "start the server: a first start creates one")
-            store.submit(ChangePassword(ROOT_USER_ID, Passwords().hash(password)))
+            store.submit(PasswordChange(ROOT_USER_ID, Passwords().hash(password)))
             return user.name
         finally:
             store.close()

@@ -21,23 +21,22 @@ from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.model.metrics import MetricKind
-from courser.server.background import keep_background_tasks
+from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
-from courser.server.limits import (
+from courser.server.listeners import Dependencies, Listeners, name_of
+from courser.server.logs import Logs
+from courser.server.root_user import RootCredentials
+from courser.server.signals import Signals
+from courser.server.system_limits import (
     connection_count_max,
     explain_file_limit,
     needs_more_files,
     raise_file_limit,
 )
-from courser.server.listeners import Dependencies, Listeners, name_of
-from courser.server.logs import Logs
-from courser.server.root_user import RootCredentials
-from courser.server.signals import Signals
-from courser.server.supervision import Supervisor
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
@@ -216,18 +215,18 @@ class Server:
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
         dependencies = Dependencies(services, connections, broker.sessions.open, broker.sessions.close)
-        supervisor = Supervisor(broker.clock)
+        background = BackgroundTasks(broker.clock)
         try:
             addresses = await self._listeners.open(dependencies)
             broker.node = _node(addresses)
-            keep_background_tasks(supervisor, broker, connections, self._settings, self._logs)
+            keep_background_tasks(background, broker, connections, self._settings, self._logs)
             self._write_runtime_files(addresses)
             self._say_where(addresses[Transport.TCP], broker)
             await signals.stop.wait()
             self._listeners.close()
             await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
         finally:
-            await supervisor.stop()
+            await background.stop()
             self._listeners.close()
             await connections.say_goodbye(0)
             self._listeners.release()

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from courser.spark.connections import freeze_loaded_modules
+from courser.spark.background_clients import freeze_loaded_modules
 from courser.spark.decoding import Decoder
 from courser.spark.option_kinds import EARLIEST
 from courser.spark.planning import Task, TopicRead, plan_tasks, resolve_end, resolve_start

@@ -13,7 +13,7 @@ from courser.errors import DamagedData
 from courser.records import layout
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
 from courser.spark.errors import ReadFailed, SourceMissing
-from courser.spark.topic_metadata import Bounds, SegmentInfo, TopicFacts
+from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts
 from courser.storage.files import File, read_exactly
 from courser.storage.ledger import LedgerState, read_ledger
 from courser.storage.local_files import LocalFileSystem
@@ -51,7 +51,7 @@ class FilesTopic:
             partitions[partition.partition_id] = Bounds(first, segments[-1].next, size, count)
         return TopicFacts(topic.uuid, partitions)
 
-    def segments(self, partition: int) -> list[SegmentInfo]:
+    def segments(self, partition: int) -> list[ListedSegment]:
         """See ``TopicMetadata``. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         return self._segments(stream_id, topic, partition)
@@ -113,7 +113,7 @@ class FilesTopic:
         identity, directory = self._place(stream_id, topic, partition)
         return read_ledger(self._files, directory / LEDGER, identity).state
 
-    def _segments(self, stream_id: int, topic: Topic, partition: int) -> list[SegmentInfo]:
+    def _segments(self, stream_id: int, topic: Topic, partition: int) -> list[ListedSegment]:
         """The segments, oldest first. If there is no file yet, a single empty one."""
         identity, directory = self._place(stream_id, topic, partition)
         ledger = self._ledger(stream_id, topic, partition)
@@ -122,15 +122,15 @@ class FilesTopic:
         for base in self._base_offsets(directory):
             sealed = ledger.sealed.get(base)
             if sealed is not None:
-                segments.append(SegmentInfo(base, sealed.end_offset, sealed.size, relative, is_sealed=True))
+                segments.append(ListedSegment(base, sealed.end_offset, sealed.size, relative, is_sealed=True))
             else:
                 behind, size = base, 0
                 for position, header in self._headers(directory, identity, base, None):
                     behind, size = header.end_offset, position + header.stored_length
-                segments.append(SegmentInfo(base, behind, size, relative, is_sealed=False))
+                segments.append(ListedSegment(base, behind, size, relative, is_sealed=False))
         start = ledger.numbers.start_offset
         kept = [segment for segment in segments if segment.next > start]
-        return kept or [SegmentInfo(start, start, 0, relative, is_sealed=False)]
+        return kept or [ListedSegment(start, start, 0, relative, is_sealed=False)]
 
     def _base_offsets(self, directory: Path) -> list[int]:
         try:

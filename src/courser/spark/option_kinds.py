@@ -24,7 +24,7 @@ ONLY_TOPIC = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionKind:
     """How the text of an option is parsed."""
 
     name: str
@@ -134,7 +134,7 @@ def listed(topics: Iterable[str]) -> str:
 # --- choices, offsets, times ---------------------------------------------------------------------------
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> OptionKind:
     """One of several words."""
 
     def parse(text: str) -> str:
@@ -143,7 +143,7 @@ def choice(*words: str) -> Kind:
             raise ValueError(" or ".join(words))
         return word
 
-    return Kind(", ".join(f"`{word}`" for word in words), parse)
+    return OptionKind(", ".join(f"`{word}`" for word in words), parse)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -220,13 +220,13 @@ def _moment(value: object) -> int:
     return _time(str(value))
 
 
-TEXT = Kind("text", _text)
-FLAG = Kind("`true` or `false`", _flag)
-COUNT = Kind("number above 0", _count)
-NUMBER = Kind("number", _number)
-SIZE = Kind("bytes, or a size like `128 MiB`", _size)
-DURATION = Kind("seconds, or a duration like `30s`", _duration)
-TIMES = Kind('ISO time, microseconds since 1970, or JSON `{"orders": "2026-05-01T12:00:00Z"}`', _times)
-NAMES = Kind("comma-separated names", _names)
-TOPICS = Kind("comma-separated names", parse_topics)
-OFFSETS = Kind('`earliest`, `latest`, or JSON `{"orders": {"0": 23, "1": -2}}`', _offsets)
+TEXT = OptionKind("text", _text)
+FLAG = OptionKind("`true` or `false`", _flag)
+COUNT = OptionKind("number above 0", _count)
+NUMBER = OptionKind("number", _number)
+SIZE = OptionKind("bytes, or a size like `128 MiB`", _size)
+DURATION = OptionKind("seconds, or a duration like `30s`", _duration)
+TIMES = OptionKind('ISO time, microseconds since 1970, or JSON `{"orders": "2026-05-01T12:00:00Z"}`', _times)
+NAMES = OptionKind("comma-separated names", _names)
+TOPICS = OptionKind("comma-separated names", parse_topics)
+OFFSETS = OptionKind('`earliest`, `latest`, or JSON `{"orders": {"0": 23, "1": -2}}`', _offsets)

@@ -27,7 +27,7 @@ from courser.spark.option_kinds import (
     TEXT,
     TIMES,
     TOPICS,
-    Kind,
+    OptionKind,
     choice,
     listed,
 )
@@ -62,7 +62,7 @@ class Option:
     """One option."""
 
     name: str
-    kind: Kind
+    kind: OptionKind
     default: str | None
     """As a user would write it; None: no default."""
     help: str

@@ -8,7 +8,7 @@ from courser.client.batches import PolledBatches
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
-from courser.spark.connections import Connection, connection_to, with_retries
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import ReadFailed
 from courser.spark.sources import Fetched
 
@@ -55,7 +55,7 @@ class ServerSource:
             yield Fetched(polled.pieces[-1], min(behind, end))
             offset = behind
 
-    def _poll(self, connection: Connection, partition: int, start: int, end: int) -> "Future[PolledBatches]":
+    def _poll(self, connection: BackgroundClient, partition: int, start: int, end: int) -> "Future[PolledBatches]":
         return connection.begin(
             connection.client.poll_batches(
                 self.stream,
@@ -68,7 +68,7 @@ class ServerSource:
             )
         )
 
-    def _check_identity(self, connection: Connection) -> None:
+    def _check_identity(self, connection: BackgroundClient) -> None:
         try:
             bounds = connection.sync.get_partition_bounds(self.stream, self.topic)
         except NotFound as error:

@@ -10,7 +10,7 @@ from courser.spark.read_options import ReadOptions
 from courser.spark.segment_source import SegmentSource
 from courser.spark.server_source import ServerSource
 from courser.spark.sources import MissingSegment, Range, Source
-from courser.spark.topic_metadata import SegmentInfo, ServerTopic, TopicFacts, TopicMetadata
+from courser.spark.topic_metadata import ListedSegment, ServerTopic, TopicFacts, TopicMetadata
 
 
 def metadata_of(options: ReadOptions) -> TopicMetadata:
@@ -61,7 +61,7 @@ def sources_in(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts)
     return by_segments
 
 
-def _segment_source(options: ReadOptions, uuid: bytes, partition: int, segment: SegmentInfo) -> SegmentSource:
+def _segment_source(options: ReadOptions, uuid: bytes, partition: int, segment: ListedSegment) -> SegmentSource:
     assert options.path is not None
     directory = Path(options.path) / segment.directory
     # The directory's name ends with the incarnation: partitions that are deleted and recreated reuse their number.

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from courser.errors import CourserError
 from courser.spark.admission import BatchLimits, admit, reconcile, waiting_messages
+from courser.spark.background_clients import connection_to
 from courser.spark.batch_reader import read_task, read_tasks
-from courser.spark.connections import connection_to
 from courser.spark.errors import DataLost, ReadFailed, partition_gone, topic_left_out
 from courser.spark.offsets import QueryOffsets, TopicOffsets, match_topics, offsets_json, parse_offsets
 from courser.spark.option_kinds import LATEST, topic_text

@@ -11,7 +11,7 @@ from typing import Protocol
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
-from courser.spark.connections import Connection, connection_to, with_retries
+from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import SourceMissing
 
 _WAIT_COUNT_MAX = 1000
@@ -43,7 +43,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class ListedSegment:
     """A segment of a partition. Of an open one, this is what was known when it was listed."""
 
     first: int
@@ -61,7 +61,7 @@ class TopicMetadata(Protocol):
         """The bounds of all partitions now."""
         ...
 
-    def segments(self, partition: int) -> list[SegmentInfo]:
+    def segments(self, partition: int) -> list[ListedSegment]:
         """The segments of a partition, oldest first."""
         ...
 
@@ -84,7 +84,7 @@ class ServerTopic:
         self._retries = retries
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> BackgroundClient:
         """Connects when first needed: Spark builds readers in several processes, and most of them ask nothing."""
         return with_retries(lambda: connection_to(self._target), self._retries)
 
@@ -103,11 +103,11 @@ class ServerTopic:
         }
         return TopicFacts(bounds.topic_uuid, partitions)
 
-    def segments(self, partition: int) -> list[SegmentInfo]:
+    def segments(self, partition: int) -> list[ListedSegment]:
         """See ``TopicMetadata``."""
         found = self.connection.sync.get_segments(self._stream, self._topic, partition)
         return [
-            SegmentInfo(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
+            ListedSegment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
             for row in found.segments
         ]
 

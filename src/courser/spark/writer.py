@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from courser.client.sync import SyncClient
 from courser.errors import AlreadyExists, CourserError, ErrorCode, NotFound
-from courser.spark.connections import connection_to, freeze_loaded_modules, with_retries
-from courser.spark.delivery import Delivery, DirectDelivery, StagedDelivery
+from courser.spark.background_clients import connection_to, freeze_loaded_modules, with_retries
 from courser.spark.encoding import make_batches
 from courser.spark.errors import TargetMissing, WriteFailed
 from courser.spark.routing import ReadyRows, Router
+from courser.spark.task_delivery import DirectDelivery, StagedDelivery, TaskDelivery
 from courser.spark.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: It
     router = Router(options, lookup.partition_count, first_turn=part)
     # Unique for every attempt, even after a restarted driver numbers its attempts from the start again.
     attempt = secrets.randbits(32) << 32 | _task_attempt()
-    delivery: Delivery
+    delivery: TaskDelivery
     if options.is_exactly_once:
         delivery = StagedDelivery(connection, options, sink=sink, batch=batch, part=part, attempt=attempt)
     else:

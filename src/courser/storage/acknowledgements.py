@@ -1,12 +1,12 @@
-"""When a send may be acknowledged, and when a sync is due: the levels of ``DurabilityPolicy`` as one pure rule.
+"""When a send may be acknowledged, and when a sync is due: the rules of the durability levels, without I/O.
 
 A send whose messages end at mark *m* may be acknowledged
 
 * at ``written``: at once;
 * at ``synced``: when the synced mark has reached *m*;
-* at ``bounded``: when no more than the bounds lie between the synced mark and *m*, and no sync is overdue.
+* at ``bounded``: when the distance between the synced mark and *m* is within the bounds, and no sync is overdue.
 
-So at ``bounded`` a power cut takes at most N messages, S bytes, or what was sent in two intervals, always.
+At ``bounded``, a power cut therefore loses at most N messages, S bytes, or what was sent in two intervals.
 """
 
 from collections import deque
@@ -16,48 +16,79 @@ from courser.model.durability import Durability, DurabilityPolicy
 from courser.storage.watermarks import Mark
 
 Waiter = TypeVar("Waiter")
+_NOTHING_FREE = (0, 0, 0)
 
 
 class Acknowledgements(Generic[Waiter]):
-    """Sends in the order of their offsets, waiting for their acknowledgement. Times are monotonic microseconds."""
+    """The sends that wait for acknowledgement, in the order of their offsets. Times are monotonic microseconds."""
 
     def __init__(self, policy: DurabilityPolicy) -> None:
         self.policy = policy
         self._waiting: deque[tuple[Mark, Waiter]] = deque()
         self._unsynced_since: int | None = None
-        """When the oldest write was made that no sync has begun for."""
+        """The time of the oldest write that no sync covers yet."""
         self._syncing_since: int | None = None
-        """The same for the sync that is under way, ..."""
+        """The time of the oldest write that the running sync covers."""
         self._syncing_to: Mark | None = None
-        """... which is done when the synced mark gets here."""
+        """The running sync is complete when the synced mark reaches this offset."""
+        self._free = _NOTHING_FREE
+        """The message count, size and time up to which ``admits`` would return True and no sync is due."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def is_free(self, mark: Mark, now: int) -> bool:
+        """At ``bounded``: whether a send up to ``mark`` is so far from all bounds that nothing else has to be asked."""
+        message_count, size, time = self._free
+        return mark[1] < message_count and mark[2] < size and now < time
+
     def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
-        """A send has been written, up to ``mark``. Return whether it may be acknowledged at once."""
+        """Note that a send was written up to ``mark``. Returns whether it may be acknowledged at once."""
         if self._unsynced_since is None:
             self._unsynced_since = now
-        return not self._waiting and self._may_release(mark, synced, now)
+        if self._waiting or not self._may_release(mark, synced, now):
+            return False
+        if self.policy.level is Durability.BOUNDED:
+            self._free = self._next_look(synced, self._unsynced_since)
+        return True
+
+    def _next_look(self, synced: Mark, unsynced_since: int) -> tuple[int, int, int]:
+        """When the next sync is due, or overdue: by the number of messages, by their size, and by time."""
+        policy, oldest_since = self.policy, self._oldest_since(synced)
+        time = unsynced_since + policy.interval
+        if oldest_since is not None:
+            time = min(time, oldest_since + 2 * policy.interval)
+        return (
+            synced.message_count + (policy.message_count_max + 1) // 2,
+            synced.size + (policy.size_max + 1) // 2,
+            time,
+        )
+
+    def use(self, policy: DurabilityPolicy) -> None:
+        """Another policy holds from now on. Nothing is unsynced, and nobody waits."""
+        self.policy = policy
+        self._free = _NOTHING_FREE
 
     def wait(self, mark: Mark, waiter: Waiter) -> None:
-        """``admits`` said no: keep the send until ``releasable`` gives it back."""
+        """Keep a send that ``admits`` did not allow until ``releasable`` returns it."""
         self._waiting.append((mark, waiter))
+        self._free = _NOTHING_FREE
 
     def sync_began(self, written: Mark) -> None:
-        """A sync of everything up to ``written`` begins: what is written from now on needs the next one."""
+        """Note that a sync of everything up to ``written`` starts. Later writes need the next sync."""
         if self._syncing_since is None:
-            # Otherwise the sync before did not come to its end: what it should have synced is the oldest still.
+            # Otherwise the last sync did not complete, and the write that it should have covered is still the oldest.
             self._syncing_since = self._unsynced_since
         self._syncing_to = written
         self._unsynced_since = None
+        self._free = _NOTHING_FREE
 
     def releasable(self, synced: Mark, now: int) -> list[Waiter]:
-        """Take out the sends that may be acknowledged now, oldest first."""
+        """Remove and return the sends that may be acknowledged now, oldest first."""
         if self._syncing_to is not None and synced.offset >= self._syncing_to.offset:
             self._syncing_since = self._syncing_to = None
         released, waiting, synced_offset = [], self._waiting, synced[0]
-        # What is synced needs no further look: most come here many at a time.
+        # Synced sends need no further check. Most sends are released here, many at a time.
         while waiting and (waiting[0][0][0] <= synced_offset or self._may_release(waiting[0][0], synced, now)):
             released.append(waiting.popleft()[1])
         return released
@@ -75,17 +106,17 @@ class Acknowledgements(Generic[Waiter]):
         )
 
     def _is_overdue(self, synced: Mark, now: int) -> bool:
-        """Whether the disk is so slow that messages older than two intervals are still not synced."""
+        """Whether messages older than two intervals are still not synced, because the disk is slow."""
         since = self._oldest_since(synced)
         return since is not None and now - since > 2 * self.policy.interval
 
     def _oldest_since(self, synced: Mark) -> int | None:
-        """When the oldest write was made that is not synced, whether or not a sync of it has begun."""
+        """The time of the oldest unsynced write, whether or not a sync of it has started."""
         is_syncing = self._syncing_to is not None and synced.offset < self._syncing_to.offset
         return self._syncing_since if is_syncing and self._syncing_since is not None else self._unsynced_since
 
     def is_sync_due(self, synced: Mark, written: Mark, now: int) -> bool:
-        """Whether a sync should begin now."""
+        """Whether a sync should start now."""
         policy = self.policy
         if policy.level is Durability.WRITTEN or written.offset == synced.offset:
             return False
@@ -93,18 +124,18 @@ class Acknowledgements(Generic[Waiter]):
             return True
         since = self._oldest_since(synced)
         is_old = since is not None and now - since >= policy.interval
-        # Half of the bound: the sync shall be done before a send has to wait for it.
+        # At half of the bound, so that the sync is complete before a send has to wait for it.
         is_many = 2 * (written.message_count - synced.message_count) >= policy.message_count_max
         return is_old or is_many or 2 * (written.size - synced.size) >= policy.size_max
 
     def sync_due_at(self) -> int | None:
-        """When a sync falls due by time alone."""
+        """When a sync is due by time alone."""
         if self.policy.level is not Durability.BOUNDED or self._unsynced_since is None:
             return None
         return self._unsynced_since + self.policy.interval
 
     def drain(self) -> list[Waiter]:
-        """Take out all that wait: the sync failed, and none of them may be acknowledged."""
+        """Remove and return all waiting sends. The sync failed, so none of them may be acknowledged."""
         waiters = [waiter for _, waiter in self._waiting]
         self._waiting.clear()
         return waiters

@@ -1,10 +1,10 @@
-"""Stored bytes become messages here, and nowhere else: load batches, check them, and take what a read wants of them.
+"""Load and check stored batches, and take the requested messages from them. No other module does this for reads.
 
-A codec or a cipher of stored batches belongs in this module. ``reading`` only decides where to look.
+Compression or encryption of stored batches belongs in this module. ``log_reading`` only decides where to read.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import cut_frames
@@ -24,15 +24,16 @@ from courser.records.stored_header import (
 )
 from courser.storage.files import File, read_into
 from courser.storage.read_result import Collector, ReadBuffer
+from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
 
 _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
-"""batch_length and message_count of the header at a position."""
+"""Unpacks batch_length and message_count of the header at a position."""
 _NO_CLAIMS = (0, 0)
 
 
 class Cursor:
-    """Where one read of one segment stands. A successful step moves it; a step that raises ``BadBatch`` does not."""
+    """The progress of one read of one segment. A step that raises ``BadBatch`` does not move it."""
 
     __slots__ = ("anchor", "collector", "end_offset", "offset", "position", "segment")
 
@@ -41,30 +42,30 @@ class Cursor:
     ) -> None:
         self.segment = segment
         self.position = position
-        """Where the next batch begins in the file."""
+        """The position of the next batch in the file."""
         self.anchor = anchor
-        """An offset that this batch must hold: otherwise it is not the batch that belongs here."""
+        """An offset that this batch must contain. If it does not, it is not the expected batch."""
         self.offset = offset
-        """The next message wanted. The batch may lie before the one that holds it."""
+        """The next requested message. It may be in a later batch."""
         self.end_offset = end_offset
-        """Messages from here on are not wanted, or not visible yet."""
+        """Messages from here on are not requested, or not visible yet."""
         self.collector = collector
 
     def check(self, header: StoredHeader) -> None:
-        """Raise ``BadBatch`` unless this is the batch that belongs here."""
+        """Raise ``BadBatch`` unless this is the expected batch."""
         if not header.base_offset <= self.anchor < header.end_offset:
-            raise BadBatch(f"the batch begins at offset {header.base_offset} where {self.anchor} is expected")
+            raise BadBatch(f"the batch at offset {header.base_offset} does not contain offset {self.anchor}")
 
 
 class BatchLoader:
-    """Serves one read of one segment. Its blocks live in the reader's buffer."""
+    """Serves one read of one segment. Its blocks are in the reader's buffer."""
 
-    # As they are in the beginning; one of these is made per read.
+    # Initial values on the class, because one loader is created per read.
     _block = memoryview(b"")
     _position = 0
     size_read = 0
     expected_size = 0
-    """Bytes that the reader knows it will need, if it does."""
+    """Bytes that the read will need, if known."""
 
     def __init__(self, file: File, identity: PartitionIdentity, limit: int, buffer: ReadBuffer, wait: bool) -> None:
         self._file = file
@@ -76,12 +77,11 @@ class BatchLoader:
     # --- taking messages ---
 
     def take_run(self, cursor: Cursor, large_size: int) -> bool:
-        """Take the batches at the cursor that are wanted whole, as far as one block reaches.
+        """Take consecutive whole batches at the cursor, as many as are in one block.
 
-        The loop of sequential readers: few steps per batch, and nothing but hashes for each byte. Return whether a
-        batch was taken. The first one is not if it is anything but what is expected. A batch of ``large_size`` bytes or
-        more for which too little room is left is not cut if the next read can have it whole: the collector is full
-        then.
+        This is the loop of sequential reads: few steps per batch, and only a hash per byte. Returns whether a batch was
+        taken; if the first one needs special treatment, none is. A batch of ``large_size`` bytes or more that no longer
+        fits is not cut if the next read can return it whole. The collector is then full.
 
         Raises:
             BadBatch: the first batch fails a check.
@@ -115,7 +115,7 @@ class BatchLoader:
                 offset += count
                 count_left -= count
         except BadBatch:
-            # The next read meets it at its beginning, and passes over it.
+            # The next read starts with the bad batch, and skips it.
             if at == start:
                 raise
         if at > start:
@@ -127,7 +127,7 @@ class BatchLoader:
         return at > start
 
     def take_batch(self, cursor: Cursor) -> StoredHeader | None:
-        """Take from the batch at the cursor, or pass over it. Return its header if only a part of it was wanted.
+        """Take messages from the batch at the cursor, or skip it. Returns its header if only a part was requested.
 
         Raises:
             BadBatch: it fails a check.
@@ -136,7 +136,7 @@ class BatchLoader:
         cursor.check(header)
         collector, size, batch_end_offset = cursor.collector, header.stored_length, header.end_offset
         if batch_end_offset <= cursor.offset:
-            # Led here by the index: the message lies further on.
+            # The index led here, but the message is in a later batch.
             cursor.position += size
             cursor.anchor = batch_end_offset
             return None
@@ -157,11 +157,11 @@ class BatchLoader:
         return header
 
     def take_frames(self, cursor: Cursor, start: int, first_offset: int | None, size: int, slack: int) -> bool:
-        """Take from a large batch that was checked before: its header, and only the frames that are wanted.
+        """Take messages from a large batch that was verified before. Reads only its header and the requested frames.
 
-        They are read from ``start`` on, where the index says that the frame of ``first_offset`` begins, or where the
-        body begins if that is None. ``size`` is how much to read at first. The wanted frame begins up to ``slack``
-        bytes behind ``start``. Return False if no such frame is there.
+        Reads from ``start`` on, which is the position of the frame of ``first_offset`` according to the index, or the
+        start of the body if that is None. ``size`` is how much to read first. The requested frame starts at most
+        ``slack`` bytes after ``start``. Returns False if there is no such frame.
 
         Raises:
             BadBatch: it fails a check.
@@ -181,7 +181,7 @@ class BatchLoader:
             body_end = BATCH_HEADER_SIZE + min(end, batch_end) - start
             _add_frames(cursor, header, block, BATCH_HEADER_SIZE, body_end, number)
             if cursor.offset == offset and end < batch_end and end - start < collector.size_left + slack:
-                # The limit is not too small for the next message, only the piece that was read.
+                # The next message is within the limit; only the part that was read is too small.
                 collector.is_full = False
             if cursor.offset > offset or collector.is_full:
                 if cursor.offset == header.end_offset:
@@ -189,20 +189,20 @@ class BatchLoader:
                 return True
             if end >= batch_end:
                 raise BadBatch("the frames do not fill their batch")
-            # One message is larger than what was read. The first one is given whatever its size, so read more.
+            # The message is larger than what was read. The first message is returned whatever its size, so read more.
             size *= 4
 
     # --- loading ---
 
     def claims_at(self, position: int) -> tuple[int, int]:
-        """The size and the number of messages that a header at ``position`` claims, unchecked; 0 if it is not there."""
+        """Size and message count in the header at ``position``, unchecked; 0 if the header is not loaded."""
         at = position - self._position
         if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
             return _unpack_claims(self._block, at)
         return _NO_CLAIMS
 
     def _load(self, position: int) -> tuple[StoredHeader, memoryview, int]:
-        """The batch at ``position``: its header, the block that holds all of it, and where in the block it begins."""
+        """Load the batch at ``position``: its header, the block that contains it, and its position in the block."""
         block, at = self._block, position - self._position
         if not 0 <= at <= len(block) - BATCH_HEADER_SIZE:
             block, at = self._fetch(position, BATCH_HEADER_SIZE), 0
@@ -216,7 +216,7 @@ class BatchLoader:
         return header, block, at
 
     def _load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
-        """The header of a batch that was checked before, with the bytes ``start`` to ``end`` of the log behind it."""
+        """Load the header of a batch that was verified before, followed by bytes ``start`` to ``end`` of the log."""
         block = self._buffer.take(BATCH_HEADER_SIZE + end - start)
         self._read(header_position, block[:BATCH_HEADER_SIZE])
         header = read_header(block, 0, self._identity)
@@ -231,14 +231,14 @@ class BatchLoader:
         """
         left = self._limit - position
         if left < BATCH_HEADER_SIZE:
-            raise BadBatch(f"{left} bytes are less than a batch header")
+            raise BadBatch(f"{left} bytes are too few for a batch header")
         size = guess if BATCH_HEADER_SIZE <= guess <= left else min(max(guess, BATCH_HEADER_SIZE), left)
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
             filled += read_into(self._file, position + filled, block[filled:], wait=self._wait) if filled else 0
             if filled < BATCH_HEADER_SIZE:
-                raise BadBatch("the file ends before the log should")
+                raise BadBatch("the file is shorter than the log")
             # The batches that are there are good all the same.
             block = block[:filled]
         self.size_read += filled
@@ -248,7 +248,7 @@ class BatchLoader:
     def _fetch_rest(self, position: int, at: int, size: int) -> memoryview:
         """Have the whole batch at ``position``, of which the block holds only the beginning, at ``at``."""
         if position + size > self._limit:
-            raise BadBatch(f"the batch of {size} bytes reaches beyond the end of the log")
+            raise BadBatch(f"the batch of {size} bytes extends beyond the end of the log")
         if at:
             block = self._fetch(position, size)
         else:
@@ -261,8 +261,32 @@ class BatchLoader:
 
     def _read(self, position: int, buffer: memoryview) -> None:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):
-            raise BadBatch("the file ends before the log should")
+            raise BadBatch("the file is shorter than the log")
         self.size_read += len(buffer)
+
+
+def iterate_headers(
+    file: File, identity: PartitionIdentity, segment: Segment, position: int, *, window_size: int, wait: bool
+) -> Iterator[StoredHeader]:
+    """The headers of a segment's batches from ``position`` on. Reads no bodies, and skips damage.
+
+    Raises:
+        BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+    """
+    block, end = memoryview(bytearray(BATCH_HEADER_SIZE)), segment.size
+    while position + BATCH_HEADER_SIZE <= end and read_into(file, position, block, wait=wait) == BATCH_HEADER_SIZE:
+        try:
+            header = read_header(block, 0, identity)
+        except BadBatch:
+            if not wait:
+                raise BlockingIOError from None
+            start, offset = position, segment.base_offset
+            found = find_batch(file, identity, start=start, end=end, offset=offset, window_size=window_size)
+            if found is None:
+                return
+            position, header = found
+        yield header
+        position += header.stored_length
 
 
 def _is_frame(block: memoryview, number: int) -> bool:
@@ -273,10 +297,10 @@ def _is_frame(block: memoryview, number: int) -> bool:
 def _add_frames(
     cursor: Cursor, header: StoredHeader, block: memoryview, body_start: int, body_end: int, number: int
 ) -> None:
-    """Add the frames from the cursor's offset on that are wanted and wholly in ``block[body_start:body_end]``.
+    """Add the requested frames from the cursor's offset on that are complete in ``block[body_start:body_end]``.
 
-    The body begins with frame ``number``. The record's header is written in front of the first frame kept, over what
-    is left out. The cursor's offset moves behind the last frame added.
+    The body starts with frame ``number``. The record's header is written before the first frame that is kept,
+    overwriting what is left out. The cursor's offset moves past the last frame added.
     """
     collector, offset, body = cursor.collector, cursor.offset, block[body_start:body_end]
     skip = offset - header.base_offset - number
@@ -287,7 +311,7 @@ def _add_frames(
     if count == 0 and collector.message_count == 0:
         start, end, count = choose(header.frame_size, body, skip, 1, len(body))
     if count == 0:
-        # What is left of the limit is too small for the next message; the first one is given whatever its size.
+        # The next message exceeds the limit. (The first message is returned whatever its size.)
         collector.is_full = collector.message_count > 0
         return
     record_start = body_start + start - BATCH_HEADER_SIZE
@@ -297,12 +321,12 @@ def _add_frames(
 
 
 def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
-    """Where ``count`` frames behind the first ``skip`` lie, as many as are there and fit into ``size_max``."""
+    """The range of ``count`` frames after the first ``skip``, or of as many as exist and fit into ``size_max``."""
     count = max(min(count, len(body) // frame_size - skip, size_max // frame_size), 0)
     start = skip * frame_size
     return start, start + count * frame_size, count
 
 
 def _choose_mixed(_frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
-    """The same for frames of different sizes: follow their lengths."""
+    """The same for frames of different sizes, which are found by their lengths."""
     return cut_frames(body, skip, count, size_max)

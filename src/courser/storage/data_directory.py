@@ -16,7 +16,7 @@ from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import (
+from courser.storage.session_file import (
     begin_session,
     check_format,
     end_session,

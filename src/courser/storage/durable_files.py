@@ -1,6 +1,6 @@
-"""Small durable steps that everything else is made of: replace a file, remove a file, copy bytes aside.
+"""Small durable operations: replace a file, remove a file, copy bytes.
 
-Each function names what a power cut in the middle of it leaves behind.
+Each function documents what a power cut can leave behind.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 def storage_failure(operation: str, path: Path, error: OSError) -> StorageFailure:
-    """The error to raise for an ``OSError``: a full disk is told apart, because it heals."""
+    """The error to raise for an ``OSError``. A full disk has its own class, because it is temporary."""
     kind = DiskFull if error.errno in _NO_SPACE and operation != "sync" else StorageFailure
     return kind(operation, path, error)
 
 
 def heals(failure: StorageFailure) -> bool:
-    """Whether the same may work later: a full disk empties, descriptors come back. A failed sync never heals."""
+    """Whether a retry may succeed: a full disk and a lack of descriptors are temporary. A failed sync never is."""
     is_out_of_descriptors = failure.cause is not None and failure.cause.errno in _NO_DESCRIPTOR
     return isinstance(failure, DiskFull) or (is_out_of_descriptors and failure.operation != "sync")
 
 
 def is_failed_sync(failure: Exception) -> bool:
-    """Whether a sync was asked of the disk and failed. Without a descriptor for it, it was not even asked."""
+    """Whether the disk failed to sync. Without a descriptor, the sync was not even attempted."""
     if not isinstance(failure, StorageFailure) or failure.operation != "sync":
         return False
     return failure.cause is None or failure.cause.errno not in _NO_DESCRIPTOR
 
 
 def sync_file(file: File) -> None:
-    """Sync, or raise ``StorageFailure``: then the unsynced data is to be given up, not synced again."""
+    """Sync, or raise ``StorageFailure``. The unsynced data must then be considered lost, not synced again."""
     try:
         file.sync()
     except OSError as error:
@@ -54,18 +54,18 @@ def sync_directory(file_system: FileSystem, path: Path) -> None:
 
 
 def sync_names_if_possible(file_system: FileSystem, path: Path) -> None:
-    """The same for callers that can come again: without a descriptor nothing was asked of the disk, and that heals."""
+    """``sync_directory`` for callers that can retry. A lack of descriptors counts as a temporary failure."""
     try:
         file_system.sync_directory(path)
     except OSError as error:
-        operation = "opening" if error.errno in _NO_DESCRIPTOR else "sync"
+        operation = "open" if error.errno in _NO_DESCRIPTOR else "sync"
         raise storage_failure(operation, path, error) from error
 
 
 class SyncGuard:
-    """Syncs of one partition. After one has failed, no other is believed: it could succeed without doing anything.
+    """The syncs of one partition. After a failed sync, no other is trusted: it could succeed without writing anything.
 
-    Any thread may use it. A failure is known here at once, before the owner hears of the job that met it.
+    Can be used from any thread. A failure is known here at once, before the job's owner learns of it.
     """
 
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
@@ -83,14 +83,14 @@ class SyncGuard:
             raise
 
     def sync_names(self) -> None:
-        """The same for the names of the partition's files."""
+        """Sync the names of the partition's files, or raise ``StorageFailure``."""
         self._refuse_after_failure(self._directory)
         self.watch(lambda: sync_names_if_possible(self._file_system, self._directory))()
 
     def watch(self, run: Callable[[], None]) -> Callable[[], None]:
-        """``run``, but a failed sync in it is noticed at once.
+        """Wrap ``run`` so that a failed sync in it is noted at once.
 
-        Of whatever file: the sync of a directory that fails takes the names of other files with it.
+        This applies to any file: if the sync of a directory fails, the names of other files are affected too.
         """
 
         def watched() -> None:
@@ -103,7 +103,7 @@ class SyncGuard:
         return watched
 
     def note(self, failure: StorageFailure) -> None:
-        """Something failed: perhaps a sync."""
+        """Note a failure, which may be that of a sync."""
         self.has_failed = self.has_failed or failure.operation == "sync"
 
     def _refuse_after_failure(self, path: Path) -> None:
@@ -112,32 +112,32 @@ class SyncGuard:
 
 
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
-    """Give ``path`` new contents in one step: a power cut leaves the old ones or the new ones, whole."""
+    """Replace the contents of ``path`` atomically. A power cut leaves either the old or the new contents."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         unlink_if_there(file_system, temporary)
         file = file_system.open(temporary, writable=True, create=True)
     except OSError as error:
-        raise storage_failure("creation", temporary, error) from error
+        raise storage_failure("create", temporary, error) from error
     try:
         write_all(file, 0, [data])
     except OSError as error:
         raise storage_failure("write", temporary, error) from error
-    # Without this sync the rename may become durable before the data, and a power cut leaves an empty file.
+    # Without this sync, the rename may become durable before the data, and a power cut would leave an empty file.
     sync_file(file)
     file.close()
     try:
         file_system.rename(temporary, path)
     except OSError as error:
         raise storage_failure("rename", path, error) from error
-    # Without this sync a power cut brings the old file back, after somebody was told of the new one.
+    # Without this sync, a power cut could restore the old file after the new one was acknowledged.
     sync_directory(file_system, path.parent)
 
 
 def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> None:
-    """Make every missing directory from ``below`` down to ``path``, each entry synced in its parent.
+    """Create every missing directory from ``below`` down to ``path``, and sync each entry in its parent.
 
-    Also those that are there: whoever made them may have died before the sync.
+    Existing directories are synced too: the process that created them may have ended before the sync.
     """
     missing = [path, *path.parents]
     for directory in reversed(missing[: missing.index(below)]):
@@ -147,17 +147,17 @@ def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> Non
 
 
 def list_if_there(file_system: FileSystem, path: Path) -> list[DirectoryEntry]:
-    """The entries of a directory; none if there is no such directory. Raises ``StorageFailure``."""
+    """The entries of a directory; empty if it does not exist. Raises ``StorageFailure``."""
     try:
         return file_system.list_directory(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise storage_failure("listing", path, error) from error
+        raise storage_failure("list", path, error) from error
 
 
 def unlink_if_there(file_system: FileSystem, path: Path) -> bool:
-    """Remove a name; say whether it was there. Durable after the directory's sync: until then it may come back."""
+    """Remove a file if it exists. Returns whether it did. Until the directory is synced, a power cut may restore it."""
     try:
         file_system.unlink(path)
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def unlink_if_there(file_system: FileSystem, path: Path) -> bool:
 
 
 def remove_tree(file_system: FileSystem, path: Path) -> None:
-    """Remove a directory with all in it; a power cut may leave a part, and the caller removes it again."""
+    """Remove a directory and its contents. A power cut may leave a part of it, which the caller must remove again."""
     try:
         entries = file_system.list_directory(path)
     except FileNotFoundError:
@@ -188,10 +188,7 @@ def copy_range(
     target: Path,
     copy_size: int = DEFAULT_LIMITS.copy_size,
 ) -> None:
-    """Copy bytes to a new file, durably: it is there, whole, before the caller cuts the original.
-
-    Moves ``copy_size`` bytes at a time.
-    """
+    """Copy bytes to a new file durably, ``copy_size`` bytes at a time. The copy is complete on return."""
     copy = file_system.open(target, writable=True, create=True)
     buffer = memoryview(bytearray(min(copy_size, max(end - start, 1))))
     position = start
@@ -208,7 +205,7 @@ def copy_range(
 
 
 def free_name(file_system: FileSystem, directory: Path, wanted: str) -> Path:
-    """``directory / wanted``, or with a number behind it if that is taken."""
+    """``directory / wanted``, with a number appended if the name is taken."""
     taken = {entry.name for entry in file_system.list_directory(directory)}
     return directory / next(name for name in _names(wanted) if name not in taken)
 

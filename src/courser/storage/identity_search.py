@@ -1,8 +1,8 @@
-"""Whose files lie in a partition's directory, asked of the files themselves.
+"""Find out which partition the files in a directory belong to.
 
-Every ledger record and every batch header names its partition. Where they name another one, a directory or a file was
-swapped, copied or restored into the wrong place. That is not rot: the bytes are somebody's intact messages, and they
-are left as they are.
+Every ledger record and every batch header names its partition. If it names another one, a directory or file was
+swapped, copied or restored to the wrong place. That is not damage: the files contain intact messages of another
+partition, so they are not changed.
 """
 
 import errno
@@ -19,56 +19,55 @@ from courser.storage.ledger import RECORD_SIZE, identity_of_record, read_ledger
 from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of, log_path
 
 _HOPELESS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EIO)
-"""Gone, something else than a file, or a bad sector."""
+"""Errors that a retry would meet again: missing, not a file, or a bad sector."""
 _STEP_SIZE = 1024 * 1024
-"""Bytes looked at a time when a header is searched for."""
+"""Bytes to read at a time in the search for a header."""
 _HEADER_COUNT_MAX = 64
-"""Batches of another partition, one after the other from the beginning of a file, that make it that partition's file.
+"""Consecutive batches of another partition, from the start of a file, after which the file is considered that
+partition's. A single one among our own batches is a misdirected write."""
 
-One batch among our own is a misdirected write. So many in a row are not, and the rest of the file need not be read."""
 
-
-LEDGER_TEXT = "the ledger in it is that of"
-SEGMENTS_TEXT = "the segments in it are those of"
+LEDGER_TEXT = "it contains the ledger of partition"
+SEGMENTS_TEXT = "it contains the segments of partition"
 
 
 class ForeignPartition(StartRefused):
-    """The directory holds the files of another partition. Nothing in it was changed."""
+    """The directory contains the files of another partition. Nothing in it was changed."""
 
     def __init__(self, path: Path, expected: PartitionIdentity, found: PartitionIdentity, what: str) -> None:
         super().__init__(
             path,
-            f"{what} {found}, and {expected} belongs here",
-            "stop the server and put the right directory back; nothing in this one was changed",
+            f"{what} {found} instead of {expected}",
+            "stop the server and restore the right directory; nothing in this one was changed",
         )
         self.expected = expected
         self.found = found
         self.what = what
-        """The beginning of a sentence that ends with the partition's name."""
+        """``LEDGER_TEXT`` or ``SEGMENTS_TEXT``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOwners:
-    """Whose segments lie in a directory, as far as they were looked at."""
+    """Which partitions the segments in a directory belong to."""
 
     own: frozenset[int] = frozenset()
-    """First offsets of those with a batch of this partition."""
+    """First offsets of segments with a batch of this partition, or known to be its own."""
     foreign: dict[int, PartitionIdentity] = field(default_factory=dict)
-    """By first offset: those with batches of another partition and none of this one."""
+    """By first offset: segments with batches of another partition and none of this one."""
 
     @property
     def stranger(self) -> tuple[PartitionIdentity, str] | None:
-        """Whose directory it is, if the segments are all that is known of it."""
+        """The partition that all segments belong to, with ``SEGMENTS_TEXT``; None if one is our own, or unknown."""
         if self.own or not self.foreign:
             return None
         return next(iter(self.foreign.values())), SEGMENTS_TEXT
 
 
 def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity | None:
-    """The identity that the ledger or, without it, the first batch of a segment names; None if neither has one.
+    """The identity in the ledger or, failing that, in the first batch of a segment; None if neither has one.
 
     Raises:
-        OSError: it may be there, and cannot be read now: too few descriptors, no permission.
+        OSError: a file cannot be read now, for example for lack of descriptors or permission.
     """
     try:
         names = sorted(entry.name for entry in file_system.list_directory(directory))
@@ -87,9 +86,9 @@ def find_identity(file_system: FileSystem, directory: Path) -> PartitionIdentity
 def find_stranger(
     file_system: FileSystem, directory: Path, identity: PartitionIdentity
 ) -> tuple[PartitionIdentity, str] | None:
-    """Whose directory it is, if it is another partition's, and the beginning of a sentence that ends with that name.
+    """The other partition that the directory belongs to, with ``LEDGER_TEXT`` or ``SEGMENTS_TEXT``; None if it is ours.
 
-    It is if its ledger is, or if it has no ledger with a good record and all its segments are.
+    It belongs to the partition of its ledger or, without a good ledger record, to the partition of all its segments.
     """
     reading = read_ledger(file_system, directory / LEDGER, identity)
     if reading.foreign_owner is not None:
@@ -105,7 +104,7 @@ def find_stranger(
 def find_log_owners(
     file_system: FileSystem, paths: dict[int, Path], identity: PartitionIdentity, *, known: frozenset[int] = frozenset()
 ) -> LogOwners:
-    """Look at segments, by first offset. Those in ``known`` are not read: the ledger vouches for them."""
+    """Find the owners of segments. Those in ``known`` are not read: the ledger proves that they are our own."""
     own, foreign = set(known), {}
     for base, path in paths.items():
         if base in known:
@@ -119,9 +118,9 @@ def find_log_owners(
 
 
 def log_owner(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> PartitionIdentity | None:
-    """``identity`` if a batch in the file is its own; else whose the first batch is; None if there is no good header.
+    """``identity`` if a batch in the file belongs to it, else the owner of the first batch; None without a good header.
 
-    Of a sound file of our own the first header is read and nothing else.
+    Only the first header is read if the file is intact and our own.
     """
     try:
         file = file_system.open(path)
@@ -149,7 +148,7 @@ def _owner(header: StoredHeader) -> PartitionIdentity:
 
 
 def _headers(file: File, end: int) -> Iterator[StoredHeader]:
-    """Headers whose checksums are right, from the beginning on. The bodies are not looked at."""
+    """Iterate over the headers with correct checksums. Bodies are not read."""
     position: int | None = 0
     while position is not None and position + layout.BATCH_HEADER_SIZE <= end:
         data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
@@ -158,7 +157,7 @@ def _headers(file: File, end: int) -> Iterator[StoredHeader]:
             position = _find_header(file, position + 1, end)
             continue
         yield header
-        # The checksum vouches for the writer's numbers, not for the writer: go on, whatever it says.
+        # A correct checksum does not prove that the length makes sense, so advance by at least a header.
         position += max(header.stored_length, layout.BATCH_HEADER_SIZE)
 
 
@@ -170,7 +169,7 @@ def _header_in(data: bytes) -> StoredHeader | None:
 
 
 def _find_header(file: File, position: int, end: int) -> int | None:
-    """Where the next good header begins. Zeros and garbage are passed over a step at a time."""
+    """The position of the next good header; None if there is none."""
     buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - position, 1))))
     while position + layout.BATCH_HEADER_SIZE <= end:
         filled = read_into(file, position, buffer[: min(len(buffer), end - position)])
@@ -183,7 +182,7 @@ def _find_header(file: File, position: int, end: int) -> int | None:
             if _header_in(data[start : start + layout.BATCH_HEADER_SIZE]) is not None:
                 return position + start
             magic_position = data.find(layout.MAGIC, magic_position + 1)
-        # A header may straddle two steps: go on by less than a whole one.
+        # A header may cross the boundary of two steps, so they overlap.
         step = filled - layout.BATCH_HEADER_SIZE + 1
         if step <= 0:
             return None
@@ -192,7 +191,7 @@ def _find_header(file: File, position: int, end: int) -> int | None:
 
 
 def _is_hopeless(error: OSError) -> bool:
-    """Whether the next try would meet it as well."""
+    """Whether a retry would fail too."""
     return error.errno in _HOPELESS
 
 

@@ -124,12 +124,12 @@ def _check_block(data: memoryview, *, number: int, seed: int, base_offset: int) 
     """Entry count, interval and covered size of a block. Raises ``BadIndex``."""
     checksum, magic, version, count, stored_number, interval, stored_base, covered = BLOCK_HEADER.unpack_from(data)
     if magic != BLOCK_MAGIC or version != BLOCK_VERSION:
-        raise BadIndex(f"block {number} is no index block")
+        raise BadIndex(f"block {number} is not an index block")
     if xxhash.xxh3_64_intdigest(data[_CHECKSUM_SIZE:], seed) != checksum:
         raise BadIndex(f"the checksum of block {number} does not match")
     fits = BLOCK_HEADER.size + count * _ROW.size <= len(data)
     if stored_number != number or stored_base != base_offset or not fits or interval < 1:
-        raise BadIndex(f"block {number} says that it is block {stored_number} of segment {stored_base}")
+        raise BadIndex(f"block {number} is marked as block {stored_number} of segment {stored_base}")
     return count, interval, covered
 
 

@@ -1,8 +1,8 @@
 """Work that waits for the disk, split so that storage needs no threads.
 
 A job is planned on the thread that owns the partition, run on any thread, and completed or failed on the owner's thread
-again. The plan captures all that ``run`` needs. ``run`` reads and writes files and keeps its results to itself, with
-one exception: a failed sync is known to ``SyncGuard`` at once, so that no other job believes a later sync. Only the
+again. The plan captures everything that ``run`` needs. ``run`` reads and writes files and keeps its results to itself,
+with one exception: ``SyncGuard`` learns of a failed sync at once, so that no other job trusts a later sync. Only the
 plan, ``complete`` and ``fail`` change the partition, by named methods of ``PartitionLog``.
 
 A partition has three lanes: syncs, upkeep, and hints to write back. Each runs at most one job at a time, and only
@@ -21,7 +21,7 @@ from courser.storage.watermarks import Mark
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of such work."""
+    """One unit of such work."""
 
     name: str
     run: Callable[[], None]
@@ -31,7 +31,7 @@ class Job:
 
 
 def perform(job: Job) -> bool:
-    """Do a job on the spot and return whether it succeeded: for tools, tests, and servers that stop."""
+    """Run a job on this thread, and return whether it succeeded. For tools, tests, and stopping servers."""
     try:
         job.run()
     except StorageFailure as failure:
@@ -62,7 +62,7 @@ class PlannedSync:
     offsets_file: File | None
     offsets_mark: OffsetsMark | None
     facts: SegmentFacts | None
-    """Of the open segment, for the next recovery point."""
+    """The facts about the open segment, for the next recovery point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PlannedRemoval:
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """What the run of a seal leaves behind: both files, synced."""
+    """The result of sealing a segment: both files, synced."""
 
     file: File
     index_file: File

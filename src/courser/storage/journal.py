@@ -1,10 +1,10 @@
-"""The metadata journal: entries of a 256-byte header and a body, each chained to the one before it.
+"""The metadata journal: a file of entries, each with a 256-byte header and a body, chained by checksums.
 
-Pure bytes: what the bodies mean is the catalog's business. An entry counts once it is synced; only then may it be
-applied. The file holds the entries since the last snapshot and, after an interrupted drain, some older ones.
+This module knows only bytes; the catalog interprets the bodies. An entry may be applied once it is synced. The file
+contains the entries since the last snapshot and, after an interrupted drain, some older ones.
 
-The in-memory ring has a slot for every entry that no snapshot covers: slot = op mod slots. When it is full, nothing is
-appended until a snapshot has made room (``docs/formats/journal.md``).
+In memory, a ring has a slot for every entry that no snapshot covers: slot = op mod slot count. When the ring is full,
+nothing can be appended until a snapshot is taken (``docs/formats/journal.md``).
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _HEADER = struct.Struct(
     "I"  # size: 256 + body
     "4s"  # magic
     "H"  # format_version
-    "H"  # kind of the command, for tools
+    "H"  # kind of the change, for tools
     "4x"
     "Q"  # op
     "Q"  # timestamp
@@ -45,21 +45,21 @@ _VERSION = 1
 _CHECKSUM_SIZE = 16
 
 ENTRY_SIZE_MAX = 64 * 1024 * 1024
-"""Bytes of one entry. A larger size field is damage: it must not decide how much memory is taken."""
+"""Maximum size of an entry in bytes. A larger size field is damage; it must not cause a large allocation."""
 SLOT_COUNT = 1024
-"""Entries between two snapshots: bounds the cost of a start."""
+"""Maximum number of entries between two snapshots. Bounds the cost of a start."""
 RESERVE_SIZE = 64 * 1024
-"""Bytes behind the last entry that only commands that make room may use, so that they work on a full disk. They take
-some 300 bytes each, and a purge 9 more for every partition."""
+"""Bytes after the last entry that only changes that free space may use, so that they work on a full disk. Such a change
+takes about 300 bytes; a purge takes 9 more per partition."""
 _RESERVE_STEP = 64 * 1024
-"""Bytes that are reserved on top of it at a time: not every entry has to ask."""
+"""Additional bytes to reserve at a time, so that not every entry needs a system call."""
 NO_PARENT = bytes(_CHECKSUM_SIZE)
 """The parent of op 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry as it is, or will be, in the file."""
+    """One entry of the file, or one to be written."""
 
     op: int
     timestamp: int
@@ -70,23 +70,23 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Its size in the file, in bytes."""
         return ENTRY_HEADER_SIZE + len(self.body)
 
 
 class BadEntry(Exception):
-    """Bytes that should be an entry and are not."""
+    """Bytes that are not a valid entry."""
 
 
 class UnknownEntry(BadEntry):
-    """An entry that somebody wrote just so, and that this version cannot read: nothing that a crash leaves."""
+    """An entry with a correct checksum that this version cannot read. No crash leaves such an entry."""
 
 
 def make_entry(*, op: int, timestamp: int, kind: int, parent: bytes, body: bytes) -> tuple[Entry, bytes]:
     """An entry and its bytes."""
     size = ENTRY_HEADER_SIZE + len(body)
     if size > ENTRY_SIZE_MAX:
-        raise ValueError(f"an entry of {size} bytes is larger than {ENTRY_SIZE_MAX}")
+        raise ValueError(f"an entry of {size} bytes is larger than the maximum of {ENTRY_SIZE_MAX}")
     rest = _HEADER.pack(NO_PARENT, xxhash.xxh3_128_digest(body), parent, size, _MAGIC, _VERSION, kind, op, timestamp)[
         _CHECKSUM_SIZE:
     ]
@@ -95,21 +95,21 @@ def make_entry(*, op: int, timestamp: int, kind: int, parent: bytes, body: bytes
 
 
 def decode_entry(data: Buffer, position: int, end: int) -> Entry:
-    """The entry at ``position`` of ``data``, whose valid part ends at ``end``. Raises ``BadEntry``."""
+    """Decode the entry at ``position``. ``data`` is valid up to ``end``. Raises ``BadEntry``."""
     if position + ENTRY_HEADER_SIZE > end:
-        raise BadEntry(f"{end - position} bytes are less than an entry header")
+        raise BadEntry(f"{end - position} bytes are too few for an entry header")
     checksum, body_checksum, parent, size, magic, version, kind, op, timestamp = _HEADER.unpack_from(data, position)
     if magic != _MAGIC:
-        raise BadEntry("no entry begins here")
+        raise BadEntry("there is no entry header")
     rest = memoryview(data)[position + _CHECKSUM_SIZE : position + ENTRY_HEADER_SIZE]
     if xxhash.xxh3_128_digest(rest) != checksum:
         raise BadEntry("the header checksum does not match")
     if version != _VERSION:
-        raise UnknownEntry(f"entry format {version} is not known, only {_VERSION}")
+        raise UnknownEntry(f"entry format {version} is not supported; this version supports only {_VERSION}")
     if not ENTRY_HEADER_SIZE <= size <= ENTRY_SIZE_MAX:
-        raise UnknownEntry(f"a size of {size} bytes is impossible")
+        raise UnknownEntry(f"invalid entry size of {size} bytes")
     if position + size > end:
-        raise BadEntry(f"the entry of {size} bytes reaches beyond the end of the file")
+        raise BadEntry(f"the file ends inside an entry of {size} bytes")
     body = bytes(memoryview(data)[position + ENTRY_HEADER_SIZE : position + size])
     if xxhash.xxh3_128_digest(body) != body_checksum:
         raise BadEntry("the body checksum does not match")
@@ -118,7 +118,7 @@ def decode_entry(data: Buffer, position: int, end: int) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Bytes at the end that are no entry, and no entry behind them."""
+    """Bytes at the end of the file that are not an entry. No entry follows them."""
 
     position: int
     end: int
@@ -126,10 +126,10 @@ class TornTail:
 
 
 def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
-    """Every entry of a file with its position; at most one ``TornTail``, at the end.
+    """Iterate over the entries of a file and their positions. Only the last item can be a ``TornTail``.
 
     Raises:
-        BadEntry: bad bytes with a good entry behind them; the message names the position.
+        BadEntry: bad bytes are followed by a good entry. The message contains the position.
     """
     position, end = 0, len(data)
     while position < end:
@@ -139,7 +139,7 @@ def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
             raise
         except BadEntry as error:
             if find_entry(data, position + 1) is not None:
-                raise BadEntry(f"damage at byte {position}, with good entries behind it: {error}") from error
+                raise BadEntry(f"damaged at byte {position}, before intact entries: {error}") from error
             yield TornTail(position, end, str(error))
             return
         yield position, entry
@@ -147,7 +147,7 @@ def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
 
 
 def find_entry(data: Buffer, start: int) -> int | None:
-    """Where the first good entry begins, at ``start`` or behind it."""
+    """The position of the first good entry from ``start`` on; None if there is none."""
     raw, end = bytes(data), len(data)
     found = raw.find(_MAGIC, start + _MAGIC_POSITION)
     while found >= 0:
@@ -162,15 +162,15 @@ def find_entry(data: Buffer, start: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMark:
-    """Up to which entry a snapshot covers the journal."""
+    """The last entry that a snapshot covers."""
 
     op: int
     checksum: bytes
-    """Of that entry: the parent of the next one."""
+    """The checksum of that entry, which is the parent of the next one."""
 
 
 class Journal:
-    """The open journal. One caller at a time; ``append`` and ``drain`` block until the disk has answered."""
+    """The open journal. For one caller at a time; ``append`` and ``drain`` wait for the disk."""
 
     def __init__(
         self, file_system: FileSystem, path: Path, file: File, *, snapshot: SnapshotMark | None, slot_count: int
@@ -183,11 +183,11 @@ class Journal:
         self._slots: list[tuple[Entry, int] | None] = [None] * slot_count
         self._size = 0
         self._reserved_end = 0
-        """Up to here the disk has set room aside, if it can."""
+        """The position up to which disk space is reserved, if the file system supports that."""
         self._last: SnapshotMark | None = snapshot
         self._torn: TornTail | None = None
         self.failure: str | None = None
-        """Why nothing more is appended, or None."""
+        """Why no more entries are accepted, or None."""
 
     # --- opening ---
 
@@ -201,10 +201,10 @@ class Journal:
         stop: StopKind,
         slot_count: int = SLOT_COUNT,
     ) -> "Journal":
-        """Read the file, check every entry and the chain, cut a torn end (copied aside).
+        """Read the file, check all entries and the chain, and remove a torn end after copying it to quarantine.
 
         Raises:
-            MetadataDamaged: as ``read`` says; nothing was changed.
+            MetadataDamaged: see ``read``. Nothing was changed.
         """
         journal = cls.read(file_system, path, snapshot=snapshot, stop=stop, slot_count=slot_count)
         journal.settle()
@@ -220,7 +220,7 @@ class Journal:
         stop: StopKind,
         slot_count: int = SLOT_COUNT,
     ) -> "Journal":
-        """Read the file, check every entry and the chain. ``settle`` comes before the first append.
+        """Read the file, and check all entries and the chain. Call ``settle`` before the first append.
 
         Raises:
             MetadataDamaged: damage before the end, a gap, a broken chain, a conflicting duplicate, or bad bytes at the
@@ -232,8 +232,8 @@ class Journal:
             file = file_system.open(path, writable=True, create=True)
             stop = StopKind.CRASHED
         if stop is not StopKind.CLEAN:
-            # What the kernel shows after a kill may not be on the disk: neither the last entry, whose sync never came
-            # or failed, nor the name that a drain gave this file. A power cut must not take what a start relied on.
+            # After a kill, the page cache may contain what is not on disk: the last entry, whose sync failed or never
+            # ran, or the name that a drain gave this file. A start must not rely on what a power cut can undo.
             sync_file(file)
             file.discard_cache()
             sync_directory(file_system, path.parent)
@@ -245,7 +245,7 @@ class Journal:
         size = self._file.size()
         data = read_exactly(self._file, 0, size)
         if data is None:
-            raise MetadataDamaged(self._path, 0, "the file is shorter than its size")
+            raise MetadataDamaged(self._path, 0, f"could not read all of its {size} bytes")
         seen: list[Entry] = []
         try:
             for found in scan_journal(data):
@@ -259,28 +259,29 @@ class Journal:
         except BadEntry as error:
             raise MetadataDamaged(self._path, self._size, str(error)) from error
         if self._snapshot is not None and seen and seen[-1].op < self._snapshot.op:
-            # A rebuild that was interrupted: nothing can follow these entries, and the snapshot covers them all.
+            # An interrupted rebuild left these entries. The snapshot covers them all, and nothing can follow them.
             self._size = 0
 
     def _admit(self, entry: Entry, position: int, seen: list[Entry]) -> bool:
-        """Take an entry into the ring if it fits behind what is known; False for a repetition."""
+        """Add an entry to the ring if it continues the chain. Return False for a duplicate."""
         previous = seen[-1] if seen else None
         if previous is not None and entry.op <= previous.op:
-            # Ops have no gap, so the place of an op is known.
+            # Ops are consecutive.
             place = entry.op - seen[0].op
             if place >= 0 and seen[place].checksum == entry.checksum:
                 return False
-            raise MetadataDamaged(self._path, position, f"op {entry.op} comes twice, with different contents")
+            raise MetadataDamaged(self._path, position, f"op {entry.op} occurs twice with different contents")
         expected, parent = self._expected(previous)
         if previous is None and self._snapshot is not None and entry.op <= self._snapshot.op:
-            # Left by a drain that was interrupted: the snapshot covers it. The chain behind it is still checked.
+            # An interrupted drain left this entry, which the snapshot covers. The chain after it is still checked.
             expected, parent = entry.op, entry.parent
         if entry.op != expected:
-            raise MetadataDamaged(self._path, position, f"op {expected} is missing: op {entry.op} stands in its place")
+            raise MetadataDamaged(self._path, position, f"op {expected} is missing; found op {entry.op} instead")
         if entry.parent != parent:
             raise MetadataDamaged(self._path, position, f"op {entry.op} does not follow the entry before it")
         if self._snapshot is not None and entry.op == self._snapshot.op and entry.checksum != self._snapshot.checksum:
-            raise MetadataDamaged(self._path, position, f"op {entry.op} is not the one that the snapshot was taken at")
+            reason = f"op {entry.op} differs from the entry at which the snapshot was taken"
+            raise MetadataDamaged(self._path, position, reason)
         if self._snapshot is None or entry.op > self._snapshot.op:
             if self.remaining_count == 0:
                 raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
@@ -298,18 +299,18 @@ class Journal:
     def _take_tail(self, tail: TornTail, stop: StopKind) -> None:
         if stop is StopKind.CLEAN:
             raise MetadataDamaged(self._path, tail.position, f"bad bytes at the end after a clean stop: {tail.reason}")
-        # The entry that was being appended when the process or the power went: nobody was told of it.
+        # The entry that was being written when the process or the power failed. It was never acknowledged.
         self._torn = tail
 
     def settle(self) -> None:
-        """Cut the torn end, copied aside, and what nothing can follow. May be repeated."""
+        """Remove a torn end, which is copied to quarantine, and entries that nothing can follow. Can be repeated."""
         if self._torn is not None:
             Quarantine(self._file_system, self._path.parent).copy(self._file, self._torn.position, self._torn.end)
             self._torn = None
         if self._file.size() > self._size:
             self._file.truncate(self._size)
             sync_file(self._file)
-        # Without room for it the journal can be used, but only by commands that make room.
+        # If this fails, the journal accepts only changes that free space.
         with contextlib.suppress(OSError):
             self._reserve(self._size)
 
@@ -317,7 +318,7 @@ class Journal:
 
     @property
     def last(self) -> SnapshotMark | None:
-        """The newest entry, in the file or covered by the snapshot; None before the first."""
+        """The newest entry, in the file or in the snapshot; None if there is none."""
         return self._last
 
     @property
@@ -327,18 +328,18 @@ class Journal:
 
     @property
     def snapshot(self) -> SnapshotMark | None:
-        """How far the snapshot goes; None is "no snapshot", which is not op 0."""
+        """The last entry that the snapshot covers; None if there is no snapshot."""
         return self._snapshot
 
     @property
     def remaining_count(self) -> int:
-        """Entries that may be appended before a snapshot is needed."""
+        """How many entries can be appended before a snapshot is needed."""
         first = self._snapshot.op + 1 if self._snapshot is not None else 0
         return self._slot_count - (self.next_op - first)
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """The size of the file in bytes."""
         return self._size
 
     def entry(self, op: int) -> Entry | None:
@@ -347,9 +348,9 @@ class Journal:
         return slot[0] if slot is not None and slot[0].op == op else None
 
     def position(self, op: int) -> int:
-        """Where an entry that no snapshot covers begins in the file."""
+        """The position in the file of an entry that no snapshot covers."""
         slot = self._slots[op % self._slot_count]
-        assert slot is not None, "only of entries that are there"
+        assert slot is not None, f"op {op} is not in the journal"
         return slot[1]
 
     def entries(self) -> list[Entry]:
@@ -361,7 +362,7 @@ class Journal:
     # --- appending ---
 
     def make_next(self, *, timestamp: int, kind: int, body: bytes) -> tuple[Entry, bytes]:
-        """The next entry, to be given to ``append``.
+        """Create the next entry, for ``append``.
 
         Raises:
             JournalFull: a snapshot must be taken first.
@@ -374,13 +375,13 @@ class Journal:
         return make_entry(op=self.next_op, timestamp=timestamp, kind=kind, parent=parent, body=body)
 
     def append(self, entry: Entry, data: bytes, *, may_use_reserve: bool = False) -> None:
-        """Write and sync an entry. On return it survives a power cut, and may be applied.
+        """Write and sync an entry. On return it survives a power cut and may be applied.
 
-        ``may_use_reserve``: the command makes room, so it gets the last of it.
+        ``may_use_reserve`` is for changes that free space: they may use the reserved bytes.
 
         Raises:
-            DiskFull: nothing was kept.
-            StorageFailure: it may or may not be there after a restart; nothing more is taken until then.
+            DiskFull: nothing was written.
+            StorageFailure: the entry may or may not exist after a restart. Until then, no more entries are accepted.
         """
         assert entry.op == self.next_op, "one entry at a time"
         try:
@@ -396,7 +397,7 @@ class Journal:
         try:
             sync_file(self._file)
         except StorageFailure as failure:
-            # A second sync might succeed without having done anything.
+            # A second sync could succeed without writing anything.
             self.failure = str(failure)
             raise
         self._slots[entry.op % self._slot_count] = (entry, self._size)
@@ -404,7 +405,7 @@ class Journal:
         self._last = SnapshotMark(entry.op, entry.checksum)
 
     def _reserve(self, end: int) -> None:
-        """See to it that the disk has room for entries up to ``end``, and for those that make room behind it."""
+        """Reserve disk space for entries up to ``end``, and after it for changes that free space."""
         needed = end + RESERVE_SIZE
         if self._reserved_end >= needed:
             return
@@ -416,14 +417,14 @@ class Journal:
             self._reserved_end = needed
 
     def _undo(self, failure: StorageFailure) -> StorageFailure:
-        """Cut a half-written entry; the cut is synced, or it could come undone behind a later entry."""
-        # What was reserved is given back with it.
+        """Remove a partly written entry. Without the sync, a power cut could restore it after a later entry."""
+        # Truncating also releases the reserved space.
         self._reserved_end = 0
         try:
             self._file.truncate(self._size)
             sync_file(self._file)
         except (OSError, StorageFailure) as error:
-            self.failure = f"a half-written entry could not be cut: {error}"
+            self.failure = f"could not remove a partly written entry: {error}"
             return failure
         if not isinstance(failure, DiskFull):
             self.failure = str(failure)
@@ -432,13 +433,13 @@ class Journal:
     # --- making room ---
 
     def drain(self, snapshot: SnapshotMark) -> None:
-        """Drop the entries that a snapshot covers, which must be durable already.
+        """Remove the entries that a snapshot covers. The snapshot must be durable.
 
-        The live entries go to a new file, synced, which takes the place of the old one. A power cut in between leaves
-        the old file, whose covered entries the next start passes over.
+        The other entries are written to a new file, which is synced and then replaces the old one. After a power cut in
+        between, the old file remains, and the next start ignores the entries that the snapshot covers.
         """
         if self._snapshot is not None and snapshot.op < self._snapshot.op:
-            raise ValueError(f"the snapshot cannot go back from op {self._snapshot.op} to op {snapshot.op}")
+            raise ValueError(f"the snapshot at op {snapshot.op} is older than the one at op {self._snapshot.op}")
         live = [slot for slot in self._slots if slot is not None and slot[0].op > snapshot.op]
         live.sort(key=lambda slot: slot[0].op)
         temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
@@ -449,7 +450,7 @@ class Journal:
             except OSError as error:
                 raise storage_failure("read", self._path, error) from error
             if piece is None:
-                raise StorageFailure("read", self._path)
+                raise StorageFailure("read", self._path, OSError("the file is too short"))
             pieces.append(piece)
         file = self._write_new(temporary, pieces)
         try:
@@ -459,7 +460,7 @@ class Journal:
         try:
             sync_directory(self._file_system, self._path.parent)
         except StorageFailure as failure:
-            # Entries would go to a file that a power cut may replace by the old one.
+            # New entries would go to a file that a power cut could replace with the old one.
             self.failure = str(failure)
             raise
         self._use(file, snapshot, live)
@@ -486,10 +487,10 @@ class Journal:
             self._slots[entry.op % self._slot_count] = (entry, position)
             position += entry.size
         self._size = position
-        # The old file has just given its room back.
+        # Closing the old file released its space.
         with contextlib.suppress(OSError):
             self._reserve(self._size)
 
     def close(self) -> None:
-        """Let go of the file. Everything in it is synced already."""
+        """Close the file. Everything in it is synced."""
         self._file.close()

@@ -1,12 +1,11 @@
-"""The ledger: what a partition knows for certain about its own files.
+"""The ledger: the facts about a partition's files that must not be lost.
 
-An append-only file of 256-byte records (``docs/formats/ledger.md``). Every record repeats all the numbers of the
-partition, so a lost record loses one step and no more; some also report an event: a segment was sealed, a gap was
-left in the offsets, a range was found damaged. Numbers only grow: start offset, reserved end,
-last timestamp, epoch.
+It is an append-only file of 256-byte records (``docs/formats/ledger.md``). Every record repeats all numbers of the
+partition, so losing a record loses only one step. Some records also report an event: a segment was sealed, offsets were
+skipped, a range was found damaged. The numbers (start offset, reserved end, last timestamp, epoch) only grow.
 
-Who must wait for the sync of a record: a reservation, a new start offset and a seal count only once they are synced.
-A recovery point may be lost: the one before it is good too.
+A reservation, a new start offset and a seal take effect only once they are synced. A recovery point may be lost,
+because the previous one is valid too.
 """
 
 import struct
@@ -48,7 +47,7 @@ _SIGNED = 1 << 64
 
 
 class RecordKind(IntEnum):
-    """What a record reports besides the partition's numbers."""
+    """The event that a record reports in addition to the partition's numbers."""
 
     NUMBERS = 1
     SEALED = 2
@@ -62,7 +61,7 @@ class RecordKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is known of a segment, up to ``size``, without reading it."""
+    """What is known about the first ``size`` bytes of a segment without reading them."""
 
     base_offset: int
     end_offset: int
@@ -75,31 +74,31 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A segment that will not change any more, synced to its end, with all before it."""
+    """A segment that no longer changes. It and everything before it is synced."""
 
     facts: SegmentFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The recovery point: the open segment up to here, and all before it, is synced. Damage there is rot."""
+    """The recovery point: everything up to this point of the open segment is synced. Damage before it is bit rot."""
 
     facts: SegmentFacts
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetGap:
-    """Offsets that name no message: reserved before a power cut, or lost with a file."""
+    """Offsets without messages: reserved before a power cut, or lost with a file."""
 
     first_offset: int
     end_offset: int
     is_loss: bool
-    """True if messages were known to be there."""
+    """Whether there were messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Bytes of a segment that are no good batch, and the offsets that are missing with them."""
+    """Bytes of a segment that are not a good batch, and the offsets that they contained."""
 
     base_offset: int
     position: int
@@ -110,7 +109,7 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class SyncFailure:
-    """A sync failed: what the kernel shows of this partition may not be what the disk has."""
+    """A sync failed: the page cache of this partition may differ from the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class TimeCorrection:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetsMark:
-    """How much of the file of stored consumer offsets was synced. A later mark is larger, field by field."""
+    """How much of the file of stored consumer offsets was synced. Later marks compare as larger."""
 
     epoch: int
     generation: int
@@ -142,13 +141,13 @@ class LedgerNumbers:
     start_offset: int = 0
     """Messages below it were deleted."""
     reserved_end: int = 0
-    """No offset at or above it was ever confirmed before it was synced."""
+    """No offset from here on was confirmed before it was synced."""
     last_timestamp: int = 0
     epoch: int = 0
-    """Grows with every purge. Consumer offsets of an older epoch are void."""
+    """Grows with every purge. Consumer offsets of an older epoch are invalid."""
 
     def raised_to(self, other: "LedgerNumbers") -> "LedgerNumbers":
-        """The larger of each number: none ever gets smaller."""
+        """The larger of each number, because none ever decreases."""
         return LedgerNumbers(
             start_offset=max(self.start_offset, other.start_offset),
             reserved_end=max(self.reserved_end, other.reserved_end),
@@ -159,7 +158,7 @@ class LedgerNumbers:
 
 @dataclass(slots=True)
 class LedgerState:
-    """All that the ledger says."""
+    """The contents of the ledger."""
 
     numbers: LedgerNumbers = field(default_factory=LedgerNumbers)
     sealed: dict[int, SegmentFacts] = field(default_factory=dict)
@@ -167,13 +166,13 @@ class LedgerState:
     gaps: list[OffsetGap] = field(default_factory=list)
     damages: list[DamagedRange] = field(default_factory=list)
     corrections: dict[int, int] = field(default_factory=dict)
-    """Of the times of segments, by base offset."""
+    """Corrections of segment times, by base offset."""
     offsets_mark: OffsetsMark | None = None
     sync_failed: bool = False
     """Whether the last session ended with a failed sync."""
 
     def take(self, numbers: LedgerNumbers, event: Event | None) -> None:
-        """Follow a record. No number gets smaller, whatever order the records come in."""
+        """Apply a record. Numbers never decrease, whatever the order of the records."""
         self.numbers = self.numbers.raised_to(numbers)
         match event:
             case Sealed():
@@ -194,11 +193,11 @@ class LedgerState:
 
     @property
     def synced_base(self) -> int:
-        """The first offset of the last segment known to be synced at least in part, with all before it; -1 if none."""
+        """The first offset of the last segment that is known to be at least partly synced; -1 if there is none."""
         return max([-1, *self.sealed, *([self.progress.base_offset] if self.progress is not None else [])])
 
     def forget_the_past(self) -> None:
-        """Leave out what lies below the start offset."""
+        """Remove everything below the start offset."""
         start = self.numbers.start_offset
         self.sealed = {base: segment for base, segment in self.sealed.items() if base >= start}
         self.corrections = {base: correction for base, correction in self.corrections.items() if base >= start}
@@ -210,7 +209,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReading:
-    """What came of reading the file."""
+    """The result of reading the file."""
 
     state: LedgerState
     sequence: int
@@ -219,17 +218,17 @@ class LedgerReading:
     """Position and reason of each bad record."""
     exists: bool
     synced_end: int = 0
-    """Up to here the file was synced: a record that waits for its sync is followed by another one only after it."""
+    """The size up to which the file was synced: after a record that needs a sync, nothing is written until then."""
     foreign_owner: PartitionIdentity | None = None
-    """Whose ledger it is, if it is another partition's: good records name that one, and none names ours.
+    """The other partition that the ledger belongs to, if good records name it and none names ours.
 
-    A foreign record among our own is a misdirected write, and one of ``problems``."""
+    A foreign record among our own is a misdirected write, and is listed in ``problems``."""
 
 
 def encode_record(
     identity: PartitionIdentity, sequence: int, numbers: LedgerNumbers, event: Event | None = None
 ) -> bytes:
-    """One record as it lies in the file."""
+    """Encode one record."""
     kind, event_numbers = _event_numbers(event)
     record = bytearray(
         _RECORD.pack(
@@ -274,14 +273,14 @@ def _event_numbers(event: Event | None) -> tuple[RecordKind, tuple[int, ...]]:
 
 
 def decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, LedgerNumbers, Event | None] | str:
-    """The record's sequence, numbers and event, or what is wrong with it."""
+    """Decode a record into sequence, numbers and event; or return what is wrong with it."""
     checksum, magic, version, kind, sequence, topic_uuid, partition_id, incarnation, *rest = _RECORD.unpack(record)
     if magic != _MAGIC:
         return "no record begins here"
     if xxh3(memoryview(record)[_CHECKSUM_SIZE:]) != checksum:
         return "the checksum does not match"
     if version != _VERSION or kind not in RecordKind.__members__.values():
-        return f"record format {version}, kind {kind} is not known"
+        return f"records of format {version} and kind {kind} are not supported"
     if (topic_uuid, partition_id, incarnation) != (identity.topic_uuid, identity.partition_id, identity.incarnation):
         return f"the record belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}"
     start, reserved, timestamp, epoch, *event = rest
@@ -290,7 +289,7 @@ def decode_record(record: bytes, identity: PartitionIdentity) -> tuple[int, Ledg
 
 
 def identity_of_record(record: bytes) -> PartitionIdentity | None:
-    """Whose ledger the record at the beginning of these bytes says it is of; None if it is no good record."""
+    """The partition named by the record at the start of these bytes; None if it is not a good record."""
     if len(record) < RECORD_SIZE:
         return None
     checksum, magic, _, _, _, *identity = _RECORD.unpack_from(record)[:8]
@@ -321,7 +320,7 @@ def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
 
 
 def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity) -> LedgerReading:
-    """Read the whole ledger. Bad records are passed over and reported; the numbers of the good ones only grow."""
+    """Read the whole ledger. Bad records are skipped and reported."""
     try:
         file = file_system.open(path)
     except FileNotFoundError:
@@ -360,7 +359,7 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
 
 @dataclass(frozen=True, slots=True)
 class LedgerDraft:
-    """Records to be written, one per event. The owner drafts them; a job encodes and writes them."""
+    """Records to write, one per event. The owner drafts them; a job encodes and writes them."""
 
     identity: PartitionIdentity
     first_sequence: int
@@ -368,7 +367,7 @@ class LedgerDraft:
     events: tuple[Event | None, ...]
 
     def encode(self) -> bytes:
-        """The records as they lie in the file."""
+        """Encode the records."""
         return b"".join(
             encode_record(self.identity, sequence, self.numbers, event)
             for sequence, event in enumerate(self.events, self.first_sequence)
@@ -376,21 +375,21 @@ class LedgerDraft:
 
 
 class LedgerFile:
-    """The ledger on disk. One job at a time uses it; it holds no descriptor between records, there are few."""
+    """The ledger on disk. One job at a time uses it. Records are rare, so the file is not kept open."""
 
     def __init__(self, file_system: FileSystem, path: Path, record_count: int) -> None:
         self._file_system = file_system
         self.path = path
         self.record_count = record_count
-        """Whole records in the file. The next one is written behind them."""
+        """The number of whole records in the file."""
         self._is_unsynced = False
 
     def append(self, draft: LedgerDraft, *, sync: bool) -> None:
-        """Write records behind the others.
+        """Append records.
 
         Raises:
-            DiskFull: nothing was kept.
-            StorageFailure: the records may or may not be there after a crash.
+            DiskFull: nothing was written.
+            StorageFailure: the records may or may not exist after a crash.
         """
         file = self._open()
         position = self.record_count * RECORD_SIZE
@@ -408,35 +407,35 @@ class LedgerFile:
 
     @staticmethod
     def _cut_back(file: File, size: int) -> None:
-        """Remove the part of a refused record that was written.
+        """Remove the written part of a failed record durably.
 
-        Durably: records end with zeros, and so does a file that grows again. After a power cut the refused record
-        could otherwise be whole.
+        Records end with zeros, and so does a file that grows again. Without a sync, the failed record could therefore
+        be complete after a power cut.
         """
         try:
             if file.size() <= size:
                 return
             file.truncate(size)
         except OSError:
-            # Half a record at the end counts as torn, which it is. The next write covers it, or ``close`` cuts it.
+            # A partial record at the end counts as torn. The next write overwrites it, or ``close`` removes it.
             return
         sync_file(file)
 
     def rewrite(self, draft: LedgerDraft) -> None:
-        """Replace the file by these records, durably and in one step."""
+        """Replace the file with these records, durably and atomically."""
         replace_file(self._file_system, self.path, draft.encode())
         self._is_unsynced = False
         self.record_count = len(draft.events)
 
     def close(self) -> None:
-        """Leave only whole records, all of them durable: after a clean stop a torn record would count as rot."""
+        """Make all records durable, and remove a partial one: after a clean stop it would count as damage."""
         if not self._is_unsynced:
             return
         file = self._open()
         try:
             file.truncate(self.record_count * RECORD_SIZE)
         except OSError as error:
-            raise storage_failure("truncation", self.path, error) from error
+            raise storage_failure("truncate", self.path, error) from error
         sync_file(file)
         self._is_unsynced = False
 
@@ -444,14 +443,14 @@ class LedgerFile:
         try:
             return self._file_system.open(self.path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", self.path, error) from error
+            raise storage_failure("open", self.path, error) from error
 
 
 class Ledger:
-    """What the ledger says, on the owner's thread, and the file behind it.
+    """The contents of the ledger in memory, for the owner's thread, and its file.
 
-    A job writes in three steps: its plan drafts the records, its ``run`` writes them with ``file``, its completion
-    applies them. So the state never says more than the file does, and at most one job's records less.
+    A job writes in three steps: its plan drafts the records, its ``run`` writes them with ``file``, and its completion
+    applies them. The state is therefore never ahead of the file, and at most one job behind.
     """
 
     def __init__(
@@ -469,11 +468,11 @@ class Ledger:
         self.state = reading.state
 
     def draft(self, *events: Event, **numbers: int) -> LedgerDraft:
-        """Records of these events, or one without an event, that carry the ``numbers`` where they are larger."""
+        """Draft records for these events, or one without an event. They contain the ``numbers`` that are larger."""
         return self._draft(events or (None,), self.state.numbers.raised_to(LedgerNumbers(**numbers)))
 
     def draft_snapshot(self) -> LedgerDraft:
-        """Records that say all that the state says, for ``LedgerFile.rewrite``."""
+        """Draft records for the whole state, for ``LedgerFile.rewrite``."""
         state = self.state
         events: list[Event | None] = [*state.gaps, *state.damages]
         events += [Sealed(facts) for facts in state.sealed.values()]
@@ -486,13 +485,13 @@ class Ledger:
         return self._draft(tuple(events), state.numbers)
 
     def _draft(self, events: tuple[Event | None, ...], numbers: LedgerNumbers) -> LedgerDraft:
-        # A draft that is never written leaves a harmless hole in the sequence.
+        # A draft that is never written leaves a harmless gap in the sequence.
         first_sequence = self._sequence + 1
         self._sequence += len(events)
         return LedgerDraft(self._identity, first_sequence, numbers, events)
 
     def apply(self, draft: LedgerDraft) -> None:
-        """Let the state say what these records say."""
+        """Apply these records to the state."""
         is_trimmed = draft.numbers.start_offset > self.state.numbers.start_offset
         for event in draft.events:
             self.state.take(draft.numbers, event)
@@ -507,7 +506,7 @@ class Ledger:
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether most of the file is history. Asked only while no job writes the file."""
+        """Whether most of the file is obsolete. Called only while no job writes the file."""
         state = self.state
         live_count = len(state.sealed) + len(state.gaps) + len(state.damages) + len(state.corrections) + 1
         return self.file.record_count > 2 * live_count + self._garbage_count_max

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Sequence
@@ -31,10 +32,15 @@ _STATX_SIZE = 256
 _STATX_MOUNT_ID_UNIQUE = 0x4000
 _STATX_MOUNT_ID_POSITION = 144
 
+_STATFS_SIZE = 256
+_RELIABLE_KINDS = frozenset({0xEF53, 0x58465342, 0x9123683E})
+"""ext4 (and ext2, ext3), XFS, Btrfs: a sync of all of it reports every file that could not be written. File systems on
+top of others, such as overlays, may not."""
+
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_ID_UNKNOWN = bytes(16)
 
-_Call: TypeAlias = Callable[[int, int, int, int], int]
+_Call: TypeAlias = Callable[..., int]
 
 
 class KernelCalls(NamedTuple):
@@ -141,8 +147,40 @@ class LocalFile:
         To the kernel, position -1 is "where the cursor is"; to ``os.fdatasync``, a closed file is a ``ValueError``.
         """
         if position < 0:
-            raise OSError(errno.EINVAL, f"no position in a file: {position}", str(self._path))
+            raise OSError(errno.EINVAL, f"invalid file position {position}", str(self._path))
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
+
+
+class LocalWholeSync:
+    """``syncfs``. The kernel reports what failed since the descriptor was opened, so it stays open."""
+
+    def __init__(self, path: Path, descriptor: int, call: _Call) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._call = call
+        self._device = os.fstat(descriptor).st_dev
+
+    def covers(self, directory: Path) -> bool:
+        """Whether a directory and the files in it are on this file system."""
+        try:
+            return directory.stat().st_dev == self._device
+        except OSError:
+            return False
+
+    def sync(self) -> None:
+        """Return once all that was written before the call would survive a power cut, names included."""
+        if self._call(self._descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(self._path))
+
+    def close(self) -> None:
+        """Close now. Closing twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class LocalFileSystem:
@@ -205,6 +243,16 @@ class LocalFileSystem:
         finally:
             os.close(descriptor)
 
+    def open_whole(self, path: Path) -> LocalWholeSync | None:
+        """The sync of the whole file system; None unless kernel and file system report what it could not write."""
+        call = _find_call(self._library, "syncfs", (ctypes.c_int,))
+        if call is None or not _reports_failed_writes() or _kind_of(self._library, path) not in _RELIABLE_KINDS:
+            return None
+        try:
+            return LocalWholeSync(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), call)
+        except OSError:
+            return None
+
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now. A mount id of 0 says "cannot tell", also if the boot id is unknown."""
         inode = path.stat().st_ino
@@ -248,8 +296,8 @@ def lock_directory(path: Path) -> DirectoryLock:
     except OSError as error:
         raise StartRefused(
             path,
-            f"the file lock in it cannot be opened: {error.strerror}",
-            "check that the directory is writable for this user, and not mounted read-only",
+            f"could not open its lock file: {error.strerror}",
+            "check that this user can write to the directory and that it is not mounted read-only",
         ) from error
     lock = DirectoryLock(descriptor)
     try:
@@ -293,6 +341,21 @@ def _find_call(library: ctypes.CDLL, name: str, arguments: tuple[type, ...]) -> 
     function.restype = ctypes.c_int
     call: _Call = function
     return call
+
+
+def _reports_failed_writes() -> bool:
+    """Whether ``syncfs`` fails if something could not be written: since Linux 5.8."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (5, 8)
+
+
+def _kind_of(library: ctypes.CDLL, path: Path) -> int:
+    """The number of the kind of file system that a directory is on; 0 if it cannot be told."""
+    call = _find_call(library, "statfs", (ctypes.c_char_p, ctypes.c_char_p))
+    answer = ctypes.create_string_buffer(_STATFS_SIZE)
+    if call is None or call(os.fsencode(path), answer):
+        return 0
+    return ctypes.c_long.from_buffer(answer).value
 
 
 def _read_boot_id() -> bytes:

@@ -1,12 +1,12 @@
 """Stored consumer offsets of one partition: the file ``offsets``.
 
-Every store appends a record of 32 bytes (more for a long consumer name); the last one of a consumer counts. A record
-is written before the store is acknowledged, so a kill loses none. After a power cut unsynced records may be missing in
-any combination: a consumer then goes back, never forward, because a store that moves back and a delete are synced
-before they are acknowledged. The file is rewritten when most of it is history (``docs/formats/offsets.md``).
+Every store appends a record of 32 bytes, or more for a long consumer name. The last record of a consumer counts. A
+record is written before the store is acknowledged, so a kill loses nothing. A power cut can lose any unsynced records.
+Consumers then move back, never forward, because deletes and stores that move back are synced before they are
+acknowledged. The file is rewritten when most of it is obsolete (``docs/formats/offsets.md``).
 
-The header says whose offsets these are, and how often the file was rewritten. The ledger remembers how much of
-which file was synced: a file that is shorter, older, empty or gone is noticed, and so is one of another partition.
+The header names the partition, and how often the file was rewritten. The ledger records how much of which file was
+synced, so that a file that is shorter, older, empty, missing or another partition's is noticed.
 """
 
 import struct
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
 from courser.model.buffers import Buffer
-from courser.model.consumers import ConsumerKind
+from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
@@ -28,7 +28,7 @@ from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 
 GRANULE = 32
-"""Bytes that every record begins at a multiple of: behind a damaged one the next good one is found."""
+"""Records start at multiples of this many bytes, so that a good record can be found after a damaged one."""
 _HEADER = struct.Struct(
     "<"
     "Q"  # checksum: XXH3-64 of the rest of the header
@@ -44,7 +44,7 @@ _HEADER = struct.Struct(
 HEADER_SIZE = _HEADER.size
 assert HEADER_SIZE % GRANULE == 0
 _OLD_HEADER = struct.Struct("<Q4sH2xQ8x")
-"""Of version 1: it ends behind the epoch."""
+"""The header of version 1, which ends after the epoch."""
 _RECORD = struct.Struct(
     "<"
     "Q"  # checksum: XXH3-64 of the record behind it, key and padding included
@@ -62,38 +62,38 @@ _DELETED = 1
 _KEY_SIZE_MAX = 256
 
 TORN_END = "the file ends with a record that was not finished"
-"""The problem that a kill leaves, and no other."""
+"""The only problem that a kill can cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerKey:
-    """Who stores: the identifier as the client sent it. A number never finds a name."""
+    """A consumer or group, with the identifier that the client sent. A number never matches a name."""
 
     kind: ConsumerKind
     identifier: bytes
 
     def __post_init__(self) -> None:
         if not 0 < len(self.identifier) <= _KEY_SIZE_MAX:
-            raise ValueError(f"a consumer identifier has 1 to {_KEY_SIZE_MAX} bytes, not {len(self.identifier)}")
+            raise ValueError(f"a consumer identifier must have 1 to {_KEY_SIZE_MAX} bytes, not {len(self.identifier)}")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsReading:
-    """What came of reading the file."""
+    """The result of reading the file."""
 
     offsets: dict[ConsumerKey, int]
     size: int
     problems: tuple[tuple[int, str], ...]
-    """Position and reason of each damaged stretch."""
+    """Position and reason of each damaged range."""
     positions: dict[ConsumerKey, int] = field(default_factory=dict)
-    """Where each consumer's last record lies."""
+    """The position of each consumer's last record."""
     generation: int = 0
     epoch: int = 0
     is_foreign: bool = False
-    """Whether it is a good file of another partition."""
+    """Whether it is an intact file of another partition."""
 
     def is_rot(self, position: int, reason: str, stop: StopKind, synced_size: int) -> bool:
-        """Whether no crash explains a problem: the header and the first ``synced_size`` bytes were synced."""
+        """Whether a problem is damage: no crash affects the header and the first ``synced_size`` bytes."""
         if stop is StopKind.CLEAN or position < synced_size:
             return True
         if stop is StopKind.KILLED:
@@ -101,9 +101,9 @@ class OffsetsReading:
         return position == 0
 
     def forget_unsure(self, stop: StopKind, synced_size: int = 0) -> None:
-        """Forget the consumers that a rotten record may have moved back or deleted: they may repeat, never skip.
+        """Forget the consumers that a damaged record may have moved back or deleted, so that they never skip messages.
 
-        A record that a kill tore, or a power cut took, was never acknowledged as a move back.
+        A move back is synced before it is acknowledged, so a kill or a power cut cannot lose it.
         """
         rotten = [position for position, reason in self.problems if self.is_rot(position, reason, stop, synced_size)]
         for key, position in self.positions.items():
@@ -111,26 +111,26 @@ class OffsetsReading:
                 self.offsets.pop(key, None)
 
     def loss(self, size: int, mark: OffsetsMark | None) -> str | None:
-        """What is missing of what the ledger knows to have been synced; None if it is all there."""
+        """What is missing of the data that was synced according to the ledger; None if nothing is."""
         if mark is None or mark.size <= HEADER_SIZE or self.is_foreign:
             return None
         if size and any(position == 0 for position, _ in self.problems):
-            # A bad header is reported as that, and nothing behind it is used.
+            # A bad header is reported separately, and the rest of the file is not used.
             return None
         if self.generation < mark.generation:
             return "the file is missing, empty, or an older one: offsets that were stored are lost"
         if self.generation == mark.generation and size < mark.size:
-            return f"{size} bytes are left of {mark.size} that were synced: offsets that were stored are lost"
+            return f"the file has {size} bytes, but {mark.size} were synced; stored offsets are lost"
         return None
 
 
 class OffsetsProblem(NamedTuple):
-    """Something that a start found wrong with the file."""
+    """A problem with the file that a start has found."""
 
     position: int
     reason: str
     is_damage: bool
-    """Whether no crash explains it."""
+    """Whether it is damage, which no crash explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,14 @@ class _Header:
 
 
 def encode_header(identity: PartitionIdentity, epoch: int, generation: int) -> bytes:
-    """The beginning of the file."""
+    """The header of the file."""
     whose = identity.topic_uuid, identity.partition_id, identity.incarnation
     rest = _HEADER.pack(0, _MAGIC, _VERSION, epoch, generation, *whose)[_CHECKSUM_SIZE:]
     return xxh3(rest).to_bytes(8, "little") + rest
 
 
 def decode_header(data: Buffer) -> _Header | str:
-    """The header of a file, or what is wrong with it."""
+    """Decode the header of a file; or return what is wrong with it."""
     if not len(data):
         return "the file is empty"
     if len(data) < _OLD_HEADER.size:
@@ -174,16 +174,16 @@ def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> byt
 
 
 def read_offsets(data: Buffer, epoch: int, identity: PartitionIdentity) -> OffsetsReading:
-    """Take a whole file apart. Damaged records are passed over and reported; the good ones behind them count."""
+    """Decode a whole file. Damaged records are skipped and reported; good records after them count."""
     header = decode_header(data)
     if isinstance(header, str):
         return OffsetsReading({}, 0, ((0, header),))
     if header.identity is not None and header.identity != identity:
-        reason = f"the file belongs to partition {header.identity}: set aside, and not used"
+        reason = f"the file belongs to partition {header.identity}; moved it to quarantine"
         return OffsetsReading({}, 0, ((0, reason),), is_foreign=True)
     if header.epoch < epoch:
-        # A purge made these void; the power went before their file did. In a file of a later epoch are those that a
-        # purge keeps; the power went before the ledger counted it.
+        # An older epoch: a purge made these offsets invalid, and the power failed before their file was replaced. A
+        # later epoch: these are the offsets that a purge keeps, and the power failed before the ledger counted it.
         return OffsetsReading({}, 0, ())
     offsets: dict[ConsumerKey, int] = {}
     positions: dict[ConsumerKey, int] = {}
@@ -208,7 +208,7 @@ def read_offsets(data: Buffer, epoch: int, identity: PartitionIdentity) -> Offse
 def iterate_records(
     data: memoryview, header_size: int = HEADER_SIZE
 ) -> Iterator[tuple[int, tuple[ConsumerKey, int, bool, int] | None]]:
-    """Each record with its position; None for each stretch without one."""
+    """Iterate over the records and their positions; None for each range without a record."""
     position = header_size
     is_bad = False
     while position < len(data):
@@ -241,7 +241,7 @@ def _record_at(data: memoryview, position: int) -> tuple[ConsumerKey, int, bool,
 class OffsetTable:
     """The stored offsets, in memory and on disk.
 
-    Owner's thread only, except ``write_replacement``, and ``clear`` of a table that nobody else has yet.
+    For the owner's thread only, except ``write_replacement``, and ``clear`` of a new table.
 
     After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
     """
@@ -266,13 +266,13 @@ class OffsetTable:
         self._live_size = HEADER_SIZE
         self._since_rewrite: list[bytes] | None = None
         self._size_kept = 0
-        """Size of the file when it could not be rewritten."""
+        """Size of the file when a rewrite failed."""
         self._is_rewrite_synced = False
-        """Whether a sync was started that makes stores since the start of the rewrite durable, in the old file."""
+        """Whether a sync of the old file has started since the rewrite began, which makes stores durable there."""
         self.has_unsynced = False
-        """Whether a record was written since the last sync began."""
+        """Whether a record was written since the last sync started."""
         self._moved_back: set[ConsumerKey] = set()
-        """Consumers that were moved back or deleted since the last sync started: the disk may have a larger offset."""
+        """Consumers that were moved back or deleted since the last sync started. The disk may have larger offsets."""
         self._moving_back: set[ConsumerKey] = set()
         """The same for the sync under way."""
 
@@ -290,10 +290,10 @@ class OffsetTable:
         keep_aside: Callable[[File, int, int], None],
         set_aside: Callable[[Path], None],
     ) -> "tuple[OffsetTable, tuple[OffsetsProblem, ...]]":
-        """Read the file, if there is one, and report what is damaged in it.
+        """Read the file, if it exists, and report its problems.
 
-        ``mark`` is what the ledger knows of it. A file that is replaced because of damage goes to ``keep_aside`` first:
-        the file, from and to which byte. One of another partition is given to ``set_aside``, and stays as it is.
+        ``mark`` is what the ledger knows about it. Before a damaged file is replaced, ``keep_aside`` is called with the
+        file and the range of bytes to keep. A file of another partition is passed to ``set_aside`` unchanged.
         """
         table = cls(file_system, path, identity, epoch, limits)
         if mark is not None and mark.epoch != epoch:
@@ -306,7 +306,7 @@ class OffsetTable:
         size = file.size()
         reading = read_offsets(read_exactly(file, 0, size) or b"", epoch, identity)
         if reading.epoch > epoch:
-            # Written by a purge; the power failed before the ledger counted it. The ledger knows the file before it.
+            # A purge wrote this file, and the power failed before the ledger counted it. The mark is of the old file.
             mark = None
         synced_size = mark.size if mark is not None and mark.generation == reading.generation else 0
         reading.forget_unsure(stop, synced_size)
@@ -323,11 +323,11 @@ class OffsetTable:
         table._offsets = reading.offsets
         table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
         if 0 < reading.size == size and not reading.problems and not is_old:
-            # Opened again by the first store: a start must not hold a descriptor for every partition.
+            # The first store opens it again: a start must not hold a descriptor for every partition.
             table._size = size
             file.close()
             return table, problems
-        # A torn or damaged record, a file of before a purge, one without an identity: new records must not follow it.
+        # New records must not follow a torn or damaged record, or be added to a file of an old epoch or format.
         if reading.problems and not reading.is_foreign:
             keep_aside(file, 0, size)
         file.close()
@@ -340,9 +340,9 @@ class OffsetTable:
     def _report_loss(
         self, reading: OffsetsReading, size: int, mark: OffsetsMark | None
     ) -> "tuple[OffsetsProblem, ...]":
-        """Say what is lost, if something is, and start with an empty file.
+        """Report what is lost, if anything, and start with an empty file.
 
-        Every consumer is forgotten: its last record may have been a move back, and what is left would make it skip.
+        All consumers are forgotten: the lost record may have been a move back, and they would skip messages.
         """
         reason = reading.loss(size, mark)
         if reason is None or mark is None:
@@ -353,7 +353,7 @@ class OffsetTable:
 
     @property
     def mark(self) -> OffsetsMark | None:
-        """How much there is of which file, for the ledger to remember once it is synced; None if there is no file."""
+        """The current file and its size, for the ledger once it is synced; None if there is no file."""
         return OffsetsMark(self._epoch, self._generation, self._size) if self._size else None
 
     def __len__(self) -> int:
@@ -364,7 +364,7 @@ class OffsetTable:
         return self._offsets.get(key)
 
     def items(self) -> list[tuple[ConsumerKey, int]]:
-        """Every stored offset."""
+        """All stored offsets."""
         return list(self._offsets.items())
 
     def smallest(self) -> int | None:
@@ -372,9 +372,9 @@ class OffsetTable:
         return min(self._offsets.values(), default=None)
 
     def store(self, key: ConsumerKey, offset: int) -> bool:
-        """Write an offset. Return whether it must be synced before it is acknowledged.
+        """Write an offset. Returns whether it must be synced before it is acknowledged.
 
-        It must if it moves back, or follows a move back that is not synced: a power cut could move it forward.
+        This is so if it moves back, or follows a move back that is not synced: a power cut could move it forward.
         """
         before = self._offsets.get(key)
         if before is None and len(self._offsets) >= self._limits.consumer_count_max:
@@ -391,7 +391,7 @@ class OffsetTable:
         return must_sync
 
     def delete(self, key: ConsumerKey) -> None:
-        """Forget a consumer. To be synced before it is acknowledged."""
+        """Delete a consumer's offset. It must be synced before it is acknowledged."""
         if key not in self._offsets:
             raise ConsumerOffsetNotFound
         record = encode_store(key, 0, deleted=True)
@@ -419,10 +419,10 @@ class OffsetTable:
                 self._since_rewrite.append(record)
 
     def _cut_back(self, file: File) -> None:
-        """Remove the part of a refused record that was written.
+        """Remove the written part of a failed record durably, before another store.
 
-        Durably, before another store: records end with zeros, and the file has zeros too where it grows again. So after
-        a power cut the refused one could be whole, and ahead of what was stored since.
+        Records end with zeros, and so does a file that grows again. Without a sync, the failed record could therefore
+        be complete after a power cut, and larger than what was stored since.
         """
         self.has_unsynced = True
         try:
@@ -430,7 +430,7 @@ class OffsetTable:
                 return
             file.truncate(self._size)
         except OSError:
-            # It stays behind; the next record covers it, a restart passes over it.
+            # It stays in the file. The next record overwrites it, or a restart skips it.
             return
         sync_file(file)
 
@@ -438,11 +438,11 @@ class OffsetTable:
         if self._size:
             self._file = self._file_system.open(self._path, writable=True)
         else:
-            # The first store of a partition: the file and its name are durable before anybody relies on them.
+            # The first store of a partition: the file and its name must be durable before anything relies on them.
             self._replace()
 
     def begin_sync(self) -> File | None:
-        """The file to sync, if something was stored since the last call; what was stored before is durable after it."""
+        """The file to sync, if something was stored since the last call. Its sync makes all earlier stores durable."""
         if not self.has_unsynced:
             return None
         self.has_unsynced = False
@@ -452,29 +452,29 @@ class OffsetTable:
         return self._file
 
     def end_sync(self) -> None:
-        """The sync that ``begin_sync`` began is done."""
+        """Note that the sync is complete."""
         self._moving_back = set()
 
     def fail_sync(self) -> None:
-        """The sync that ``begin_sync`` began was not done, and may be tried again: all of it is due."""
+        """Note that the sync failed and can be repeated."""
         self.has_unsynced = True
 
-    # --- getting rid of history ---
+    # --- rewriting the file ---
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether the file is mostly history."""
+        """Whether most of the file is obsolete."""
         is_due = self._size > max(self._live_size, self._size_kept) + self._limits.offsets_rewrite_size
         return is_due and self._since_rewrite is None
 
     def begin_rewrite(self) -> bytes:
-        """The file as it would be without history. Stores go on meanwhile, into the old file."""
+        """The contents of the new file. Stores continue to go into the old file meanwhile."""
         self._since_rewrite = []
         self._is_rewrite_synced = False
         return self._snapshot()
 
     def write_replacement(self, data: bytes) -> File:
-        """Write ``data`` beside the file, durably. May run on another thread than the stores."""
+        """Write ``data`` to a temporary file durably. May run on another thread than the stores."""
         path = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
         try:
             unlink_if_there(self._file_system, path)
@@ -486,20 +486,20 @@ class OffsetTable:
         return file
 
     def finish_rewrite(self, replacement: File) -> bool:
-        """Take the replacement into use; say whether that was done. The directory is then to be synced.
+        """Use the replacement. Returns whether that was possible. The directory must then be synced.
 
-        Until then a power cut brings back the old file, in which everything is as well.
+        Until then, a power cut restores the old file, which contains everything too.
         """
         since, self._since_rewrite = self._since_rewrite, None
         if since is None:
-            # A store that had to be synced went into the old file meanwhile: the replacement would lose it.
+            # A store that had to be synced went into the old file meanwhile. The replacement would lose it.
             return self._keep(replacement)
         size = replacement.size()
         records = b"".join(since)
         try:
             write_all(replacement, size, [records])
             if self._is_rewrite_synced:
-                # What is durable in the old file must be so in the new one before it takes its name: a small sync.
+                # Stores that are durable in the old file must be durable in the new one before the rename.
                 replacement.sync()
             self._file_system.rename(replacement.path, self._path)
         except OSError:
@@ -517,7 +517,7 @@ class OffsetTable:
         return False
 
     def abandon_rewrite(self) -> None:
-        """Keep the old file, and let it grow by as much again: a disk that refused would refuse at once."""
+        """Keep the old file, and let it grow before the next attempt, which would fail again right now."""
         self._since_rewrite = None
         self._size_kept = self._size
 
@@ -533,21 +533,21 @@ class OffsetTable:
         try:
             self._file = self._file_system.open(self._path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", self._path, error) from error
+            raise storage_failure("open", self._path, error) from error
         self._size = len(data)
         self._size_kept = 0
         self.has_unsynced = False
         self._since_rewrite = None
 
     def clear(self, epoch: int, kept: Mapping[ConsumerKey, int] | None = None) -> None:
-        """Forget everybody but those in ``kept``: the partition is purged. Durable on return."""
+        """Forget all consumers except those in ``kept``, because the partition is purged. Durable on return."""
         self._epoch, self._generation = epoch, 0
         self._offsets = dict(kept or {})
         self._live_size = HEADER_SIZE + sum(len(encode_store(key, 0)) for key in self._offsets)
         self._replace()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -22,13 +22,13 @@ from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_
 from courser.storage.durable_files import make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_rest
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
+from courser.storage.log_reading import ReadCounters, SegmentReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_state import PartitionState
 from courser.storage.paths import LEDGER, log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
-from courser.storage.reading import ReadCounters, SegmentReader
 from courser.storage.recovery import RecoveredPartition, recover_partition
-from courser.storage.recovery_cases import Finding, Oddity, StopKind
+from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
@@ -37,7 +37,7 @@ _base_offset = attrgetter("base_offset")
 _OPEN = SegmentState.OPEN
 _SYNCED = Durability.SYNCED
 _new_tuple = tuple.__new__
-"""``Appended(...)`` without its steps in between."""
+"""Creates an ``Appended`` faster than its constructor."""
 Changed = TypeVar("Changed")
 
 
@@ -50,10 +50,10 @@ class Appended(NamedTuple):
 
 
 class PartitionLog(PartitionState):
-    """Messages of one partition, on disk and in order."""
+    """The messages of one partition on disk."""
 
     is_offline = False
-    """Whether nothing can be read or written, because the files here are another partition's."""
+    """Whether nothing can be read or written, because the files belong to another partition."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PartitionLog(PartitionState):
         self._clock = clock
         self._last_timestamp = recovered.last_timestamp
         self._clock_step = clock.step
-        """Of the clock, as far as it was followed."""
+        """The clock step up to which segment times are corrected."""
         self._reader = SegmentReader(
             identity,
             settings=settings,
@@ -86,7 +86,7 @@ class PartitionLog(PartitionState):
     def create(
         file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, below: Path, epoch: int = 0
     ) -> None:
-        """Create an empty partition, durable on return. ``below`` is a directory above it that exists.
+        """Create an empty partition that is durable on return. ``below`` is an existing parent directory.
 
         ``epoch`` is how often its topic was purged before.
 
@@ -98,10 +98,10 @@ class PartitionLog(PartitionState):
 
     @staticmethod
     def begin(file_system: FileSystem, directory: Path, identity: PartitionIdentity, *, epoch: int = 0) -> None:
-        """The same for a directory that exists and whose name is synced."""
+        """``create`` for a directory that exists and whose name is synced."""
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
             error = FileExistsError(errno.EEXIST, "the partition already exists", str(directory))
-            raise storage_failure("creation", directory, error)
+            raise storage_failure("create", directory, error)
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
         ledger.file.rewrite(ledger.draft(epoch=epoch))
@@ -117,7 +117,7 @@ class PartitionLog(PartitionState):
         clock: Clock,
         stop: StopKind,
     ) -> "PartitionLog":
-        """Open a partition, whatever the last session left of it. ``findings`` says what was done."""
+        """Open and recover a partition. ``findings`` lists what was found and done."""
         recovered = recover_partition(file_system, directory, identity, settings, stop)
         log = cls(
             file_system=file_system,
@@ -134,8 +134,10 @@ class PartitionLog(PartitionState):
     def _report_future_times(self) -> None:
         known = self.ledger.state.corrections
         count = sum(segment.correction != known.get(segment.base_offset, 0) for segment in self.segments)
-        text = f"{count} segments have times in the future: their messages count as stored now"
-        self.findings += (Finding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),)
+        text = f"{count} segments have timestamps in the future; their messages count as stored now"
+        self.findings += (
+            RecoveryFinding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),
+        )
 
     # --- facts ---
 
@@ -147,21 +149,21 @@ class PartitionLog(PartitionState):
     # --- appending ---
 
     def needs_reservation(self, message_count: int) -> bool:
-        """Whether these messages must wait for ``upkeep.plan_reservation``: their offsets could be given out twice."""
-        # At `synced` nobody learns of an offset before its message is safe.
+        """Whether these messages must wait for ``upkeep.plan_reservation``, because their offsets are not reserved."""
+        # At `synced`, an offset is confirmed only after its message is synced.
         return (
             self.marks.written[0] + message_count > self.reserved_end and self.settings.durability.level is not _SYNCED
         )
 
     def append(self, batch: Batch, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
-        """Write a batch. On return a kill cannot take it; a power cut can until ``marks.synced`` has passed it.
+        """Write a batch. On return it survives a kill, and a power cut once ``marks.synced`` has passed it.
 
-        Without a ``timestamp`` it gets the current time.
+        Without a ``timestamp``, it gets the current time.
 
         Raises:
-            DiskFull: nothing was kept, later appends may work.
-            PartitionReadOnly: a sync or a repair failed before.
-            StorageFailure: the disk refused; the partition is read-only until a restart.
+            DiskFull: nothing was written. Later appends may succeed.
+            PartitionReadOnly: a sync or repair failed earlier.
+            StorageFailure: the write failed. The partition is read-only until a restart.
         """
         if self.failure is not None:
             raise PartitionReadOnly(self.directory, self.failure)
@@ -200,7 +202,6 @@ class PartitionLog(PartitionState):
             raise self._undo(segment, file, error, may_lack_only_zeros=not body[-1]) from error
         segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
-        self.writes.size += size
         marks.write(count, size)
         return _new_tuple(Appended, (base_offset, count, timestamp))
 
@@ -209,24 +210,24 @@ class PartitionLog(PartitionState):
         if self._clock.step != self._clock_step or self._last_timestamp - timestamp > CLOCK_LEAD_MAX:
             self.follow_clock()
             timestamp = self._clock.now()
-        # Within a segment time does not go back: look-ups rely on it. Small corrections of the clock are waited out.
+        # Time does not go back within a segment, because lookups rely on it. Small clock corrections are waited out.
         return max(timestamp, self._last_timestamp)
 
     def follow_clock(self) -> None:
-        """Take notice of a clock that was set: correct the times of segments, and start a new segment if needed."""
+        """After a clock step, correct the times of segments, and start a new segment if needed."""
         now, step = self._clock.now(), self._clock.step
         moved, self._clock_step = step - self._clock_step, step
         self._corrections.follow(self.segments, now=now, moved=moved)
         last = self.open_segment
         if last is not None and (moved or last.correction):
-            # A correction holds for a whole segment, so the next message goes into another one.
+            # A correction applies to a whole segment, so the next message goes into another one.
             self.roll()
             last = self.open_segment
         if moved or self._last_timestamp > now + CLOCK_LEAD_MAX:
             self._last_timestamp = max(min(self._last_timestamp, now), last.last_timestamp if last is not None else 0)
 
     def check_readable(self) -> None:
-        """Raise ``PartitionOffline`` where an answer without messages would be wrong: see ``OfflineLog``."""
+        """Raise ``PartitionOffline`` if the partition is offline (see ``OfflineLog``)."""
 
     def _undo(self, segment: Segment, file: File, error: OSError, *, may_lack_only_zeros: bool) -> StorageFailure:
         """Cut a batch that was written in part, and say what to raise.
@@ -244,7 +245,7 @@ class PartitionLog(PartitionState):
             if may_lack_only_zeros:
                 self.syncs.sync_file(file)
         except OSError as truncate_error:
-            self.fail(f"{file.path} could not be cut back after a failed write: {truncate_error}")
+            self.fail(f"could not truncate {file.path} after a failed write: {truncate_error}")
         except StorageFailure as sync_failure:
             self.fail(str(sync_failure), is_sync=True)
         if not isinstance(failure, DiskFull):
@@ -252,7 +253,7 @@ class PartitionLog(PartitionState):
         return failure
 
     def _next_segment(self, size: int, timestamp: int) -> Segment:
-        """The segment for a batch of ``size`` bytes: the open one, its file opened, or a new one."""
+        """The segment for a batch of ``size`` bytes: the open one, or a new one. Its file is open."""
         segment = self.open_segment
         if segment is None or self._is_due(segment, size, timestamp):
             return self._begin_segment()
@@ -262,12 +263,12 @@ class PartitionLog(PartitionState):
         return segment
 
     def open_for_writing(self, segment: Segment) -> File:
-        """The file of a segment that was found at the start: it is not open before it is needed."""
+        """Open the file of a segment that recovery found. It stays closed until it is needed."""
         path = log_path(self.directory, segment.base_offset)
         try:
             return self.file_system.open(path, writable=True)
         except OSError as error:
-            raise storage_failure("opening", path, error) from error
+            raise storage_failure("open", path, error) from error
 
     def _is_due(self, segment: Segment, size: int, timestamp: int) -> bool:
         if not segment.size:
@@ -276,13 +277,13 @@ class PartitionLog(PartitionState):
         return is_full or timestamp - segment.first_timestamp >= self.settings.segment_age_max
 
     def _begin_segment(self) -> Segment:
-        """Switch to a new file. Nothing waits for the disk: the name is synced with the first data in it."""
+        """Switch to a new file without waiting for the disk. Its name is synced with its first data."""
         base_offset = self.marks.written.offset
         path = log_path(self.directory, base_offset)
         try:
             file = self.file_system.open(path, writable=True, create=True)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
         self.roll()
         block_size = self.settings.limits.index_block_size
         index = SegmentIndex(self.identity, base_offset, self.settings.index_interval, block_size)
@@ -294,13 +295,13 @@ class PartitionLog(PartitionState):
         return segment
 
     def roll(self) -> None:
-        """Close the open segment; the next append begins a new one."""
+        """Close the open segment. The next append starts a new one."""
         segment = self.open_segment
         if segment is not None and segment.size:
             segment.state = SegmentState.CLOSING
 
     def roll_if_old(self) -> None:
-        """Close the open segment if its first message is old enough: a slow topic's messages must expire too."""
+        """Close the open segment if its first message is old, so that messages of slow topics expire too."""
         segment = self.open_segment
         now = max(self._clock.now(), self._last_timestamp)
         if segment is not None and self._is_due(segment, 0, now):
@@ -309,12 +310,12 @@ class PartitionLog(PartitionState):
     # --- reading ---
 
     def read(
-        self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
     ) -> ReadResult:
         """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the disk has to be waited for; ask again on another thread.
+            BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
             StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)
@@ -349,7 +350,7 @@ class PartitionLog(PartitionState):
         return collector.result(offset)
 
     def _pass_gap(self, first_offset: int, end_offset: int, collector: Collector) -> bool:
-        """Offsets between two segments. Return whether to go on: a loss is only met at the beginning of a read."""
+        """Skip the offsets between two segments. Returns False if that must wait for the start of the next read."""
         gaps = self.ledger.state.gaps
         is_loss = any(gap.is_loss for gap in gaps if gap.first_offset < end_offset and first_offset < gap.end_offset)
         if is_loss and collector.message_count:
@@ -360,19 +361,36 @@ class PartitionLog(PartitionState):
     def offset_at_time(self, timestamp: int, *, wait: bool = True) -> int:
         """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none.
 
-        Where the clock is known to have been wrong, that is not the time which the message carries.
+        If the clock was wrong at the time, this uses the corrected time, not the one in the message.
         """
         for segment in self.segments:
             if segment.last_stored_at >= timestamp and segment.end_offset > self.start_offset:
                 return self._reader.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
         return self.next_offset
 
-    def position_of(self, segment: Segment, offset: int) -> int:
-        """Where in a segment's file a batch begins that holds ``offset`` or lies before it. May wait for the disk."""
-        return self._reader.position_of(segment, offset)
+    def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
+        """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.
+
+        A start asks this to finish what the last session began. Damage is skipped: a producer's batches are in order,
+        so a later one proves that the earlier ones were written. May wait for the disk.
+
+        Raises:
+            StorageFailure: a file cannot be read.
+        """
+        found: int | None = None
+        for segment in self.segments:
+            if segment.end_offset <= first_offset:
+                continue
+            try:
+                for header in self._reader.headers_from(segment, max(first_offset, segment.base_offset)):
+                    if header.producer == producer:
+                        found = header.sequence
+            except OSError as error:
+                raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
+        return found
 
     def offset_of_last(self, count: int) -> int:
-        """Where the newest ``count`` visible messages begin: gaps in the numbering do not count."""
+        """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count."""
         end = self.visible_end
         for segment in reversed(self.segments):
             segment_end = min(segment.end_offset, end)
@@ -385,15 +403,15 @@ class PartitionLog(PartitionState):
     # --- consumers ---
 
     def store_offset(self, key: ConsumerKey, offset: int) -> bool:
-        """Remember how far a consumer got. Return whether it must be synced before it is acknowledged."""
+        """Store a consumer's offset. Returns whether it must be synced before it is acknowledged."""
         self.check_writable()
-        # At `synced` nobody has seen a message behind the synced mark: a power cut would give its offset to another.
+        # At `synced`, no one has seen unsynced messages: after a power cut, other messages would get their offsets.
         if offset >= self.visible_end:
             raise InvalidOffset(offset=offset, next_offset=self.visible_end)
         return self._change_offsets(lambda: self.offsets.store(key, offset))
 
     def delete_offset(self, key: ConsumerKey) -> None:
-        """Forget a consumer. Must be synced before it is acknowledged."""
+        """Delete a consumer's offset. It must be synced before it is acknowledged."""
         self.check_writable()
         self._change_offsets(lambda: self.offsets.delete(key))
 
@@ -402,13 +420,13 @@ class PartitionLog(PartitionState):
             return change()
         except StorageFailure as failure:
             if failure.operation == "sync":
-                # The first store makes the file: what failed there is the directory, with the names of segments in it.
+                # The first store creates the file. If that failed, the directory with the names of segments did too.
                 self.syncs.note(failure)
                 self.fail(str(failure), is_sync=True)
             raise
 
     def release_files(self) -> None:
-        """Close every descriptor. The log is not to be used afterwards."""
+        """Close all files. The log must not be used afterwards."""
         self.offsets.close()
         self.files.close()
         for segment in self.segments:

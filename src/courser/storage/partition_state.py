@@ -1,7 +1,7 @@
-"""What is known about one partition's files, and every change that jobs make to it.
+"""The state of one partition's files, and every change that jobs make to it.
 
-The thread that owns the partition calls everything here. A job's plan *begins* something; its completion *completes* or
-*fails* it. Nothing outside this module and ``partition_log`` assigns to these attributes.
+Only the thread that owns the partition calls these methods. The plan of a job *begins* something, and its completion
+*completes* or *fails* it. Nothing outside this module and ``partition_log`` assigns to these attributes.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from courser.storage.jobs import PlannedRemoval, PlannedSync, SealedSegment, Uns
 from courser.storage.ledger import LedgerDraft, OffsetsMark
 from courser.storage.offset_table import OffsetTable
 from courser.storage.recovery import RecoveredPartition
-from courser.storage.recovery_cases import Finding
+from courser.storage.recovery_cases import RecoveryFinding
 from courser.storage.sealed_files import SealedFiles
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
@@ -31,8 +31,6 @@ _SYNCED = Durability.SYNCED
 class WriteCounters:
     """What the owner of a partition has done."""
 
-    size: int = 0
-    """Bytes appended."""
     segment_created_count: int = 0
     segment_deleted_count: int = 0
 
@@ -54,19 +52,19 @@ class PartitionState:
         self.settings = settings
         self.ledger = recovered.ledger
         self.offsets = recovered.offsets
-        self.findings: tuple[Finding, ...] = tuple(recovered.findings)
+        self.findings: tuple[RecoveryFinding, ...] = tuple(recovered.findings)
         self.failure: str | None = recovered.failure
         """Why the partition is read-only, or None."""
         self.is_incomplete = recovered.is_incomplete
-        """Whether another partition's file stands where a file of this one may belong."""
+        """Whether another partition's file is in the place of one of this partition's files."""
         self.must_report_failure = False
         self.syncs = SyncGuard(file_system, directory)
         self.segments: tuple[Segment, ...] = tuple(recovered.segments)
-        """Replaced as a whole, never changed: readers on other threads hold on to what they took."""
+        """Replaced as a whole and never modified, because readers on other threads may use it."""
         self.is_as_left = recovered.is_as_left
         """Whether the open segment, its index and its recovery point on disk are as a clean stop leaves them."""
         self.departing: tuple[Segment, ...] = ()
-        """Segments of a removal under way: readers no longer see them, but a crash may still bring them back."""
+        """Segments that are being removed. Readers no longer see them, but a crash may still restore them."""
         self.marks = Watermarks(recovered.next_offset)
         self.start_offset = self.ledger.state.numbers.start_offset
         self.reserved_end = self.ledger.state.numbers.reserved_end
@@ -74,9 +72,9 @@ class PartitionState:
         self.is_directory_unsynced = False
         self.is_syncing = False
         self.is_writing_back = False
-        """Whether a job of that kind is under way: the file system then keeps others waiting, for long."""
+        """Whether such a job is running. The file system then delays other operations."""
         self.synced_facts = self.ledger.state.progress
-        """What the last sync made sure of, for the next recovery point."""
+        """What the last sync made durable, for the next recovery point."""
         self.synced_offsets: OffsetsMark | None = None
         """The same for the stored offsets."""
         self.writes = WriteCounters()
@@ -97,7 +95,7 @@ class PartitionState:
 
     @property
     def visible_end(self) -> int:
-        """Where polls end: at ``synced`` a reader sees nothing that a crash could take away."""
+        """Where polls end. At ``synced``, readers see nothing that a crash could remove."""
         marks = self.marks
         return (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
 
@@ -108,7 +106,7 @@ class PartitionState:
 
     @property
     def message_count(self) -> int:
-        """Messages on disk, damaged ones included."""
+        """Messages on disk, including damaged ones."""
         return sum(segment.message_count for segment in self.segments)
 
     @property
@@ -118,12 +116,12 @@ class PartitionState:
 
     @property
     def has_unrecorded_corrections(self) -> bool:
-        """Whether more is known of the times of segments than the ledger says."""
+        """Whether there are corrections of segment times that the ledger does not have."""
         return self._corrections.are_unrecorded
 
     @property
     def open_segment(self) -> Segment | None:
-        """The segment that takes the next batch, if there is one already."""
+        """The segment for the next batch, if it exists."""
         last = self.segments[-1] if self.segments else None
         return last if last is not None and last.state is SegmentState.OPEN else None
 
@@ -135,23 +133,23 @@ class PartitionState:
             raise PartitionReadOnly(self.directory, self.failure)
 
     def fail(self, reason: str, *, is_sync: bool = False) -> None:
-        """Take no more writes. The first reason stays: it is the cause of the others.
+        """Accept no more writes. The first reason is kept, because it causes the others.
 
-        After a failed sync, ``upkeep`` records the failure in the ledger: the next start must not trust what the kernel
-        shows of unsynced data.
+        After a failed sync, ``upkeep`` records the failure in the ledger: the next start must not trust unsynced data
+        in the page cache.
         """
         if self.failure is None:
             self.failure = reason
         self.must_report_failure = self.must_report_failure or is_sync
 
     def use_settings(self, settings: LogSettings) -> None:
-        """Let other settings hold from now on."""
+        """Use other settings from now on."""
         self.settings = settings
 
     # --- jobs: what their plans begin, and what completes or fails them ---
 
     def begin_sync(self) -> PlannedSync | None:
-        """What has to be synced so that all that is written now is durable; None if it is."""
+        """What to sync so that everything written so far is durable; None if it already is."""
         segments = tuple(
             UnsyncedSegment(segment, segment.file, segment.size)
             for segment in (*self.departing, *self.segments)
@@ -161,7 +159,7 @@ class PartitionState:
         )
         mark, with_names, offsets_file = self.marks.written, self.is_directory_unsynced, self.offsets.begin_sync()
         if not segments and not with_names and offsets_file is None and mark.offset == self.marks.synced.offset:
-            # Otherwise a seal has synced what is written: there is nothing to do but to say so.
+            # If only the offset differs, a seal has synced the data, and completing the sync just records that.
             return None
         for unsynced in segments:
             unsynced.segment.has_unsynced_cut = False
@@ -171,15 +169,15 @@ class PartitionState:
         return PlannedSync(mark, segments, with_names, offsets_file, self.offsets.mark, facts)
 
     def complete_sync(self, planned: PlannedSync) -> None:
-        """What was planned survives a power cut, and so does all before it."""
+        """Record that the planned data and everything before it survives a power cut."""
         self.is_syncing = False
         if self.syncs.has_failed:
-            # Another job failed to sync what this sync may only seem to have synced.
+            # The sync of another job has failed, so this one may have succeeded without writing everything.
             return
         self.offsets.end_sync()
         self.synced_offsets = planned.offsets_mark
         if planned.mark.offset < self.marks.synced.offset:
-            # A purge was quicker: nothing is left of what was synced here.
+            # A purge has removed the synced messages meanwhile.
             return
         for unsynced in planned.segments:
             unsynced.segment.note_synced(unsynced.size)
@@ -188,7 +186,7 @@ class PartitionState:
             self.synced_facts = planned.facts
 
     def fail_sync(self, planned: PlannedSync, failure: StorageFailure) -> None:
-        """Nothing was reported as durable. If the failure heals, all of it is due again."""
+        """Nothing was reported as durable. After a temporary failure, all of it is due again."""
         self.is_syncing = False
         if not heals(failure):
             self.fail(str(failure), is_sync=True)
@@ -200,16 +198,16 @@ class PartitionState:
             unsynced.segment.has_unsynced_cut = True
 
     def begin_writeback(self) -> None:
-        """The kernel is asked to write back: allocations should wait."""
+        """Note that a write-back has started, during which allocations should wait."""
         self.is_writing_back = True
 
     def complete_writeback(self, segment: Segment, size: int) -> None:
-        """It was asked for the first ``size`` bytes of the segment."""
+        """Note that the first ``size`` bytes of the segment were written back."""
         self.is_writing_back = False
         segment.writeback_size = size
 
     def complete_reservation(self, draft: LedgerDraft) -> None:
-        """The ledger has the new end, durably: offsets below it may be confirmed."""
+        """The new end is durable in the ledger. Offsets below it may be confirmed."""
         self.ledger.apply(draft)
         self.reserved_end = max(self.reserved_end, draft.numbers.reserved_end)
 
@@ -228,16 +226,16 @@ class PartitionState:
         return self.ledger.draft(*found) if found else None
 
     def fail_corrections(self) -> None:
-        """The ledger could not take them: they are due again."""
+        """The ledger could not be written, so they are due again."""
         self._corrections.fail_recording()
 
     def complete_offsets_rewrite(self, replacement: File) -> None:
-        """Use the new file of stored offsets, if no store has overtaken it. Its name is synced with the next data."""
+        """Use the new file of stored offsets, unless a store invalidated it. Its name is synced with the next data."""
         if self.offsets.finish_rewrite(replacement):
             self.is_directory_unsynced = True
 
     def begin_removal(self, count: int, epoch: int | None = None) -> PlannedRemoval:
-        """Hide the first ``count`` segments from readers. A crash before the ledger knows brings them back, whole."""
+        """Hide the first ``count`` segments from readers. A crash before the ledger is written restores them all."""
         gone, kept = self.segments[:count], self.segments[count:]
         start_offset = self.start_offset
         if gone:
@@ -253,7 +251,7 @@ class PartitionState:
         return removal
 
     def complete_removal(self, removal: PlannedRemoval) -> None:
-        """The ledger has the new start, durably, and the files are gone."""
+        """The new start is durable in the ledger, and the files are removed."""
         self.ledger.apply(removal.draft)
         self.departing = ()
         self.writes.segment_deleted_count += len(removal.segments)
@@ -261,7 +259,7 @@ class PartitionState:
             segment.file = None
 
     def fail_removal(self, removal: PlannedRemoval, failure: StorageFailure, *, is_recorded: bool) -> None:
-        """``is_recorded``: the ledger has the new start. Otherwise no file was removed, and the messages are back."""
+        """If ``is_recorded``, the ledger has the new start. Otherwise no file was removed, and the messages remain."""
         if is_recorded:
             self.ledger.apply(removal.draft)
         if heals(failure) and not is_recorded:
@@ -271,7 +269,7 @@ class PartitionState:
             self.fail(str(failure), is_sync=failure.operation == "sync")
 
     def complete_purge(self, removal: PlannedRemoval, offsets: OffsetTable, synced: Mark | None) -> None:
-        """As ``complete_removal``. ``synced`` is what was written, if no message of it is left that could be lost."""
+        """Like ``complete_removal``. ``synced`` is the end of what was written, if no unsynced message remains."""
         self.use_offsets(offsets)
         if self.synced_facts is not None and self.synced_facts.base_offset < self.start_offset:
             self.synced_facts = None
@@ -280,14 +278,14 @@ class PartitionState:
         self.complete_removal(removal)
 
     def use_offsets(self, offsets: OffsetTable) -> None:
-        """Another file holds the stored offsets. The old one is not closed: a sync of it may be under way."""
+        """Use another file of stored offsets. The old one is not closed, because it may be being synced."""
         self.offsets = offsets
 
     def complete_failure_report(self, draft: LedgerDraft) -> None:
-        """The ledger says, durably, that a sync failed."""
+        """The failed sync is durably recorded in the ledger."""
         self.ledger.apply(draft)
         self.must_report_failure = False
 
     def fail_failure_report(self) -> None:
-        """The disk takes nothing any more. Do not try again: a restart of the kernel shows what the disk has."""
+        """The disk accepts no more writes. Do not retry: only a restart shows what is on disk."""
         self.must_report_failure = False

@@ -1,4 +1,4 @@
-"""Where bytes go that a start takes out of a partition: kept for a person to look at, never read again."""
+"""The directory for bytes that recovery removes from a partition. They are kept for inspection and never read again."""
 
 import contextlib
 from pathlib import Path
@@ -12,7 +12,7 @@ from courser.storage.paths import QUARANTINE
 
 
 class Quarantine:
-    """The directory ``quarantine`` of one partition; made when it is needed."""
+    """The directory ``quarantine`` of one partition. It is created when needed."""
 
     def __init__(self, file_system: FileSystem, directory: Path, copy_size: int = DEFAULT_LIMITS.copy_size) -> None:
         self._file_system = file_system
@@ -21,29 +21,29 @@ class Quarantine:
         self._copy_size = copy_size
 
     def copy(self, file: File, start: int, end: int) -> None:
-        """Keep the bytes ``start`` to ``end``, without the zeros behind them. Durable on return."""
+        """Copy the bytes from ``start`` to ``end``, without trailing zeros. Durable on return."""
         end = end_of_data(file, start, end, self._copy_size)
         if end > start:
             target = self._free_name(f"{file.path.name}.{start}-{end}")
             copy_range(self._file_system, file, start, end, target, self._copy_size)
 
     def move(self, path: Path) -> None:
-        """Take a whole file out of the partition. Durable on return."""
+        """Move a whole file to quarantine. Durable on return."""
         self._file_system.rename(path, self._free_name(path.name))
-        # Both ends: a power cut in between leaves it under one of its names, and the next start does the same again.
+        # Sync both directories. After a power cut in between, the file has one of its names, and a start repeats this.
         sync_directory(self._file_system, self._path)
         sync_directory(self._file_system, self._directory)
 
     def _free_name(self, wanted: str) -> Path:
         with contextlib.suppress(FileExistsError):
             self._file_system.make_directory(self._path)
-        # Also if it is there: an interrupted start may have made it without this, and copies in it would go with it.
+        # Also if it exists: an interrupted start may not have synced it, and a power cut would remove the copies too.
         sync_directory(self._file_system, self._directory)
         return free_name(self._file_system, self._path, wanted)
 
 
 def end_of_data(file: File, start: int, end: int, step_size: int) -> int:
-    """Where the zeros begin that reach to ``end``; ``start`` if there is nothing else.
+    """The position of the trailing zeros before ``end``; ``start`` if there is nothing else.
 
     Reads ``step_size`` bytes at a time.
     """

@@ -1,4 +1,4 @@
-"""What a read gives: buffers full of batches, and an honest account of what it passed over."""
+"""The result of a read: buffers with batches, and the offsets that were skipped."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,21 +10,21 @@ from courser.storage.limits import DEFAULT_LIMITS
 
 
 class SkipReason(Enum):
-    """Why offsets that were asked for are not in the result."""
+    """Why requested offsets are not in the result."""
 
     TRIMMED = "trimmed"
     """Deleted by retention or by a purge."""
     RESERVED = "reserved"
-    """Never used: numbering went on above them after a power cut."""
+    """Never used: after a power cut, numbering continued above them."""
     LOST = "lost"
-    """A file that held them is gone or was cut short."""
+    """Their file is missing or was truncated."""
     DAMAGED = "damaged"
     """The bytes on disk fail their checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRange:
-    """Offsets that a read passed over, ``end_offset`` not among them."""
+    """Offsets that a read skipped, up to but not including ``end_offset``."""
 
     first_offset: int
     end_offset: int
@@ -35,23 +35,23 @@ class ReadResult(NamedTuple):
     """Batches in wire form, ready to be sent."""
 
     pieces: tuple[memoryview, ...]
-    """Whole batch records behind one another, over all pieces."""
+    """Whole batch records, in order."""
     first_offset: int
-    """Of the first message; equal to ``next_offset`` if there is none."""
+    """The offset of the first message; equal to ``next_offset`` if there is none."""
     next_offset: int
-    """Where the next read should begin."""
+    """Where the next read should start."""
     message_count: int
     size: int
     skipped: tuple[SkippedRange, ...]
-    """In front of the first message, except for reserved offsets, which may lie anywhere."""
+    """Ranges before the first message, and reserved offsets anywhere."""
 
 
 _new_tuple = tuple.__new__
-"""``ReadResult(...)`` without its steps in between."""
+"""Creates a ``ReadResult`` faster than its constructor."""
 
 
 class ReadBuffer:
-    """Memory that reads fill, to be used again once its last result was sent. One reader at a time."""
+    """Memory for reads, which can be reused once the last result was sent. For one reader at a time."""
 
     __slots__ = ("_block", "_used")
 
@@ -64,9 +64,9 @@ class ReadBuffer:
         self._used = 0
 
     def take(self, size: int) -> memoryview:
-        """``size`` bytes that hold anything."""
+        """``size`` bytes with arbitrary contents."""
         if self._used + size > len(self._block):
-            # Not bytearray: it would fill the memory with zeros first. Earlier pieces keep their own block alive.
+            # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
             self._block = np.empty(max(size, 2 * len(self._block)), np.uint8).data
             self._used = 0
         piece = self._block[self._used : self._used + size]
@@ -74,7 +74,7 @@ class ReadBuffer:
         return piece
 
     def extend(self, piece: memoryview, size: int) -> memoryview:
-        """The last piece taken, with the same beginning and ``size`` bytes."""
+        """Extend the last piece taken to ``size`` bytes."""
         start = self._used - len(piece)
         if start + size <= len(self._block):
             self._used = start + size
@@ -85,7 +85,7 @@ class ReadBuffer:
 
 
 class Collector:
-    """Gathers the batches of one read and knows when it has enough."""
+    """Collects the batches of one read, up to its limits."""
 
     __slots__ = (
         "_block",
@@ -106,7 +106,7 @@ class Collector:
         self.size_left = size_max
         """Bytes that may still be added."""
         self.is_full = count <= 0
-        """Whether nothing more is wanted. The first message is always wanted, however large."""
+        """Whether a limit is reached. The first message is always added, however large."""
         self.size = 0
         self.message_count = 0
         self.first_offset: int | None = None
@@ -116,7 +116,7 @@ class Collector:
         self._start = self._end = 0
 
     def add(self, block: memoryview, start: int, end: int, first_offset: int, message_count: int) -> None:
-        """Take the batch record at ``block[start:end]``. Neighbours become one piece."""
+        """Add the batch record at ``block[start:end]``. Adjacent records become one piece."""
         if self.first_offset is None:
             self.first_offset = first_offset
         self.message_count += message_count
@@ -132,18 +132,18 @@ class Collector:
         self._block, self._start, self._end = block, start, end
 
     def skip(self, first_offset: int, end_offset: int, reason: SkipReason) -> None:
-        """Offsets that are not there."""
+        """Note offsets that are not available."""
         if end_offset > first_offset:
             self.skipped.append(SkippedRange(first_offset, end_offset, reason))
 
     def result(self, next_offset: int) -> ReadResult:
-        """All that was gathered."""
+        """Everything that was collected."""
         pieces, skipped = self._pieces, self.skipped
         if self._block is not None:
             pieces.append(self._block[self._start : self._end])
             self._block = None
         first_offset = next_offset if self.first_offset is None else self.first_offset
-        # Spelled out: unpacking a tuple into another one takes longer.
+        # Written out, because unpacking a tuple into another one is slower.
         return _new_tuple(
             ReadResult,
             (

@@ -1,7 +1,7 @@
-"""Opening a partition's directory: from whatever the last session left to a state that can take messages.
+"""Recover a partition: turn whatever the last session left in its directory into a log that accepts messages.
 
-The cases are those of ``recovery_cases``. Running it twice gives the same as once: it may itself be interrupted at
-any step. The cost does not grow with sealed segments; they are not read.
+The cases are those of ``recovery_cases``. Recovery may be interrupted at any step; running it again gives the same
+result. Sealed segments are not read, so their number does not matter.
 """
 
 from bisect import bisect_left, insort
@@ -36,33 +36,34 @@ from courser.storage.paths import (
     log_path,
 )
 from courser.storage.quarantine import Quarantine
-from courser.storage.recovery_cases import Action, Finding, Oddity, StopKind, Tail, case_for
+from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
 from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
 _base_offset = attrgetter("base_offset")
+_HOLE_TEXT = "the offsets before this segment are missing"
 
 
 @dataclass(slots=True)
 class RecoveredPartition:
-    """A partition as it was found and put in order."""
+    """The result of recovering a partition."""
 
     ledger: Ledger
     offsets: OffsetTable
     segments: list[Segment]
     next_offset: int
     last_timestamp: int
-    findings: list[Finding]
+    findings: list[RecoveryFinding]
     failure: str | None = None
-    """Why nothing may be written here, if so: what should have been cut could not be, or the newest segment is
-    another partition's."""
+    """Why the partition is read-only, or None. Either a file could not be truncated, or the newest segment belongs to
+    another partition."""
     is_incomplete: bool = False
-    """Whether another partition's file stands where a file of this one may belong: if that comes back, it was left by
-    an earlier session than the last one."""
+    """Whether another partition's file is in the place of one of this partition's files. If that file is restored, it
+    was not written by the last session but by an earlier one."""
     is_as_left: bool = False
-    """Whether the last stop was clean: if nothing is written, the next one has nothing to put in order."""
+    """Whether the last stop was clean. If nothing is written, the next stop then has nothing to do."""
 
 
 def recover_partition(
@@ -71,15 +72,15 @@ def recover_partition(
     """Open a partition.
 
     Raises:
-        ForeignPartition: the directory is another partition's. Nothing in it was changed.
-        StartRefused: something stands where a file belongs.
+        ForeignPartition: the directory belongs to another partition. Nothing in it was changed.
+        StartRefused: something that is not a file has the name of one.
         StorageFailure: the disk cannot be read or written.
     """
     try:
         return _Recovery(file_system, directory, identity, settings, stop).run()
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else directory
-        raise storage_failure("recovery", path, error) from error
+        raise storage_failure("recover", path, error) from error
 
 
 class _Recovery:
@@ -97,43 +98,43 @@ class _Recovery:
         self._settings = settings
         self._stop = stop
         self._quarantine = Quarantine(file_system, directory, settings.limits.copy_size)
-        self._findings: list[Finding] = []
+        self._findings: list[RecoveryFinding] = []
         self._events: list[Event] = []
         self._segments: list[Segment] = []
         self._is_directory_changed = False
         self._shown_end = 0
-        """Where the messages end that the kernel shows: a sync may have failed, and nobody lived to report it."""
+        """The end of the messages in the page cache. They may not be on disk: a sync may have failed unreported."""
         self._failure: str | None = None
         self._foreign: dict[int, PartitionIdentity] = {}
         """Segments of other partitions, by first offset."""
         self._ledger: Ledger | None = None
         self._doubtful_end: int | None = None
-        """Where the offsets end that may have been confirmed, of what was cut away; None if nothing was."""
+        """The end of the offsets that were removed but may have been confirmed; None if nothing was removed."""
         self._cut_finding: int | None = None
-        """Which of the findings tells of the cut."""
+        """The index of the finding that reports the removal."""
 
     def run(self) -> RecoveredPartition:
         listing = list_partition(self._file_system, self._directory)
         self._settle()
         path = self._directory / LEDGER
         reading = read_ledger(self._file_system, path, self._identity)
-        self._part_with_strangers(listing, reading)
-        # Nothing was changed so far: from here on the directory is known to be ours.
+        self._exclude_foreign_files(listing, reading)
+        # Nothing has been changed so far. From here on, the directory is known to belong to this partition.
         self._ledger = ledger = Ledger(self._file_system, path, self._identity, reading, self._settings.limits)
         self._tidy(listing)
         self._report_ledger(reading)
         if reading.state.sync_failed:
-            # The kernel may show what the disk does not have: nothing unsynced can be believed.
+            # The page cache may differ from the disk, so unsynced data cannot be trusted.
             self._stop = StopKind.CRASHED
-        self._remove_what_came_back(listing, reading.state.numbers.start_offset)
+        self._remove_deleted_again(listing, reading.state.numbers.start_offset)
         self._take_sealed(listing, reading)
         self._take_unsealed(listing, reading)
-        next_offset = self._number_on(reading)
+        next_offset = self._choose_next_offset(reading)
         offsets = self._take_offsets(reading)
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         self._write_ledger(ledger, reading)
-        self._let_go_of_files()
+        self._close_files()
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
         return RecoveredPartition(
@@ -148,28 +149,28 @@ class _Recovery:
             is_as_left=self._stop is StopKind.CLEAN,
         )
 
-    def _let_go_of_files(self) -> None:
-        """Close the segments: the first write or read opens them again.
+    def _close_files(self) -> None:
+        """Close the segments. The first write or read opens them again.
 
-        So a start holds a few files for each thread, however many partitions there are and whatever each of them was
-        doing when the server was killed. It never needs more descriptors than the session before it.
+        A start then needs only a few descriptors per thread, however many partitions there are, and never more than
+        the session before it.
         """
         for segment in self._segments:
             if segment.file is not None:
                 segment.file.close()
                 segment.file = None
 
-    # --- what is there ---
+    # --- files by name ---
 
     def _settle(self) -> None:
-        """Make what the kernel shows of names, ledger and offsets durable, or see that it is not on the disk.
+        """Sync file names, ledger and offsets, then read them from the disk instead of the page cache.
 
-        After a kill they may not be synced. A power cut after this start would bring an earlier state back, while
-        messages and stores rely on this one: reserved offsets, a new start, a consumer that was moved back.
+        After a kill they may not be synced. This session relies on what they say: reserved offsets, the start offset,
+        the offsets of consumers. Without the sync, a power cut could restore an earlier version.
         """
         if self._stop is StopKind.CLEAN:
             return
-        # Another partition's directory is left exactly as it is: not even its files are synced.
+        # Another partition's directory is left untouched: not even its files are synced.
         owner = read_ledger(self._file_system, self._directory / LEDGER, self._identity).foreign_owner
         if owner is not None:
             raise ForeignPartition(self._directory, self._identity, owner, LEDGER_TEXT)
@@ -183,13 +184,13 @@ class _Recovery:
             file.close()
         sync_directory(self._file_system, self._directory)
 
-    def _part_with_strangers(self, listing: PartitionListing, reading: LedgerReading) -> None:
-        """Find what belongs to another partition, and leave it out of the listing: nothing below touches it.
+    def _exclude_foreign_files(self, listing: PartitionListing, reading: LedgerReading) -> None:
+        """Remove files of other partitions from the listing, so that recovery does not touch them.
 
-        Sealed segments are not read, unless they do not have the size of their seal; reads check every batch of them.
+        Sealed segments are read only if their size differs from the one in the ledger. Reads check every batch anyway.
 
         Raises:
-            ForeignPartition: the whole directory is another partition's.
+            ForeignPartition: the whole directory belongs to another partition.
         """
         if reading.foreign_owner is not None:
             raise ForeignPartition(self._directory, self._identity, reading.foreign_owner, LEDGER_TEXT)
@@ -202,39 +203,41 @@ class _Recovery:
         self._foreign = owners.foreign
         for base in owners.foreign:
             del listing.log_sizes[base]
-            # It describes the other partition's segment, and goes where that goes.
+            # The index belongs to the other partition too.
             listing.index_bases.discard(base)
 
     def _tidy(self, listing: PartitionListing) -> None:
         for path in listing.leftovers:
             self._unlink(path)
-            self._note(Oddity.LEFTOVER, path, "left by an interrupted step: removed", is_damage=False)
+            self._note(Oddity.LEFTOVER, path, "removed a temporary file of an interrupted operation", is_damage=False)
         for path in listing.strays:
-            self._note(Oddity.STRAY, path, "not a file of this partition: left alone", is_damage=False)
+            self._note(Oddity.STRAY, path, "ignoring a file that does not belong here", is_damage=False)
         for base in listing.index_bases - listing.log_sizes.keys():
-            # Derived from a log that is gone.
+            # The log that this index was derived from no longer exists.
             self._unlink(index_path(self._directory, base))
 
     def _report_ledger(self, reading: LedgerReading) -> None:
         path = self._directory / LEDGER
         if not reading.exists:
-            self._note(Oddity.NO_LEDGER, path, "missing: what it said is read from the segments again")
+            self._note(Oddity.NO_LEDGER, path, "the ledger is missing; rebuilding it from the segments")
             return
-        # A kill tears the record that was being written, a power cut any that was not synced: nobody relied on them.
+        # A kill can tear the record that was being written, and a power cut every record that was not synced. Nothing
+        # relied on these records.
         last_position = (reading.record_count - 1) * RECORD_SIZE
         torn_from = reading.synced_end if self._stop is StopKind.CRASHED else last_position
         for position, reason in reading.problems:
             is_torn = self._stop is not StopKind.CLEAN and position >= torn_from
             self._note(Oddity.NO_LEDGER, path, reason, position=position, is_damage=not is_torn)
 
-    def _remove_what_came_back(self, listing: PartitionListing, start_offset: int) -> None:
+    def _remove_deleted_again(self, listing: PartitionListing, start_offset: int) -> None:
         for base in sorted(listing.log_sizes):
             if base < start_offset:
                 path = log_path(self._directory, base)
                 self._unlink(path)
                 self._unlink(index_path(self._directory, base))
                 del listing.log_sizes[base]
-                self._note(Oddity.BELOW_START, path, "deleted before, and back: removed again", is_damage=False)
+                text = "removed a deleted segment that a crash had restored"
+                self._note(Oddity.BELOW_START, path, text, is_damage=False)
 
     # --- sealed segments: not read ---
 
@@ -243,11 +246,12 @@ class _Recovery:
             path = log_path(self._directory, base)
             size = listing.log_sizes.pop(base, None)
             if base in self._foreign:
-                text = f"{self._foreign_text(base)}; the sealed segment of this partition is gone"
+                text = f"{self._foreign_text(base)}; the sealed segment of this partition is missing"
                 self._lose(Oddity.FOREIGN_SEGMENT, path, text, base, facts.end_offset, reading)
                 continue
             if size is None:
-                self._lose(Oddity.SEALED_MISSING, path, "the sealed segment is gone", base, facts.end_offset, reading)
+                text = "the sealed segment is missing"
+                self._lose(Oddity.SEALED_MISSING, path, text, base, facts.end_offset, reading)
                 continue
             segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
@@ -255,7 +259,7 @@ class _Recovery:
                 self._note(
                     Oddity.SEALED_SHORT,
                     path,
-                    f"{size} bytes are left of {facts.size}",
+                    f"the sealed segment has {size} bytes instead of {facts.size}",
                     position=size,
                     size=facts.size - size,
                     end_offset=facts.end_offset,
@@ -265,7 +269,7 @@ class _Recovery:
                 self._note(
                     Oddity.SEALED_LONG,
                     path,
-                    f"{size} bytes, of which {facts.size} were sealed: the rest is ignored",
+                    f"the sealed segment has {size} bytes instead of {facts.size}; ignoring the rest",
                     position=facts.size,
                     size=size - facts.size,
                 )
@@ -281,32 +285,33 @@ class _Recovery:
         if progress is not None and progress.size and progress.base_offset not in known:
             path = log_path(self._directory, progress.base_offset)
             bounds = progress.base_offset, progress.end_offset
-            self._lose(Oddity.OPEN_MISSING, path, "the open segment is gone", *bounds, reading)
+            self._lose(Oddity.OPEN_MISSING, path, "the open segment is missing", *bounds, reading)
         is_cut = False
         for base in sorted(listing.log_sizes):
             path = log_path(self._directory, base)
-            # Sealed segments may follow it: then only the record of its own seal was lost.
+            # Sealed segments may follow: then only the record of this segment's seal was lost.
             number = bisect_left(self._segments, base, key=_base_offset)
             end = self._segments[number - 1].end_offset if number else reading.state.numbers.start_offset
-            if is_cut or base < end or self._is_behind_a_hole(base, end, reading):
-                oddity_text = "it lies behind a cut" if is_cut or base >= end else f"it begins below offset {end}"
+            if is_cut or base < end or self._follows_a_hole(base, end, reading):
+                follows_loss = is_cut or base >= end
+                reason = "it follows lost messages" if follows_loss else f"it starts below offset {end}"
                 if base >= end:
-                    # What was cut before it may be rot, and this one may have been confirmed.
+                    # The loss before it may be bit rot, and the messages in this segment may have been confirmed.
                     self._retire(end, listing.offset_bound(base), reading, is_loss=False)
-                self._set_aside(path, oddity_text, is_damage=base < end)
+                self._set_aside(path, reason, is_damage=base < end)
                 is_cut = is_cut or base >= end
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
             is_cut = self._take_open(base, listing, reading, is_synced=is_synced)
-        self._refuse_writes_before_strangers(reading)
+        self._refuse_writes_before_foreign_segments(reading)
         for before, after in pairwise(self._segments):
             first, end = before.end_offset, after.base_offset
             if first < end and not self._knows_gap(first, end, reading):
                 path = log_path(self._directory, end)
-                self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", first, end, reading)
+                self._lose(Oddity.OFFSET_HOLE, path, _HOLE_TEXT, first, end, reading)
 
     def _report_foreign(self, reading: LedgerReading) -> None:
-        """Segments of other partitions in the place of unsealed ones."""
+        """Report segments of other partitions in the place of unsealed ones."""
         progress = reading.state.progress
         for base in self._foreign.keys() - reading.state.sealed.keys():
             path, text = log_path(self._directory, base), self._foreign_text(base)
@@ -317,25 +322,25 @@ class _Recovery:
 
     def _foreign_text(self, base: int) -> str:
         found, expected = str(self._foreign[base]), str(self._identity)
-        return f"holds messages of {found} in the directory of {expected}: left as it is, and not served"
+        return f"ignoring a segment of partition {found} in the directory of partition {expected}"
 
-    def _refuse_writes_before_strangers(self, reading: LedgerReading) -> None:
-        """Behind our last segment there may have been another one, with confirmed offsets that nobody knows now."""
+    def _refuse_writes_before_foreign_segments(self, reading: LedgerReading) -> None:
+        """Make the partition read-only if its newest segment may have been replaced: its offsets may be confirmed."""
         end = max([reading.state.numbers.start_offset, *(segment.end_offset for segment in self._segments)])
         later = [base for base in self._foreign if base >= end]
         if later and self._failure is None:
             path, found = log_path(self._directory, min(later)), str(self._foreign[min(later)])
             self._failure = (
-                f"{path} holds messages of {found}, and the newest segment of this partition may be missing: stop the "
-                "server, move that file to where it belongs, and put the right one back"
+                f"{path} belongs to partition {found}, and the newest segment of this partition may be missing; stop "
+                "the server, move that file to its own directory, and restore the missing segment"
             )
 
-    def _is_behind_a_hole(self, base: int, end: int, reading: LedgerReading) -> bool:
-        """After a power cut a segment counts only if all before it is there."""
+    def _follows_a_hole(self, base: int, end: int, reading: LedgerReading) -> bool:
+        """Whether a segment must go because messages before it are missing, as a power cut can leave them."""
         if base == end or (not self._segments and base == reading.state.numbers.start_offset):
             return False
         gaps = (*reading.state.gaps, *self._gaps())
-        # Numbering goes on right behind a gap. A segment that begins inside one was there before the gap was left.
+        # Numbering continues right after a gap. A segment that starts inside a gap is older than the gap.
         if any(gap.first_offset <= end and gap.end_offset == base for gap in gaps):
             return False
         is_replaced = any(end <= foreign < base for foreign in self._foreign)
@@ -343,20 +348,20 @@ class _Recovery:
             return True
         if self._segments or base > end:
             path = log_path(self._directory, base)
-            self._lose(Oddity.OFFSET_HOLE, path, "no segment holds the offsets before it", end, base, reading)
+            self._lose(Oddity.OFFSET_HOLE, path, _HOLE_TEXT, end, base, reading)
         return False
 
     def _take_open(self, base: int, listing: PartitionListing, reading: LedgerReading, *, is_synced: bool) -> bool:
-        """Read one segment and act on what is found. Return whether later ones must go."""
+        """Read one segment and repair it. Return whether later segments must go."""
         path = log_path(self._directory, base)
         progress = reading.state.progress
         facts = progress if progress is not None and progress.base_offset == base else None
         if facts is not None and listing.log_sizes[base] < facts.size:
             size = listing.log_sizes[base]
-            text = f"{size} bytes are left of {facts.size} that were synced"
+            text = f"the segment has {size} bytes, but {facts.size} were synced"
             self._note(Oddity.SHORT_OF_RECOVERY_POINT, path, text, position=size, size=facts.size - size)
             facts = None
-        # Without a ledger nobody knows what was synced: then nothing is cut away but a torn end.
+        # Without a ledger, it is unknown what was synced. Only a torn end is removed then.
         stop = self._stop if reading.exists and not is_synced else StopKind.KILLED
         scanned = scan_open_segment(
             self._file_system,
@@ -373,12 +378,12 @@ class _Recovery:
         self._mark_damages(scanned, path, stop, reading)
         bases = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
         following = min((later for later in bases if later > base), default=None)
-        # After a clean stop the ledger knows where the messages ended.
+        # After a clean stop, the ledger records where the messages end.
         is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
         cut = SegmentEnd(stop, following, is_known_end, scanned.doubtful_end_offset)
         if stop is StopKind.CRASHED:
-            # Later segments have to go too: their offsets with these, in one record. If the gap ended where one of
-            # them begins, a start that is interrupted in between would take that one for the next after the gap.
+            # Later segments must go too. One record covers their offsets and these: if the gap ended where one of them
+            # starts, and this start were interrupted, the next start would keep that segment.
             cut = SegmentEnd(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
         is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
@@ -387,18 +392,18 @@ class _Recovery:
             self._unlink(path)
             self._unlink(index_path(self._directory, base))
             if scanned.bad_end is None:
-                self._note(Oddity.EMPTY, path, "no message was ever in it: removed", is_damage=False)
+                self._note(Oddity.EMPTY, path, "removed an empty segment", is_damage=False)
         return is_cut
 
     def _mark_damages(self, scanned: ScannedSegment, path: Path, stop: StopKind, reading: LedgerReading) -> None:
-        """Bad bytes with good batches behind them, where no crash explains them: keep all, pass over them in reads."""
+        """Record damage inside a segment that no crash explains. All bytes are kept; reads skip the damage."""
         case = case_for(stop, Tail.BAD_IN_BETWEEN)
         for damage in scanned.segment.damages:
             self._findings.append(
-                Finding(
+                RecoveryFinding(
                     case.letter,
                     path,
-                    "damaged; kept, and passed over by reads",
+                    "damaged; reads skip this range",
                     case.is_damage,
                     damage.position,
                     damage.end_position - damage.position,
@@ -410,46 +415,49 @@ class _Recovery:
                 self._events.append(damage)
 
     def _cut_end(self, scanned: ScannedSegment, path: Path, cut: SegmentEnd, reading: LedgerReading) -> bool:
-        """Deal with what follows the good part. Return whether later segments must go too."""
+        """Remove what follows the last good batch. Return whether later segments must go too."""
         size = scanned.segment.size
         if scanned.bad_end is None:
             case = case_for(cut.stop, Tail.ZEROS if scanned.has_zeros else Tail.NOTHING)
         else:
-            # A kill does not tear a segment that another one follows.
+            # A kill can tear only the last segment.
             is_torn = scanned.is_torn and cut.next_base_offset is None
             at_end = Tail.TORN_AT_THE_END if is_torn else Tail.BAD_AT_THE_END
             case = case_for(cut.stop, at_end if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
-            text = f"copied aside and cut: {scanned.bad_end.reason}"
+            text = f"moved the end of the segment to {QUARANTINE}: {scanned.bad_end.reason}"
             if cut.next_base_offset is None:
                 self._cut_finding = len(self._findings)
-            self._findings.append(Finding(case.letter, path, text, case.is_damage, size, scanned.file_size - size))
-        if case.action is Action.KEEP:
+            self._findings.append(
+                RecoveryFinding(case.letter, path, text, case.is_damage, size, scanned.file_size - size)
+            )
+        if case.action is RecoveryAction.KEEP:
             return False
         try:
-            if case.action is not Action.CUT_ZEROS:
+            if case.action is not RecoveryAction.CUT_ZEROS:
                 self._quarantine.copy(scanned.file, size, scanned.file_size)
                 if not cut.is_known_end and cut.next_base_offset is None:
-                    # Whatever it was, it may have been confirmed: a batch that rotted, or whose end became zeros.
+                    # It may be a confirmed batch that rotted, or whose end became zeros.
                     end_offset = scanned.segment.end_offset
                     self._retire(end_offset, cut.doubtful_end, reading, is_loss=case.is_damage)
             scanned.file.truncate(size)
-            # Without this sync a power cut brings the bad bytes back, behind batches acknowledged since.
+            # Without this sync, a power cut could restore the bad bytes after batches that were acknowledged since.
             scanned.file.sync()
         except (OSError, StorageFailure) as error:
-            self._failure = f"{path} could not be cut at byte {size}: {error}"
-            # The next start has to cut it too, even after a mere kill: what lies behind would come back to life.
+            self._failure = f"could not truncate {path} to {size} bytes: {error}"
+            # Makes the next start truncate it too, even after a mere kill. Otherwise the removed batches would return.
             self._events.append(SyncFailure())
-        return case.action is Action.CUT_ALL_BEHIND
+        return case.action is RecoveryAction.CUT_ALL_BEHIND
 
     # --- numbers ---
 
     def _retire(self, first_offset: int, doubtful_end: int, reading: LedgerReading, *, is_loss: bool) -> None:
-        """Never use offsets again that bytes may have held which are about to be taken away.
+        """Make sure that the offsets of bytes that are about to be removed are never used again.
 
-        Durable before they are: a start that dies behind the cut is repeated by one that finds nothing to be cut.
+        The gap is durable before the bytes are removed. If this start is interrupted after that, the next one finds
+        nothing to remove and could not know.
         """
         end = self._doubtful_end = max(self._doubtful_end or 0, doubtful_end, reading.state.numbers.reserved_end)
-        # Without a ledger every start leaves out more than that, until one has written it.
+        # Without a ledger, every start skips more offsets than that until one has written a ledger.
         if self._ledger is None or not reading.exists or first_offset >= end:
             return
         if not self._knows_gap(first_offset, end, reading):
@@ -457,8 +465,8 @@ class _Recovery:
             is_loss = is_loss or (progress is not None and first_offset < progress.end_offset)
             self._ledger.file.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
 
-    def _number_on(self, reading: LedgerReading) -> int:
-        """The offset of the next message: never one that was ever confirmed."""
+    def _choose_next_offset(self, reading: LedgerReading) -> int:
+        """The offset of the next message. It was never confirmed for another message."""
         numbers = reading.state.numbers
         end = max([numbers.start_offset, *(segment.end_offset for segment in self._segments)])
         known = [end, self._shown_end, *(gap.end_offset for gap in (*reading.state.gaps, *self._gaps()))]
@@ -469,28 +477,28 @@ class _Recovery:
         if self._doubtful_end is not None:
             known.append(self._doubtful_end)
         if self._segments and (not reading.exists or (self._stop is StopKind.CRASHED and reading.problems)):
-            # The last reservation may be among what cannot be read: go as far as the largest one would, from the one
-            # before it on, with the largest batch on top that it may have been made for.
+            # The last reservation may be unreadable. Skip the largest possible one, counted from the last that can be
+            # read, and the largest batch that it may have been made for.
             known.append(max(known) + self._settings.reservation_max + MESSAGE_COUNT_MAX)
         next_offset = max(known)
         if next_offset > end and not self._knows_gap(end, next_offset, reading):
-            # Messages up to the recovery point were there: what is missing of them is a loss.
+            # Messages up to the recovery point were synced. If some are missing, they are lost.
             is_loss = reading.state.progress is not None and end < reading.state.progress.end_offset
             self._events.append(OffsetGap(end, next_offset, is_loss))
         self._report_skipped_offsets(end, next_offset)
         for number, segment in enumerate(self._segments):
             is_last = number == len(self._segments) - 1
             if segment.state is SegmentState.OPEN and (not is_last or next_offset != segment.end_offset):
-                # Numbering goes on elsewhere: a new segment begins there.
+                # Numbering continues elsewhere, in a new segment.
                 segment.state = SegmentState.CLOSING
         return next_offset
 
     def _report_skipped_offsets(self, end: int, next_offset: int) -> None:
-        """Say with the cut which offsets are left out because of it. After a power cut that is usual."""
+        """Add the offsets that are skipped because of a removal to its finding. After a power cut that is usual."""
         if self._cut_finding is None or next_offset == end or self._stop is StopKind.CRASHED:
             return
         finding = self._findings[self._cut_finding]
-        text = f"{finding.text}; offsets {end} to {next_offset - 1} may have been confirmed and are not used again"
+        text = f"{finding.text}; offsets {end} to {next_offset - 1} may have been confirmed and are never reused"
         self._findings[self._cut_finding] = replace(
             finding, text=text, is_warning=not finding.is_damage, first_offset=end, end_offset=next_offset
         )
@@ -505,7 +513,7 @@ class _Recovery:
         was_sync_failed, ledger.state.sync_failed = ledger.state.sync_failed, False
         events = list(self._events)
         unsealed = [segment for segment in self._segments if segment.state is not SegmentState.SEALED]
-        # Not after a clean stop: interrupted, it would leave a torn record that only rot could explain.
+        # Not after a clean stop: if this write were interrupted, the torn record would count as damage.
         if self._stop is not StopKind.CLEAN and unsealed and unsealed[-1].facts() != reading.state.progress:
             events.append(Progress(unsealed[-1].facts()))
         draft = ledger.note(*events) if events else None
@@ -556,7 +564,7 @@ class _Recovery:
         self._unlink(path.with_suffix(INDEX_SUFFIX))
         self._is_directory_changed = True
         letter = Oddity.OVERLAP.value if is_damage else "F"
-        self._note_letter(letter, path, f"{reason}: set aside in {QUARANTINE}", 0, 0, is_damage=is_damage)
+        self._note_letter(letter, path, f"moved the segment to {QUARANTINE}: {reason}", 0, 0, is_damage=is_damage)
 
     def _unlink(self, path: Path) -> None:
         if unlink_if_there(self._file_system, path):
@@ -588,4 +596,4 @@ class _Recovery:
         *,
         is_damage: bool,
     ) -> None:
-        self._findings.append(Finding(letter, path, text, is_damage, position, size, first_offset, end_offset))
+        self._findings.append(RecoveryFinding(letter, path, text, is_damage, position, size, first_offset, end_offset))

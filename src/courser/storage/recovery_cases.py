@@ -1,8 +1,7 @@
-"""The decision table of recovery: what a segment file may look like at start, and what is done about it.
+"""The decision table of recovery: what a segment file may look like at a start, and what to do about it.
 
-``docs/recovery.md`` tells the same in prose. A case is chosen by two facts: how the last session ended, and what the
-scan of the part behind the recovery point found. Nothing is ever cut before it was copied to ``quarantine``, except
-zeros.
+``docs/recovery.md`` explains it in prose. Two facts select a case: how the last session ended, and what the scan found
+after the recovery point. Everything except zeros is copied to ``quarantine`` before it is removed.
 """
 
 from dataclasses import dataclass
@@ -14,30 +13,30 @@ class StopKind(Enum):
     """How the last session on this data directory ended."""
 
     CLEAN = "clean"
-    """It said good-bye: everything was synced."""
+    """The server stopped in order, and everything was synced."""
     KILLED = "killed"
-    """The process died, the kernel did not: every finished write is there."""
+    """The process ended but the kernel did not, so every completed write exists."""
     CRASHED = "crashed"
-    """The kernel died, the mount or the directory is another one, or nobody knows: unsynced writes may be gone."""
+    """The kernel ended, the mount or directory has changed, or the cause is unknown. Unsynced writes may be lost."""
 
 
 class Tail(Enum):
-    """What the scan found behind the last batch of the good beginning."""
+    """What the scan found after the last good batch, or after the last one before damage."""
 
     NOTHING = "nothing"
     ZEROS = "zeros"
-    TORN_AT_THE_END = "the beginning of a batch, and nothing behind it"
-    BAD_AT_THE_END = "bad bytes, and no good batch behind them"
-    BAD_IN_BETWEEN = "bad bytes, and good batches behind them"
+    TORN_AT_THE_END = "the first part of a batch, and nothing after it"
+    BAD_AT_THE_END = "bad bytes, and no good batch after them"
+    BAD_IN_BETWEEN = "bad bytes, and good batches after them"
 
 
-class Action(Enum):
-    """What is done with a segment file."""
+class RecoveryAction(Enum):
+    """What to do with a segment file."""
 
     KEEP = "keep"
-    CUT_ZEROS = "cut the zeros"
-    CUT = "copy aside, then cut"
-    CUT_ALL_BEHIND = "copy aside and cut, later segments included"
+    CUT_ZEROS = "remove the zeros"
+    CUT = "copy to quarantine, then remove"
+    CUT_ALL_BEHIND = "copy to quarantine, then remove, including later segments"
     MARK = "keep everything, mark the range as damaged"
 
 
@@ -48,9 +47,9 @@ class Case:
     letter: str
     stops: frozenset[StopKind]
     tails: frozenset[Tail]
-    action: Action
+    action: RecoveryAction
     is_damage: bool
-    """Whether bytes that were written whole are wrong: no crash explains that."""
+    """Whether bytes of completed writes are wrong, which no crash explains."""
 
 
 _ANY = frozenset(StopKind)
@@ -60,20 +59,20 @@ _NOTHING, _ZEROS, _TORN, _BAD_END, _BAD_IN_BETWEEN = (frozenset({tail}) for tail
 _ANY_END = _TORN | _BAD_END
 
 CASES = (
-    Case("A", _ANY, _NOTHING, Action.KEEP, is_damage=False),
-    Case("B", _ANY, _ZEROS, Action.CUT_ZEROS, is_damage=False),
-    # A kill tears at most the batch that was being written, and leaves a beginning of it.
-    Case("C", _KILLED, _TORN, Action.CUT, is_damage=False),
-    # Good batches behind bad bytes were written later: a kill does not explain the bad ones.
-    Case("D", _KILLED, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
-    # A power cut may keep a later write and lose an earlier one: what lies behind the hole was never a prefix.
-    Case("E", _CRASHED, _ANY_END, Action.CUT_ALL_BEHIND, is_damage=False),
-    Case("F", _CRASHED, _BAD_IN_BETWEEN, Action.CUT_ALL_BEHIND, is_damage=False),
-    # After a clean stop there is nothing behind the recovery point, unless somebody put it there.
-    Case("G", _CLEAN, _ANY_END, Action.CUT, is_damage=True),
-    Case("H", _CLEAN, _BAD_IN_BETWEEN, Action.MARK, is_damage=True),
-    # All bytes of the batch are there and some are wrong: it was written to its end, and perhaps confirmed.
-    Case("W", _KILLED, _BAD_END, Action.CUT, is_damage=True),
+    Case("A", _ANY, _NOTHING, RecoveryAction.KEEP, is_damage=False),
+    Case("B", _ANY, _ZEROS, RecoveryAction.CUT_ZEROS, is_damage=False),
+    # A kill tears at most the batch that was being written, and leaves its first part.
+    Case("C", _KILLED, _TORN, RecoveryAction.CUT, is_damage=False),
+    # Good batches after bad bytes were written later, so a kill does not explain the bad bytes.
+    Case("D", _KILLED, _BAD_IN_BETWEEN, RecoveryAction.MARK, is_damage=True),
+    # A power cut can lose a write and keep a later one. A reader must never see the later one without the earlier.
+    Case("E", _CRASHED, _ANY_END, RecoveryAction.CUT_ALL_BEHIND, is_damage=False),
+    Case("F", _CRASHED, _BAD_IN_BETWEEN, RecoveryAction.CUT_ALL_BEHIND, is_damage=False),
+    # After a clean stop, nothing follows the recovery point unless something else wrote it.
+    Case("G", _CLEAN, _ANY_END, RecoveryAction.CUT, is_damage=True),
+    Case("H", _CLEAN, _BAD_IN_BETWEEN, RecoveryAction.MARK, is_damage=True),
+    # All bytes of the batch exist, but some are wrong. The write was completed, and the batch may be confirmed.
+    Case("W", _KILLED, _BAD_END, RecoveryAction.CUT, is_damage=True),
 )
 
 
@@ -83,45 +82,45 @@ def case_for(stop: StopKind, tail: Tail) -> Case:
 
 
 class Oddity(Enum):
-    """Cases of whole files, told apart before any scan."""
+    """Cases that concern whole files. They are recognized before any scan."""
 
     BELOW_START = "J"
-    """A segment below the start offset came back after a power cut: removed again."""
+    """A power cut restored a segment below the start offset. It is removed again."""
     SEALED_MISSING = "K"
-    """A sealed segment is gone: its offsets are lost, the rest is served."""
+    """A sealed segment is missing. Its offsets are lost; the rest is served."""
     SEALED_SHORT = "L"
-    """A sealed segment is shorter than its seal: what is behind its end is lost."""
+    """A sealed segment is shorter than its seal says. The rest of it is lost."""
     SEALED_LONG = "M"
-    """A sealed segment is longer than its seal: the rest is ignored."""
+    """A sealed segment is longer than its seal says. The excess is ignored."""
     SHORT_OF_RECOVERY_POINT = "N"
-    """An open segment ends before its recovery point: synced bytes are gone."""
+    """An open segment ends before its recovery point: synced bytes are missing."""
     OVERLAP = "O"
-    """An unsealed file begins below the end of the one before it: set aside."""
+    """An unsealed segment starts below the end of the previous one. It is moved to quarantine."""
     NO_LEDGER = "P"
-    """The ledger is absent or has bad records: what it does not say is read from the segments."""
+    """The ledger is missing or has bad records. What it lacks is read from the segments."""
     EMPTY = "Q"
-    """An unsealed segment without a single batch: removed, its offsets were never used."""
+    """An unsealed segment without a batch. It is removed; its offsets were never used."""
     STRAY = "R"
-    """A name that is none of ours: left alone."""
+    """A file name that is not Courser's. The file is ignored."""
     OPEN_MISSING = "S"
-    """The open segment that the recovery point lies in is gone."""
+    """The open segment that contains the recovery point is missing."""
     OFFSETS_DAMAGED = "T"
-    """Records of stored consumer offsets are bad: those consumers go back to an earlier one."""
+    """Records of stored consumer offsets are bad. These consumers return to an earlier offset."""
     LEFTOVER = "U"
-    """A temporary file of an interrupted step: removed."""
+    """A temporary file of an interrupted operation. It is removed."""
     OFFSET_HOLE = "V"
-    """Offsets are missing between two segments, and the ledger knows of no gap there."""
+    """Offsets between two segments are missing, and the ledger records no gap there."""
     FOREIGN_SEGMENT = "X"
-    """A segment file with the batches of another partition: left alone, not served."""
+    """A segment with batches of another partition. It is neither changed nor served."""
     FOREIGN_DIRECTORY = "Y"
-    """The ledger, or every segment if there is no ledger, is another partition's: nothing is touched or served."""
+    """The ledger, or every segment if there is no ledger, is another partition's. Nothing is changed or served."""
     FUTURE_TIME = "Z"
-    """Messages carry times in the future: the clock was ahead when they were stored. They count as stored now."""
+    """Messages have timestamps in the future, because the clock was ahead. They count as stored now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that a start did or found, for the log and for the operator."""
+class RecoveryFinding:
+    """One thing that a start found or did. It is logged for the operator."""
 
     letter: str
     path: Path
@@ -132,4 +131,4 @@ class Finding:
     first_offset: int | None = None
     end_offset: int | None = None
     is_warning: bool = False
-    """No damage, but an operator should know."""
+    """Whether an operator should know although nothing is damaged."""

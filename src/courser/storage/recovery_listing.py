@@ -1,4 +1,4 @@
-"""The files of a partition's directory, by their names: the first look of a start, which changes nothing."""
+"""List the files of a partition's directory by their names. This is the first step of recovery and changes nothing."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +27,16 @@ class PartitionListing:
     strays: list[Path] = field(default_factory=list)
 
     def offset_bound(self, first_base_offset: int) -> int:
-        """Where the offsets end, at most, in segments that begin at ``first_base_offset`` or later; else 0."""
+        """An upper bound of the offsets in segments that start at ``first_base_offset`` or later; 0 if none does."""
         sizes = self.log_sizes.items()
         return max((offset_bound(size, base) for base, size in sizes if base >= first_base_offset), default=0)
 
 
 def list_partition(file_system: FileSystem, directory: Path) -> PartitionListing:
-    """Look at the names. Nothing is changed.
+    """Sort the files by their names. Nothing is changed.
 
     Raises:
-        StartRefused: something stands where a file belongs.
+        StartRefused: something that is not a file has the name of one.
     """
     listing = PartitionListing()
     for entry in file_system.list_directory(directory):
@@ -45,8 +45,8 @@ def list_partition(file_system: FileSystem, directory: Path) -> PartitionListing
         index_base = base_offset_of(entry.name, INDEX_SUFFIX)
         is_ours = log_base is not None or index_base is not None or entry.name in (LEDGER, OFFSETS)
         if is_ours and entry.kind is not EntryKind.FILE:
-            what = "a directory" if entry.kind is EntryKind.DIRECTORY else "something else"
-            raise StartRefused(path, f"{what} stands where a file belongs", "move it out of the way")
+            what = "a directory" if entry.kind is EntryKind.DIRECTORY else "not a regular file"
+            raise StartRefused(path, f"it is {what}, but the server needs a file with this name", "move it elsewhere")
         if log_base is not None:
             listing.log_sizes[log_base] = entry.size
         elif index_base is not None:

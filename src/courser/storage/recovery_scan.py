@@ -1,4 +1,4 @@
-"""Reading a segment that was not sealed: what is good in it, what is not, and its index."""
+"""Scan a segment that was not sealed: find its good and bad batches, and complete its index."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +20,16 @@ from courser.storage.settings import LogSettings
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """What decides about the end of a segment, besides what is in it."""
+    """What decides how to repair the end of a segment, apart from its contents."""
 
     stop: StopKind
     next_base_offset: int | None
-    """Where the segment behind it begins: then the offsets of what is missing are known. None after a power cut, when
-    later segments may have to go too."""
+    """Where the next segment starts, so that the missing offsets are known. None if there is none, and after a power
+    cut, when later segments may have to go too."""
     is_known_end: bool
-    """Whether nothing behind the good part can have been confirmed."""
+    """Whether nothing after the good part can have been confirmed."""
     doubtful_end: int
-    """Otherwise: where the offsets of what is cut away end at most."""
+    """If not: an upper bound of the offsets that are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,19 @@ class ScannedSegment:
     """What the scan of an open segment found."""
 
     segment: Segment
-    """Everything good that counts; ``damages`` are the bad stretches with good batches behind them."""
+    """The good part. ``damages`` are the bad ranges with good batches after them."""
     file: File
     file_size: int
     bad_end: BadRange | None
-    """The bad stretch that the good part ends at."""
+    """The bad range at which the good part ends."""
     has_zeros: bool
     """Whether nothing but zeros follows the good part."""
     shown_end_offset: int
-    """Where the messages end that the kernel showed, whether or not they are on the disk: they may be confirmed."""
+    """The end of the messages in the page cache, whether or not they are on disk. They may be confirmed."""
     is_torn: bool
-    """Whether ``bad_end`` is the beginning of a batch with nothing behind it, as a kill in the middle of a write
-    leaves it."""
+    """Whether ``bad_end`` is the first part of a batch with nothing after it, as a kill during a write leaves it."""
     doubtful_end_offset: int
-    """No message in ``bad_end`` or behind it had this offset or a larger one."""
+    """No message from ``bad_end`` on had this offset or a larger one."""
 
 
 def scan_open_segment(
@@ -65,10 +64,10 @@ def scan_open_segment(
     from_disk: bool,
     look_first: bool,
 ) -> ScannedSegment:
-    """Read a segment from the recovery point on, which ``facts`` describe, or from its beginning without them.
+    """Read a segment from the recovery point on, which ``facts`` describes; without it, from the start.
 
-    With ``from_disk`` what the kernel remembers is not believed: after a failed sync it differs from the disk.
-    With ``look_first`` it is looked at, though, for the offsets that it shows.
+    With ``from_disk``, the page cache is dropped first: after a failed sync it differs from the disk. With
+    ``look_first``, the page cache is scanned before that, to learn which offsets may have been confirmed.
     """
     file = file_system.open(path, writable=True)
     shown_end_offset = base_offset
@@ -116,7 +115,7 @@ def scan_open_segment(
 
 
 def offset_bound(size: int, offset: int) -> int:
-    """Where the offsets end, at most, of messages that begin at ``offset`` and take ``size`` bytes."""
+    """An upper bound of the offsets of messages that start at ``offset`` and take ``size`` bytes."""
     return offset - -size // FRAME_HEADER_SIZE
 
 
@@ -128,10 +127,10 @@ def judge_end(
     offset: int,
     step_size: int = DEFAULT_LIMITS.copy_size,
 ) -> tuple[bool, int]:
-    """Whether the bytes are the beginning of one batch and no more, and where the offsets in them end at most.
+    """Whether the bytes are the first part of one batch and nothing else, and an upper bound of their offsets.
 
-    A kill in the middle of a write leaves a beginning of the batch; behind it the file ends, or has the zeros that were
-    allocated ahead. If all bytes of the batch are there, the write was finished and the batch may be confirmed.
+    A kill during a write leaves the first part of a batch. After it, the file ends or contains preallocated zeros. If
+    all bytes of the batch exist, the write was completed and the batch may be confirmed.
     """
     size = end_of_data(file, start, end, step_size) - start
     head = read_exactly(file, start, BATCH_HEADER_SIZE) if start + BATCH_HEADER_SIZE <= end else None
@@ -161,7 +160,7 @@ def _open_damage(segment: Segment, bad: BadRange) -> None:
 
 
 def _close_damage(segment: Segment, batch: GoodBatch) -> None:
-    """The batch behind a damaged stretch tells which offsets are missing."""
+    """Record which offsets are damaged: those before the first good batch after the damage."""
     if not segment.damages or segment.damages[-1].end_position != batch.position:
         return
     *earlier, last = segment.damages
@@ -174,18 +173,18 @@ def _close_damage(segment: Segment, batch: GoodBatch) -> None:
 def _restore_index(
     file_system: FileSystem, file: File, segment: Segment, identity: PartitionIdentity, window_size: int
 ) -> None:
-    """Load the index of the part below the recovery point, and add what is missing in it from the log."""
+    """Load the index up to the recovery point, and add missing entries from the log."""
     resume = 0
     try:
         index_file = file_system.open(file.path.with_suffix(INDEX_SUFFIX), writable=True)
         resume = segment.index.restore(index_file, segment.size)
         if resume < segment.size and index_file.size() > segment.index.flushed_size:
-            # Blocks behind the recovery point may speak of batches that a power cut took. Others will take their
-            # place, and then nobody could tell: they have to be gone for good.
+            # Blocks after the recovery point may describe batches that a power cut removed. New batches would take
+            # their place, and the blocks would be wrong without anyone noticing. So they must go.
             index_file.truncate(segment.index.flushed_size)
             index_file.sync()
     except OSError:
-        # No index, or none that can be read: it is derived, so that only costs a scan.
+        # Without a readable index, the log is scanned instead.
         pass
     head = read_exactly(file, resume, BATCH_HEADER_SIZE) if resume < segment.size else None
     if head is None:

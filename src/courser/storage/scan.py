@@ -1,7 +1,6 @@
-"""Walk over the batches of a log file and say of every byte what it is: a good batch, damage, or zeros at the end.
+"""Scan a log file, and classify every byte: good batches, damage, or zeros at the end.
 
-Used by recovery, by the rebuilding of an index and by the offline tools. Never by a poll, except to find out where
-the good data goes on behind a damaged batch.
+Recovery, index rebuilds and the offline tools use it. Polls use it only to find the next good batch after damage.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from courser.storage.limits import DEFAULT_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class GoodBatch:
-    """A batch whose header and body hashes match, in its place in the order of offsets."""
+    """A batch with correct header and body hashes and the expected offset."""
 
     position: int
     header: StoredHeader
@@ -35,32 +34,32 @@ class GoodBatch:
 
     @property
     def end_position(self) -> int:
-        """Where the next batch begins."""
+        """The position of the next batch."""
         return self.position + self.header.stored_length
 
 
 @dataclass(frozen=True, slots=True)
 class BadRange:
-    """Bytes that are no good batch."""
+    """Bytes that are not a good batch."""
 
     position: int
     end_position: int
-    """Where the next good batch begins, or the end of the file."""
+    """The position of the next good batch, or the end of the file."""
     reason: str
     is_last: bool
-    """No good batch follows."""
+    """Whether no good batch follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroTail:
-    """Nothing but zeros to the end: space that was allocated ahead, or a write that never reached the disk."""
+    """Zeros up to the end of the file: preallocated space, or a write that never reached the disk."""
 
     position: int
     end_position: int
 
 
 class _Window:
-    """A stretch of the file in memory."""
+    """A part of the file in memory."""
 
     def __init__(self, file: File, end: int, size: int) -> None:
         self._file = file
@@ -83,7 +82,7 @@ class _Window:
         return self._buffer[start : min(start + size, self._filled)]
 
     def ahead(self, position: int) -> memoryview:
-        """What is in memory from ``position`` on: at least a header's worth unless the file ends before."""
+        """What is in memory from ``position`` on: at least the size of a header, unless the file ends before."""
         self.view(position, layout.BATCH_HEADER_SIZE)
         return self._buffer[position - self._position : self._filled]
 
@@ -97,10 +96,10 @@ def scan(
     offset: int,
     window_size: int = DEFAULT_LIMITS.scan_window_size,
 ) -> Iterator[GoodBatch | BadRange | ZeroTail]:
-    """Walk from ``start``, where the batch with base ``offset`` is expected, to ``end``.
+    """Scan from ``start``, where the batch with base ``offset`` is expected, to ``end``.
 
-    Offsets go on without a gap, except behind a bad range. At the end comes at most one ``BadRange`` with
-    ``is_last`` or one ``ZeroTail``. Reads ``window_size`` bytes at a time.
+    Offsets are consecutive, except after a bad range. The last item may be a ``BadRange`` with ``is_last``, or a
+    ``ZeroTail``. Reads ``window_size`` bytes at a time.
     """
     window = _Window(file, end, window_size)
     position = start
@@ -108,7 +107,7 @@ def scan(
         try:
             batch = _batch_at(window, identity, position, end)
             if batch.header.base_offset != offset:
-                raise BadBatch(f"the batch begins at offset {batch.header.base_offset} where {offset} is expected")
+                raise BadBatch(f"the batch starts at offset {batch.header.base_offset} instead of {offset}")
         except BadBatch as error:
             if _is_zero_to_the_end(window, position, end):
                 yield ZeroTail(position, end)
@@ -133,7 +132,7 @@ def find_batch(
     offset: int,
     window_size: int = DEFAULT_LIMITS.scan_window_size,
 ) -> tuple[int, StoredHeader] | None:
-    """The first good batch behind a bad one at ``start`` whose offsets are not below ``offset``."""
+    """The first good batch after a bad one at ``start`` whose offsets are not below ``offset``."""
     found = _find_batch(_Window(file, end, window_size), identity, start, end, offset)
     return None if found is None else (found.position, found.header)
 
@@ -141,10 +140,10 @@ def find_batch(
 def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: int) -> GoodBatch:
     view = window.view(position, layout.BATCH_HEADER_SIZE)
     if len(view) < layout.BATCH_HEADER_SIZE:
-        raise BadBatch(f"{len(view)} bytes are less than a batch header")
+        raise BadBatch(f"{len(view)} bytes are too few for a batch header")
     header = read_header(view, 0, identity)
     if position + header.stored_length > end:
-        raise BadBatch(f"the batch of {header.stored_length} bytes reaches beyond the end of the file")
+        raise BadBatch(f"the batch of {header.stored_length} bytes extends beyond the end of the file")
     whole = window.view(position, header.stored_length)
     if len(whole) < header.stored_length:
         raise BadBatch("the file ends inside the batch")
@@ -154,16 +153,16 @@ def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: 
 
 
 def _find_batch(window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int) -> GoodBatch | None:
-    """Look behind ``position`` for a header's magic with a good batch around it.
+    """Search after ``position`` for the magic of a header of a good batch.
 
-    A payload may hold a copy of a stored batch, so the offset must go on from where the log stood.
+    A payload may contain a copy of a stored batch, so the offset must not be lower than expected.
     """
     search = position + 1
     while search + layout.BATCH_HEADER_SIZE <= end:
         ahead = window.ahead(search)
         found = bytes(ahead).find(layout.MAGIC, layout.MAGIC_POSITION)
         if found < 0:
-            # The magic may straddle the end of the window: step back by less than a header.
+            # The magic may cross the end of the window, so the windows overlap by less than a header.
             step = len(ahead) - layout.BATCH_HEADER_SIZE + 1
             if step <= 0:
                 return None

@@ -37,7 +37,7 @@ class SealedFiles:
         try:
             file = self._file_system.open(path)
         except OSError as error:
-            raise storage_failure("opening", path, error) from error
+            raise storage_failure("open", path, error) from error
         self.keep(segment.base_offset, file)
         return file
 

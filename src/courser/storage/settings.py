@@ -46,6 +46,6 @@ class LogSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_size <= SEGMENT_SIZE_LIMIT:
-            raise ValueError(f"a segment has 1 to {SEGMENT_SIZE_LIMIT} bytes, not {self.segment_size}")
+            raise ValueError(f"the segment size must be 1 to {SEGMENT_SIZE_LIMIT} bytes, not {self.segment_size}")
         if self.index_interval < 1:
-            raise ValueError(f"an index interval has at least 1 byte, not {self.index_interval}")
+            raise ValueError(f"the index interval must be at least 1 byte, not {self.index_interval}")

@@ -112,14 +112,16 @@ def unpack_header(data: bytes | bytearray) -> SnapshotHeader | None:
 def decode_snapshot(data: bytes | bytearray, path: Path) -> Snapshot:
     """Take a file apart. Raises ``MetadataDamaged``."""
     if len(data) < HEADER_SIZE:
-        raise MetadataDamaged(path, 0, f"{len(data)} bytes are less than a header")
+        raise MetadataDamaged(path, 0, f"{len(data)} bytes are too few for a header")
     header = unpack_header(data)
     if header is None:
-        raise MetadataDamaged(path, 0, "it is no snapshot")
+        raise MetadataDamaged(path, 0, "it is not a snapshot")
     if xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != header.checksum:
         raise MetadataDamaged(path, 0, "the header checksum does not match")
     if header.format_version != _VERSION:
-        raise MetadataDamaged(path, 0, f"snapshot format {header.format_version} is not known, only {_VERSION}")
+        raise MetadataDamaged(
+            path, 0, f"snapshot format {header.format_version} is not supported; this version supports only {_VERSION}"
+        )
     body = bytes(memoryview(data)[HEADER_SIZE:])
     if len(body) != header.body_size:
         raise MetadataDamaged(path, HEADER_SIZE, f"{len(body)} bytes follow the header instead of {header.body_size}")
@@ -136,11 +138,11 @@ def read_snapshot(file_system: FileSystem, path: Path) -> Snapshot | None:
         return None
     size = file.size()
     if size > SNAPSHOT_SIZE_MAX:
-        raise MetadataDamaged(path, 0, f"{size} bytes are more than a snapshot may have")
+        raise MetadataDamaged(path, 0, f"{size} bytes exceed the maximum size of a snapshot")
     data = read_exactly(file, 0, size)
     file.close()
     if data is None:
-        raise MetadataDamaged(path, 0, "the file is shorter than its size")
+        raise MetadataDamaged(path, 0, f"could not read all of its {size} bytes")
     return decode_snapshot(data, path)
 
 

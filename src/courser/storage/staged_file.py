@@ -1,7 +1,7 @@
-"""A staged part on disk: messages put aside, with their targets, until a publish takes them into the logs.
+"""The file of a staged part: messages and their target partitions, until a publish appends them to the logs.
 
-A header says whose part it is; a record per batch says which partition the batch is for, and carries two checksums; a
-closing record says that nothing is missing. Written by one attempt, from front to back. ``docs/formats/staging.md``.
+The header identifies the part. Each batch has a record with its target partition and two checksums. A closing record
+marks the part as complete. One attempt writes the file sequentially. See ``docs/formats/staging.md``.
 """
 
 import contextlib
@@ -34,20 +34,20 @@ _END = Struct("<4sB3xI4xQQQ32x")
 _CHECKSUM = Struct("<Q")
 assert _RECORD.size == _END.size
 RECORD_SIZE = _RECORD.size + _CHECKSUM.size
-"""Bytes of a record, besides the batch behind it."""
+"""Size of a record in bytes, without the batch that follows it."""
 _BATCH_KIND, _END_KIND = 1, 2
 _SINK_SIZE_MAX = 255
-"""Bytes of a sink's name."""
+"""Maximum size of a sink's name in bytes."""
 _HEADER_SIZE_MAX = _HEADER.size + _SINK_SIZE_MAX + _CHECKSUM.size
 _DAMAGED_BYTES_MAX = 8
-"""Bytes of a closing record that may be wrong while it is still known for what it is: the record of a batch differs
-from it in twice as many."""
+"""How many bytes of a closing record may be wrong before it is no longer recognized. The record of a batch differs from
+it in twice as many."""
 _STEP_SIZE = 1024 * 1024
-"""Bytes looked at a time when the zeros at the end of a file are passed over."""
+"""Bytes to read at a time in the search for the end of the data."""
 
 
-class Target(NamedTuple):
-    """The partition that messages are for, as it was when they were staged."""
+class StagingTarget(NamedTuple):
+    """The target partition of messages, as it was when they were staged."""
 
     stream_id: int
     topic_id: int
@@ -58,7 +58,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartIdentity:
-    """Whose part it is."""
+    """What identifies a part: its sink, batch, task and attempt."""
 
     user_id: int
     sink: str
@@ -68,19 +68,19 @@ class PartIdentity:
 
 
 class StagedBatch(NamedTuple):
-    """One record: where its batch lies, and where it is to go."""
+    """One record: the position of its batch, and the target partition."""
 
-    target: Target
+    target: StagingTarget
     chunk: int
     message_count: int
     position: int
-    """Of the batch in the file."""
+    """The position of the batch in the file."""
     size: int
     body_hash: int
 
 
 class PartContents:
-    """What a part holds, kept up to date by whoever writes or reads it."""
+    """The contents of a part. Its writer or reader keeps it up to date."""
 
     __slots__ = (
         "batch_counts",
@@ -98,17 +98,17 @@ class PartContents:
         self.chunk_count = 0
         self.message_count = 0
         self.size = 0
-        """Bytes of batches."""
+        """Size of all batches in bytes."""
         self.digest = 0
-        """Over the checksums of all records, in order."""
-        self.target_sizes: dict[Target, int] = {}
-        """Bytes for each partition, in the order in which they came up first."""
-        self.batch_counts: dict[Target, int] = {}
-        """Batches for each partition."""
+        """A hash of the checksums of all records, in order."""
+        self.target_sizes: dict[StagingTarget, int] = {}
+        """Bytes for each partition, in the order of first occurrence."""
+        self.batch_counts: dict[StagingTarget, int] = {}
+        """Number of batches for each partition."""
         self.is_finished = False
 
     def add(self, record: StagedBatch, checksum: int) -> None:
-        """One more batch."""
+        """Count one more batch."""
         self.chunk_count += 1
         self.message_count += record.message_count
         self.size += record.size
@@ -119,7 +119,7 @@ class PartContents:
 
 
 class StagedFileWriter:
-    """The file of a part that is being written."""
+    """Writes the file of a part."""
 
     def __init__(self, file: File, contents: PartContents, limits: EngineLimits = DEFAULT_LIMITS) -> None:
         self._file = file
@@ -128,7 +128,7 @@ class StagedFileWriter:
         self._writeback_size = contents.file_size
         self._allocated_size = contents.file_size
         self._has_allocated = False
-        """Whether there may be more in the file than what was written, whatever became of it."""
+        """Whether the file may be longer than what was written."""
 
     @classmethod
     def create(
@@ -139,22 +139,22 @@ class StagedFileWriter:
         created_at: int,
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> "StagedFileWriter":
-        """Begin a part. Its name is durable once its directory is synced.
+        """Create the file of a part. Its name is durable once its directory is synced.
 
         Raises:
-            StorageFailure: nothing was kept.
+            StorageFailure: nothing was written.
         """
         header = _pack_header(identity, created_at)
         try:
             file = file_system.open(path, writable=True, create=True)
         except OSError as error:
-            raise storage_failure("creation", path, error) from error
+            raise storage_failure("create", path, error) from error
         writer = cls(file, PartContents(0), limits)
         try:
             writer._write([header])
         except StorageFailure:
             file.close()
-            # If it stays, a start finds that it has no header, and removes it.
+            # If this fails, the next start removes the file, because it has no header.
             with contextlib.suppress(OSError):
                 file_system.unlink(path)
             raise
@@ -165,19 +165,19 @@ class StagedFileWriter:
     def reopen(
         cls, file_system: FileSystem, path: Path, contents: PartContents, limits: EngineLimits = DEFAULT_LIMITS
     ) -> "StagedFileWriter":
-        """Go on with a part that an earlier session began. What is torn behind its last record is overwritten."""
+        """Continue a part of an earlier session. Anything after its last good record is removed."""
         try:
             file = file_system.open(path, writable=True)
             file.truncate(contents.file_size)
         except OSError as error:
-            raise storage_failure("opening", path, error) from error
+            raise storage_failure("open", path, error) from error
         return cls(file, contents, limits)
 
-    def append(self, target: Target, batch: Batch) -> None:
-        """Put a batch aside. On return a kill cannot take it.
+    def append(self, target: StagingTarget, batch: Batch) -> None:
+        """Append a batch. On return it survives a kill.
 
         Raises:
-            StorageFailure: nothing of it was kept.
+            StorageFailure: nothing was written.
         """
         contents, size = self.contents, batch.size
         header = wire_header(0, 0, 0, batch.origin_timestamp, size, batch.count, batch.checksums)
@@ -204,9 +204,9 @@ class StagedFileWriter:
         contents.add(record, checksum)
 
     def take_upkeep(self) -> Callable[[], None] | None:
-        """What spares the next writes and the sync at the end their waiting, if it is time. It may wait for the disk.
+        """Work that makes the next writes and the final sync faster, if any is due. The work may wait for the disk.
 
-        A write into space that was allocated before costs a third less.
+        A write to preallocated space costs a third less.
         """
         size, limits = self.contents.file_size, self._limits
         allocation = min(size, limits.staged_allocation_max)
@@ -221,7 +221,7 @@ class StagedFileWriter:
             self._has_allocated = True
 
         def work() -> None:
-            # Hints: if the kernel does not take them, the writes and the sync take longer.
+            # Both are hints. If they fail, the writes and the sync take longer.
             with contextlib.suppress(OSError):
                 if is_short:
                     self._file.allocate(allocated_from, allocation)
@@ -231,10 +231,10 @@ class StagedFileWriter:
         return work
 
     def finish(self) -> None:
-        """Write the closing record and sync. Blocks.
+        """Write the closing record and sync. Waits for the disk.
 
         Raises:
-            StorageFailure: after a failed sync the part is to be given up.
+            StorageFailure: the file could not be written or synced. After a failed sync, the part must be discarded.
         """
         contents = self.contents
         data = _pack_end(contents)
@@ -245,15 +245,15 @@ class StagedFileWriter:
         contents.is_finished = True
 
     def _cut(self) -> None:
-        """Give back what was allocated and not used. If the power takes this back, zeros are left behind the end."""
+        """Release unused preallocated space. A power cut can undo this, and then zeros follow the closing record."""
         if self._has_allocated:
             try:
                 self._file.truncate(self.contents.file_size)
             except OSError as error:
-                raise storage_failure("truncation", self._file.path, error) from error
+                raise storage_failure("truncate", self._file.path, error) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, buffers: list[Buffer]) -> None:
@@ -265,8 +265,8 @@ class StagedFileWriter:
                 self._file.truncate(self.contents.file_size)
                 self._allocated_size = self.contents.file_size
             except OSError as truncate_error:
-                # What is left of it is overwritten by the next write, or found torn by the next start.
-                raise storage_failure("truncation", self._file.path, truncate_error) from error
+                # The next write overwrites what is left, or the next start finds it torn.
+                raise storage_failure("truncate", self._file.path, truncate_error) from error
             raise failure from error
 
 
@@ -297,7 +297,7 @@ def _pack_header(identity: PartIdentity, created_at: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A part as it was found on disk."""
+    """A part that was found on disk."""
 
     identity: PartIdentity
     created_at: int
@@ -306,10 +306,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class DamagedPart:
-    """A part that is not as it was written, where no interrupted write explains it."""
+    """A part that is damaged in a way that no interrupted write explains."""
 
     identity: PartIdentity | None
-    """As far as it can be read: if the header is damaged, it may be wrong."""
+    """May be wrong if the header is damaged."""
     position: int
     reason: str
 
@@ -321,11 +321,11 @@ def read_staged_file(
     is_in_question: Callable[[PartIdentity], bool] = lambda _: True,
     is_crashed: bool = False,
 ) -> StagedFile | DamagedPart | None:
-    """What a file holds; None if it has nothing of a part, because its creation was interrupted.
+    """Read the file of a part; None if its creation was interrupted and it contains no batch.
 
-    Its batches are hashed if they are in question: before a sync a power cut may tear any of them, and the end may
-    reach the disk before them. ``is_crashed``: there was one, so that what was not synced may be torn anywhere. A kill
-    tears the last write at most. What is torn counts up to there; everything else that is not right is damage.
+    Batches are hashed if ``is_in_question`` says so: a power cut before a sync can tear any of them, and can keep the
+    closing record but not the batches. ``is_crashed`` means that unsynced data may be torn anywhere; a kill tears at
+    most the last write. A torn part counts up to the tear. Any other error is damage.
     """
     file = file_system.open(path)
     try:
@@ -364,10 +364,10 @@ def _read_header(file: File) -> tuple[PartIdentity, int, int] | None:
 
 
 def _judge_header(file: File, *, is_crashed: bool) -> DamagedPart | None:
-    """A file without a good header: damaged, or None if its creation was interrupted."""
+    """Judge a file without a good header. Returns None if its creation was interrupted."""
     end = _end_of_data(file, 0)
     if end <= _HEADER_SIZE_MAX or (is_crashed and not _has_end(file, 0, end)):
-        # There is no batch in it, or the power failed before the part was finished: no task relies on it.
+        # It has no batch, or the power failed before the part was finished. No task relies on it.
         return None
     fields = read_exactly(file, 0, _HEADER.size)
     assert fields is not None
@@ -378,17 +378,17 @@ def _judge_header(file: File, *, is_crashed: bool) -> DamagedPart | None:
 
 
 def _damage_behind(file: File, contents: PartContents, *, is_crashed: bool) -> str | None:
-    """Why the part does not go on behind its last good record; None if it ends there, or was torn there."""
+    """The damage after the last good record; None if the part ends there, or was torn there."""
     position = contents.file_size
     end = _end_of_data(file, position)
     if end <= position:
         return None
     if _has_end(file, position, end):
-        doubt = ", unless the power failed before it was synced" if is_crashed else ""
-        return f"it was finished{doubt}, and chunk {contents.chunk_count} in it is damaged"
+        doubt = " (unless the power failed before it was synced)" if is_crashed else ""
+        return f"the part is complete{doubt}, but its chunk {contents.chunk_count} is damaged"
     data = bytes(read_exactly(file, position, RECORD_SIZE) or b"")
     if _is_damaged_end(data, contents):
-        return "it was finished, and its closing record is damaged"
+        return "the part is complete, but its closing record is damaged"
     if is_crashed:
         return None
     record = _read_record(file, contents, file.size())
@@ -396,19 +396,19 @@ def _damage_behind(file: File, contents: PartContents, *, is_crashed: bool) -> s
         is_torn = end < record[0].position + record[0].size
     else:
         is_torn = end < position + RECORD_SIZE or _is_cut_short(data, file.size() - position)
-    return None if is_torn else f"chunk {contents.chunk_count} in it is damaged"
+    return None if is_torn else f"chunk {contents.chunk_count} is damaged"
 
 
 def _is_cut_short(data: bytes, size: int) -> bool:
-    """Whether this is a good record of a batch that the file ends in."""
+    """Whether this is a good record of a batch, and the file ends inside the batch."""
     if len(data) < RECORD_SIZE or xxh3(data[: _RECORD.size]) != _CHECKSUM.unpack_from(data, _RECORD.size)[0]:
         return False
     return data[len(_RECORD_MAGIC)] == _BATCH_KIND and RECORD_SIZE + int(_RECORD.unpack_from(data)[9]) > size
 
 
 def _has_end(file: File, start: int, end: int) -> bool:
-    """Whether the data, which ends before ``end``, ends with a good closing record: then the part was finished."""
-    # Its checksum may end with zeros, which do not count as data.
+    """Whether the data, which ends at ``end``, ends with a good closing record, so that the part is complete."""
+    # The checksum may end with zeros, which do not count as data.
     for zeros in range(_CHECKSUM.size + 1):
         position = end + zeros - RECORD_SIZE
         if position < start:
@@ -422,19 +422,19 @@ def _has_end(file: File, start: int, end: int) -> bool:
 
 
 def _is_damaged_end(data: bytes, contents: PartContents) -> bool:
-    """Whether this is the closing record that belongs here, but for a few bytes that no interrupted write changes."""
+    """Whether this is the expected closing record except for a few bytes, which no interrupted write explains."""
     expected = _pack_end(contents)
     if len(data) < len(expected):
         return False
     wrong = [number for number, (found, wanted) in enumerate(zip(data, expected, strict=False)) if found != wanted]
     if not 0 < len(wrong) <= _DAMAGED_BYTES_MAX:
         return False
-    # Torn, the rest of it or its beginning would be zeros.
+    # If it were torn, its first or last part would be zeros.
     return any(data[wrong[0] :]) and any(data[: wrong[-1] + 1])
 
 
 def _end_of_data(file: File, start: int) -> int:
-    """Where the last byte behind ``start`` that is not 0 ends; ``start`` if there is none."""
+    """The end of the data: the position after the last nonzero byte from ``start`` on; ``start`` if there is none."""
     end = file.size()
     while end > start:
         size = min(_STEP_SIZE, end - start)
@@ -446,7 +446,7 @@ def _end_of_data(file: File, start: int) -> int:
 
 
 def _walk(file: File, contents: PartContents, *, hashes: bool) -> None:
-    """Go from record to record, counting, up to the last good one."""
+    """Count the records up to the last good one."""
     file_size = file.size()
     while (found := _read_record(file, contents, file_size)) is not None:
         record, checksum = found
@@ -460,7 +460,7 @@ def _walk(file: File, contents: PartContents, *, hashes: bool) -> None:
 
 
 def _read_record(file: File, contents: PartContents, file_size: int) -> tuple[StagedBatch | None, int] | None:
-    """The record behind what was counted so far: a batch, or the end; None if there is none, or a torn one."""
+    """Read the next record: of a batch, or (None, checksum) for the closing one. None if it is missing or bad."""
     position = contents.file_size
     data = read_exactly(file, position, RECORD_SIZE)
     if data is None:
@@ -478,7 +478,7 @@ def _read_record(file: File, contents: PartContents, file_size: int) -> tuple[St
     start = position + RECORD_SIZE
     if chunk != contents.chunk_count or size > BATCH_SIZE_MAX or start + size > file_size:
         return None
-    target = Target(stream_id, topic_id, topic_uuid, partition_id, incarnation)
+    target = StagingTarget(stream_id, topic_id, topic_uuid, partition_id, incarnation)
     return StagedBatch(target, chunk, count, start, size, body_hash), checksum
 
 
@@ -488,10 +488,10 @@ def _has_good_body(file: File, record: StagedBatch) -> bool:
 
 
 class StagedFileReader:
-    """The batches of a finished part, for a publish."""
+    """Reads the batches of a complete part, for a publish."""
 
     def __init__(self, file_system: FileSystem, path: Path, *, file_size: int, digest: int) -> None:
-        """``file_size`` and ``digest`` are those that the publish was decided with."""
+        """``file_size`` and ``digest`` are those in the journal entry of the publish."""
         self._path = path
         self._file_size = file_size
         self._digest = digest
@@ -500,23 +500,23 @@ class StagedFileReader:
             found = _read_header(self._file)
             is_whole = self._file.size() >= file_size
         except OSError as error:
-            raise storage_failure("reading", path, error) from error
+            raise storage_failure("read", path, error) from error
         if found is None or not is_whole:
-            raise DamagedData(path, 0, f"it is not the part of {file_size} bytes that was published")
+            raise DamagedData(path, 0, f"this is not the published part of {file_size} bytes")
         self._start = found[2]
 
     def records(self) -> Iterator[StagedBatch]:
-        """All batches, in order, without reading them.
+        """Iterate over the records of all batches, without reading the batches.
 
         Raises:
-            DamagedData: a record is not what was written, or the part is another one.
+            DamagedData: a record is damaged, or the file is another part.
         """
         contents = PartContents(self._start)
         while True:
             try:
                 found = _read_record(self._file, contents, self._file_size)
             except OSError as error:
-                raise storage_failure("reading", self._path, error) from error
+                raise storage_failure("read", self._path, error) from error
             if found is None:
                 raise DamagedData(self._path, contents.file_size, "a record of a published part is damaged")
             record, checksum = found
@@ -525,17 +525,17 @@ class StagedFileReader:
             yield record
             contents.add(record, checksum)
         if contents.digest != self._digest:
-            raise DamagedData(self._path, 0, "it is not the part that was published")
+            raise DamagedData(self._path, 0, "this is not the published part")
 
     def read(self, record: StagedBatch, memory: memoryview) -> None:
-        """Fill memory of a batch's size with it. Raises ``DamagedData``."""
+        """Read a batch into memory of its size. Raises ``DamagedData``."""
         try:
             size = read_into(self._file, record.position, memory)
         except OSError as error:
-            raise storage_failure("reading", self._path, error) from error
+            raise storage_failure("read", self._path, error) from error
         if size < record.size or xxh3(memory) != record.body_hash:
             raise DamagedData(self._path, record.position, "the body hash of a staged batch does not match")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

@@ -1,7 +1,7 @@
-"""Making a partition's data durable: one job for everything that was written before it.
+"""Make a partition's data durable, with one job for everything written before it.
 
-*synced* is a prefix. Files are synced in the order of their offsets, and the directory before the newest file counts,
-so nothing in a new segment is called synced before the old one is synced to its end and the new one's name is safe.
+The synced data is always a prefix of the log. Files are synced in the order of their offsets, and the directory is
+synced before the newest file. Nothing in a new segment counts as synced before the old segment and the new name are.
 """
 
 from courser.storage.jobs import Job, PlannedSync
@@ -9,7 +9,7 @@ from courser.storage.partition_log import PartitionLog
 
 
 def plan_sync(log: PartitionLog) -> Job | None:
-    """A job after which all that is written now, stored offsets included, survives a power cut; None if it does.
+    """Plan a sync of everything written so far, including stored offsets; None if it is already durable.
 
     At most one such job runs at a time.
     """

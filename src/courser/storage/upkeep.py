@@ -1,8 +1,8 @@
-"""What a partition needs done in the background, as jobs.
+"""The background work of a partition, as jobs.
 
-At most one of them runs at a time, except ``plan_writeback``, which may run beside the others. None of this is on the
-path of a send, with two exceptions: a send waits if its offsets are not reserved yet, or if too many segments wait to
-be sealed. While a partition is open, only these jobs and ``close`` write its ledger.
+At most one of them runs at a time, except ``plan_writeback``, which may run alongside the others. Sends do not wait for
+them, with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. While a
+partition is open, only these jobs and ``close`` write its ledger.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from courser.storage.segment_index import IndexCache
 from courser.storage.syncing import plan_sync
 
 _PROGRESS_SIZE = 16 * 1024 * 1024
-"""Bytes synced since the last recovery point before the next one is set: they cost a write, not a sync."""
+"""Bytes synced between two recovery points. A recovery point costs a write, but no sync."""
 _BATCHES_AHEAD = 32
-"""Batches of the size seen so far that space is allocated for: a few milliseconds of sends at full speed."""
+"""Number of average batches to allocate space for: a few milliseconds of sends at full speed."""
 
 
 def plan_upkeep(log: PartitionLog) -> Job | None:
-    """The most urgent thing to do, or None."""
+    """The most urgent job, or None."""
     if log.must_report_failure:
         return _plan_failure_report(log)
     if log.failure is not None:
@@ -50,7 +50,7 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
 
 
 def _fail_unless_it_heals(log: PartitionLog, failure: StorageFailure) -> None:
-    """A full disk heals, and so does a lack of descriptors: the job is planned again. Anything else is for good."""
+    """Make the partition read-only, unless the disk is full or descriptors are short: then the job is planned again."""
     if not heals(failure):
         log.fail(str(failure), is_sync=failure.operation == "sync")
 
@@ -60,7 +60,7 @@ def _job(log: PartitionLog, name: str, run: Callable[[], None], complete: Callab
 
 
 def _record_job(log: PartitionLog, name: str, draft: LedgerDraft) -> Job:
-    """Write records that need no sync: if the power fails, the records before them are used."""
+    """Write records that need no sync. After a power cut, the earlier records are used."""
     return _job(log, name, lambda: log.ledger.file.append(draft, sync=False), lambda: log.ledger.apply(draft))
 
 
@@ -78,13 +78,13 @@ def _plan_failure_report(log: PartitionLog) -> Job:
 
 
 def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
-    """Reserve offsets, if few are left or ``message_count`` need them."""
+    """Reserve offsets if few are left, or if ``message_count`` messages need them."""
     if log.settings.durability.level is Durability.SYNCED:
         return None
     next_offset = log.marks.written.offset
     settings = log.settings
-    # Many times what the partition has taken so far: a small one leaves a small gap, and a busy one is soon at the
-    # largest block. Each reservation is a sync beside sends, which costs them more than a gap will ever cost anybody.
+    # The block grows with the partition: a small partition has small gaps, and a busy one soon reaches the largest
+    # block. Each reservation is a sync that slows down sends, which costs more than a gap.
     taken_count = log.marks.written.message_count + message_count
     block = min(max(64 * taken_count, settings.reservation_min), settings.reservation_max)
     left = log.reserved_end - next_offset
@@ -93,7 +93,7 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
     draft = log.ledger.draft(reserved_end=next_offset + message_count + block)
 
     def run() -> None:
-        # Durable before any of these offsets is confirmed: after a power cut numbering goes on above them.
+        # Durable before any of these offsets is confirmed. After a power cut, numbering continues above them.
         log.ledger.file.append(draft, sync=True)
 
     return _job(log, "reservation", run, lambda: log.complete_reservation(draft))
@@ -103,11 +103,11 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
 
 
 def plan_seal(log: PartitionLog) -> Job | None:
-    """Seal the oldest segment that waits for it."""
+    """Seal the oldest segment that is waiting for it."""
     segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
     if segment is None:
         return None
-    # Nothing is appended to it any more: these facts are its last.
+    # Nothing more is appended to it, so these facts are final.
     size, draft = segment.size, log.ledger.draft(Sealed(segment.facts()))
     path = index_path(log.directory, segment.base_offset)
     written: list[SealedSegment] = []
@@ -117,12 +117,12 @@ def plan_seal(log: PartitionLog) -> Job | None:
         try:
             file.truncate(size)
         except OSError as error:
-            raise storage_failure("truncation", file.path, error) from error
+            raise storage_failure("truncate", file.path, error) from error
         log.syncs.sync_file(file)
         position, blocks = segment.index.unflushed(covered_size=size)
         index_file = write_index_file(log.file_system, path, position, blocks)
         sync_file(index_file)
-        # Both names must be durable before the ledger says that a start need not check them.
+        # Both names must be durable first: with the seal in the ledger, a start does not check the segment.
         log.syncs.sync_names()
         log.ledger.file.append(draft, sync=True)
         written.append(SealedSegment(file, index_file, len(blocks) // segment.index.block_size))
@@ -144,9 +144,9 @@ def _plan_progress(log: PartitionLog) -> Job | None:
 
 
 def _plan_corrections(log: PartitionLog) -> Job | None:
-    """Record what a step of the clock has taught about the times of segments.
+    """Record the corrections of segment times after a clock step.
 
-    If the power fails before that is durable, the next start notices times in the future again.
+    If a power cut loses the records, the next start notices times in the future again.
     """
     draft = log.begin_corrections() if log.has_unrecorded_corrections else None
     if draft is None:
@@ -161,9 +161,9 @@ def _plan_corrections(log: PartitionLog) -> Job | None:
 
 
 def _plan_offsets_mark(log: PartitionLog) -> Job | None:
-    """Record how much of the stored offsets is synced, so that a start notices if less is left.
+    """Record how much of the file of stored offsets is synced, so that a start notices if the file is shorter.
 
-    If the power fails before that is durable, the mark before it counts, and a little more could be cut off unnoticed.
+    If a power cut loses the record, the previous one counts, and a slightly larger loss would go unnoticed.
     """
     mark, known = log.synced_offsets, log.ledger.state.offsets_mark
     if mark is None or (known is not None and mark <= known):
@@ -179,13 +179,13 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
     if segment is None or segment.file is None or not segment.size:
         return None
     settings = log.settings
-    # As much again as the segment holds, or a few batches: a send must not catch up with the space ahead of it.
+    # Twice the size of the segment, or a few batches, so that sends never reach the end of the allocated space.
     wanted = max(2 * segment.size, _BATCHES_AHEAD * (segment.size // segment.batch_count))
     chunk = min(max(wanted, settings.allocation_min), settings.allocation_max)
     position = max(segment.allocated_size, segment.size)
     size = min(chunk, settings.segment_size - position)
-    # Beside a sync or a write-back the file system makes an allocation wait, and sends wait for the allocation: a dozen
-    # milliseconds each time. So it comes before or after them, as long as there is room.
+    # During a sync or a write-back, the file system delays an allocation by a dozen milliseconds, and sends wait for
+    # it. So avoid that as long as there is room.
     room = chunk // 8 if log.is_syncing or log.is_writing_back else chunk // 2
     if segment.allocated_size - segment.size > room or size <= 0:
         return None
@@ -195,19 +195,19 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
         try:
             file.allocate(position, size)
         except OSError as error:
-            raise storage_failure("allocation", file.path, error) from error
+            raise storage_failure("allocate", file.path, error) from error
 
     def complete() -> None:
         segment.note_allocated(position + size)
 
-    # Allocation only saves time: if the disk has no room for it, the sends themselves will say so.
+    # Allocation only saves time. If the disk is full, the sends themselves will fail.
     return Job("allocation", run, complete, lambda _failure: complete())
 
 
 def plan_writeback(log: PartitionLog) -> Job | None:
-    """Ask the kernel to write back, so that it need not stall a send to catch up.
+    """Ask the kernel to write back, so that it does not have to stall a send later.
 
-    Apart from the rest of upkeep, beside which it may run: a busy disk can keep this call waiting.
+    This job is separate from the other upkeep and may run alongside: on a busy disk, the call can take long.
     """
     segment = log.open_segment
     if segment is None or segment.file is None:
@@ -219,7 +219,7 @@ def plan_writeback(log: PartitionLog) -> Job | None:
     log.begin_writeback()
 
     def run() -> None:
-        # Only a hint: a kernel that cannot follow it reports what is wrong at the next sync.
+        # Only a hint. If the disk has an error, the next sync reports it.
         with contextlib.suppress(OSError):
             file.start_writeback(start, end - start)
 
@@ -240,9 +240,9 @@ def _plan_index_flush(log: PartitionLog) -> Job | None:
     written: list[File] = []
 
     def run() -> None:
-        # Beside sends, which add entries behind these. Half a megabyte of new memory is what this takes longest for.
+        # Sends may add later entries meanwhile. Most of the time goes into half a megabyte of new memory.
         position, blocks = index.unflushed(block_count)
-        # Nothing if a reader has found the file damaged meanwhile: then there is no use in the rest of it.
+        # Empty if a reader has found the index file damaged meanwhile: then the rest of it is useless.
         if blocks:
             written.append(write_index_file(log.file_system, path, position, blocks))
 
@@ -285,9 +285,9 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
 
 
 def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
-    """Delete the sealed segments that lie wholly below ``before_offset``; None if there is none."""
+    """Delete the sealed segments that are entirely below ``before_offset``; None if there are none."""
     log.check_writable()
-    # A start may have left a segment to be sealed in front of sealed ones: nothing behind it goes before it.
+    # A start may leave an unsealed segment before sealed ones. Segments after it are not deleted before it.
     gone = takewhile(
         lambda segment: segment.state is SegmentState.SEALED and segment.end_offset <= before_offset, log.segments
     )
@@ -305,11 +305,10 @@ def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
 
 
 def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | None = None) -> Job:
-    """Delete messages and stored offsets below ``end_offset``; numbering goes on.
+    """Delete messages and stored offsets below ``end_offset``, or all of them without it. Numbering continues.
 
-    Without an ``end_offset`` all of them go. No append or store until it is completed. A segment that holds messages on
-    both sides of the end stays whole: messages behind the end are never removed. ``epoch`` is the number of purges
-    afterwards, larger than before; one more if nothing is said.
+    Until it is complete, there must be no append or store. A segment with messages on both sides of the end is kept:
+    messages from the end on are never deleted. ``epoch`` is the new number of purges; by default, one more than before.
     """
     log.check_writable()
     epoch = log.epoch + 1 if epoch is None else epoch
@@ -317,10 +316,10 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     end = log.next_offset if end_offset is None else end_offset
     mark, count = log.marks.written, len(list(takewhile(lambda segment: segment.end_offset <= end, log.segments)))
     removal = log.begin_removal(count, epoch)
-    # If messages are left, the next sync is needed for them.
+    # If messages remain, they need the next sync.
     synced = None if log.segments else mark
     files = _RemovalOfFiles(log, removal)
-    # Nobody can have stored an offset from the end on before the purge was decided: those stay.
+    # Offsets from the end on were stored after the purge was decided, so they are kept.
     kept_offsets = {key: offset for key, offset in log.offsets.items() if offset >= end}
     new_offsets = OffsetTable(log.file_system, log.directory / OFFSETS, log.identity, epoch, log.settings.limits)
     is_replaced = False
@@ -328,14 +327,14 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     def run() -> None:
         nonlocal is_replaced
         if kept_offsets:
-            # Before the ledger counts the purge: from then on a file of the old epoch is void. If the power fails in
-            # between, the purge is carried out again, and keeps the same offsets.
+            # Before the ledger counts the purge, because a file of the old epoch is invalid from then on. After a power
+            # cut in between, the purge runs again and keeps the same offsets.
             try:
                 new_offsets.clear(epoch, kept_offsets)
                 is_replaced = True
             except StorageFailure as failure:
-                # These two come behind the rename.
-                is_replaced = failure.operation in ("opening", "sync")
+                # These two steps come after the rename.
+                is_replaced = failure.operation in ("open", "sync")
                 raise
         files.run()
         if not kept_offsets:
@@ -343,7 +342,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
 
     def fail(failure: StorageFailure) -> None:
         if is_replaced:
-            # The old file has no name any more: what is stored there would be lost.
+            # The old file no longer has a name: offsets stored in it would be lost.
             log.use_offsets(new_offsets)
         log.fail_removal(removal, failure, is_recorded=files.is_recorded)
 
@@ -351,9 +350,9 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
 
 
 def _clear_if_possible(offsets: OffsetTable, epoch: int) -> None:
-    """Replace the file of a partition that was purged.
+    """Replace the offsets file of a purged partition.
 
-    If that has to wait, the old file stays: its epoch has passed, so the next start and the next store replace it.
+    On a full disk, the old file stays. Its epoch is obsolete, so the next start or store replaces it.
     """
     try:
         offsets.clear(epoch)
@@ -369,18 +368,18 @@ class _RemovalOfFiles:
         self._log = log
         self._removal = removal
         self.is_recorded = False
-        """Whether the ledger has the new start."""
+        """Whether the ledger contains the new start."""
 
     def run(self) -> None:
         log, removal = self._log, self._removal
-        # First the new start, durably: files that a power cut brings back are below it, and are deleted again.
+        # The new start must be durable first: files that a power cut restores are below it, and are deleted again.
         log.ledger.file.append(removal.draft, sync=True)
         self.is_recorded = True
         try:
             for segment in removal.segments:
                 _remove_segment(log, segment.base_offset)
         except OSError as error:
-            raise storage_failure("removal", log.directory, error) from error
+            raise storage_failure("remove", log.directory, error) from error
         try:
             log.syncs.sync_names()
         except StorageFailure as failure:
@@ -408,7 +407,7 @@ def close(log: PartitionLog) -> None:
     if log.failure is None:
         # What this session knows of the clock, the next one cannot find out.
         log.follow_clock()
-    # A job that fails would be planned again: on a full disk the rest is left to the next start.
+    # A failed job would be planned again, so on a full disk the rest is left to the next start.
     while (job := plan_upkeep(log)) is not None and perform(job):
         pass
     if (job := plan_sync(log)) is not None:
@@ -419,7 +418,7 @@ def close(log: PartitionLog) -> None:
             if segment is not None and segment.file is not None:
                 _leave_open_segment(log, segment, segment.file)
             elif segment is not None and segment.size and not log.is_as_left:
-                # Nothing was written since the start, which came after a crash: there may be zeros behind the end.
+                # Nothing was written since a start after a crash, so zeros may follow the end of the segment.
                 _leave_open_segment(log, segment, log.open_for_writing(segment))
             _leave_offsets(log)
             log.ledger.file.close()
@@ -434,7 +433,7 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
     try:
         file.truncate(segment.size)
     except OSError as error:
-        raise storage_failure("truncation", file.path, error) from error
+        raise storage_failure("truncate", file.path, error) from error
     sync_file(file)
     position, blocks = segment.index.unflushed(covered_size=segment.size)
     write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
@@ -444,10 +443,10 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
 
 
 def _leave_offsets(log: PartitionLog) -> None:
-    """The seal of the stored offsets: after a clean stop the file is exactly as long as this says."""
+    """Record the size of the file of stored offsets, which is exact after a clean stop."""
     mark, known = log.offsets.mark, log.ledger.state.offsets_mark
     is_synced = not log.offsets.has_unsynced and not log.is_directory_unsynced
     if mark is not None and is_synced and (known is None or known < mark):
-        # A full disk leaves the mark before it, which says less, and nothing wrong.
+        # On a full disk, the previous mark remains. It covers less, but is correct.
         with contextlib.suppress(DiskFull):
             log.ledger.file.append(log.ledger.note(mark), sync=False)

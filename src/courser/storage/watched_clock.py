@@ -54,7 +54,9 @@ class WatchedClock:
 
     def now(self) -> int:
         """Wall clock in microseconds since 1970. While it is not set: the last time known, and what passed since."""
-        now = self._read()
+        # Cached in a local: Python 3.11 is slow at calling functions that are attributes.
+        read = self._read
+        now = read()
         if self._low <= now <= self._high:
             return now
         return self._look()
@@ -69,7 +71,9 @@ class WatchedClock:
         if now < EARLIEST_TIME:
             if not self._is_unset:
                 self._is_unset = True
-                _log.warning("the clock is not set, going on without it clock=%s time=%s", _text(now), _text(expected))
+                _log.warning(
+                    "the clock is not set; continuing with estimated time clock=%s time=%s", _text(now), _text(expected)
+                )
             return expected
         self._is_unset = False
         self._compare_with_last_session(now)
@@ -80,7 +84,7 @@ class WatchedClock:
         self._low, self._high = now, now + _CHECK_INTERVAL
         if is_step:
             _log.warning(
-                "the clock was set, times of messages follow it from=%s to=%s seconds=%d",
+                "the clock was set; message timestamps follow it from=%s to=%s seconds=%d",
                 _text(expected),
                 _text(now),
                 moved // 1_000_000,
@@ -91,7 +95,7 @@ class WatchedClock:
         last_known, self._last_known = self._last_known, 0
         if now < last_known - CLOCK_LEAD_MAX:
             _log.warning(
-                "the clock is behind the last session, times of messages follow it now=%s last_session=%s seconds=%d",
+                "the clock is behind the last session; message timestamps follow it now=%s last_session=%s seconds=%d",
                 _text(now),
                 _text(last_known),
                 (last_known - now) // 1_000_000,

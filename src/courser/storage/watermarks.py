@@ -1,13 +1,13 @@
-"""How far a partition has got: two marks, one order, one place that moves them."""
+"""How far a partition is written and synced."""
 
 from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    """A point in the life of a partition. One is made per append, hence no dataclass."""
+    """A point in the log of a partition. A tuple, because one is created per append."""
 
     offset: int
-    """The next message's."""
+    """The offset of the next message."""
     message_count: int
     """Messages appended since the partition was opened."""
     size: int
@@ -15,14 +15,14 @@ class Mark(NamedTuple):
 
 
 _new_mark = tuple.__new__
-"""``Mark(...)`` without its steps in between."""
+"""Creates a ``Mark`` faster than its constructor."""
 
 
 class Watermarks:
-    """``synced`` <= ``written``, always.
+    """``synced`` is never larger than ``written``.
 
-    written: offsets were assigned, and the kernel has the bytes. synced: a power cut does not take them, nor anything
-    before them.
+    Up to ``written``, offsets are assigned and the kernel has the bytes. Everything up to ``synced`` survives a power
+    cut.
     """
 
     __slots__ = ("synced", "written")
@@ -31,11 +31,11 @@ class Watermarks:
         self.written = self.synced = Mark(offset, 0, 0)
 
     def write(self, message_count: int, size: int) -> None:
-        """The next ``message_count`` messages are written."""
+        """Note that the next ``message_count`` messages are written."""
         offset, count, written_size = self.written
         self.written = _new_mark(Mark, (offset + message_count, count + message_count, written_size + size))
 
     def sync(self, mark: Mark) -> None:
-        """All up to ``mark`` is synced."""
+        """Note that everything up to ``mark`` is synced."""
         assert self.synced.offset <= mark.offset <= self.written.offset, (self.synced, mark, self.written)
         self.synced = mark

@@ -379,9 +379,11 @@ class SyncTestBroker:
 
     __test__ = False
 
-    def __init__(self, directory: Path | None = None, *, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, settings: BrokerSettings | None = None, clock: Clock | None = None
+    ) -> None:
         self._thread = LoopThread()
-        self.original = TestBroker(directory, settings=settings)
+        self.original = TestBroker(directory, settings=settings, clock=clock)
 
     def __enter__(self) -> Self:
         try:

@@ -25,6 +25,7 @@ OPERATIONS = frozenset(
         "unlink",
         "remove_directory",
         "sync_directory",
+        "sync_whole",
         "identity",
     }
 )

@@ -12,11 +12,10 @@ a power cut leaves any part. Code that survives here leans on no habit of a part
 
 import contextlib
 import errno
-import os
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -40,113 +39,11 @@ from courser.testing.nodes import (
     survive_names,
     walk,
 )
+from courser.testing.open_files import FakeFile, FakeWholeSync, refuse
 
 __all__ = ["CrashMoment", "FakeFile", "FakeFileSystem", "FaultPlan", "SimulatedCrash"]
 
 Result = TypeVar("Result")
-
-
-class FakeFile:
-    """An open file of a ``FakeFileSystem``. It dies with the process that opened it."""
-
-    def __init__(self, system: "FakeFileSystem", path: Path, node: FileNode, *, writable: bool) -> None:
-        self._system = system
-        self._path = path
-        self._node = node
-        self._writable = writable
-        self._life = system.life
-        self._closed = False
-        node.handles += 1
-
-    @property
-    def path(self) -> Path:
-        """The name it was opened under; a rename does not change it."""
-        return self._path
-
-    def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
-        data = b"".join(buffers)
-        system = self._system
-
-        def part() -> None:
-            system._write(self, position, data[: system.random.randint(0, len(data))])
-
-        return self._perform("write_at", lambda: system._write(self, position, data), part=part)
-
-    def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
-        """Fill the buffer. Return how many bytes came: fewer at the end of the file."""
-        return self._perform("read_at", lambda: self._read(position, buffer, wait), mutates=False)
-
-    def sync(self) -> None:
-        """Make the bytes and the size durable. Not the name."""
-        self._perform("sync", self._node.commit, failed=lambda: self._node.fail(self._system.random))
-
-    def truncate(self, size: int) -> None:
-        """Cut or extend the file. Durable after the next ``sync``."""
-        self._perform("truncate", lambda: self._system._truncate(self, size))
-
-    def allocate(self, position: int, size: int) -> None:
-        """Extend the file with zeros up to ``position + size``; they count against the capacity."""
-        system = self._system
-
-        def part() -> None:
-            system._allocate(self, position, system.random.randint(0, size))
-
-        self._perform("allocate", lambda: system._allocate(self, position, size), part=part)
-
-    def reserve(self, position: int, size: int) -> None:
-        """Set room aside up to ``position + size``, all of it or none; it counts against the capacity."""
-        self._perform("reserve", lambda: self._system._reserve(self, position, size), mutates=False)
-
-    def start_writeback(self, position: int, size: int) -> None:
-        """Promises nothing and does nothing: pending bytes may survive a power cut anyway."""
-        if position < 0 or size < 0:
-            raise ValueError(f"no range of a file: {position}, {size}")
-        self._perform("start_writeback", lambda: None, mutates=False)
-
-    def discard_cache(self) -> None:
-        """Reads show what a failed sync left on the disk, no longer what the process wrote."""
-        self._perform("discard_cache", self._node.discard_clean, mutates=False)
-
-    def size(self) -> int:
-        """Bytes in the file, allocated zeros included."""
-        return self._perform("size", lambda: len(self._node.data), mutates=False)
-
-    def close(self) -> None:
-        """Close now. Closing twice, or after a crash, is harmless."""
-        if not self._closed:
-            self._closed = True
-            self._system._release(self)
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _perform(
-        self,
-        operation: str,
-        effect: Callable[[], Result],
-        *,
-        mutates: bool = True,
-        part: Callable[[], None] | None = None,
-        failed: Callable[[], None] | None = None,
-    ) -> Result:
-        if self._life != self._system.life:
-            raise RuntimeError(f"{self._path} was used after the crash")
-        if self._closed:
-            _refuse(errno.EBADF, self._path)
-        return self._system._perform(operation, self._path, effect, mutates=mutates, part=part, failed=failed)
-
-    def _read(self, position: int, buffer: memoryview, wait: bool) -> int:
-        system = self._system
-        if position < 0:
-            _refuse(errno.EINVAL, self._path)
-        if system.cold and not wait:
-            _refuse(errno.EAGAIN, self._path)
-        size = system.plan.portion("read_at", self._path, len(buffer), system.random)
-        # A slice copies: a view of the content would forbid the next write to make the file grow.
-        data = self._node.data[position : position + size]
-        buffer[: len(data)] = data
-        return len(data)
 
 
 class FakeFileSystem:
@@ -221,6 +118,10 @@ class FakeFileSystem:
 
         self._perform("sync_directory", path, commit, failed=fail)
 
+    def open_whole(self, path: Path) -> FakeWholeSync:
+        """The sync of everything."""
+        return FakeWholeSync(self, path)
+
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now."""
 
@@ -237,6 +138,10 @@ class FakeFileSystem:
             self.life += 1
             self._crashed = False
             self._count_used()
+            for node in walk(self._root):
+                if isinstance(node, FileNode):
+                    # The kernel may have forgotten it with the last descriptor.
+                    node.is_failure_unreported = False
 
     def power_cut(self) -> None:
         """The machine dies: what was synced is there, of the rest any part. The boot id is a new one."""
@@ -268,7 +173,7 @@ class FakeFileSystem:
             parent = self._plant_directory(path.parent)
             node = parent.entries.get(path.name)
             if isinstance(node, DirectoryNode):
-                _refuse(errno.EISDIR, path)
+                refuse(errno.EISDIR, path)
             if node is None:
                 node = FileNode(self._number())
                 parent.entries[path.name] = parent.durable[path.name] = node
@@ -352,7 +257,7 @@ class FakeFileSystem:
             if error is not None:
                 if failed is not None:
                     failed()
-                _refuse(error, path)
+                refuse(error, path)
             return effect()
 
     def _crash(
@@ -368,6 +273,19 @@ class FakeFileSystem:
                 part()
         self._crashed = True
         raise SimulatedCrash(f"{moment.value} {call}")
+
+    def _commit_everything(self) -> None:
+        for change in self._pending:
+            change.redo(forced=True)
+        self._pending = []
+        for node in walk(self._root):
+            if isinstance(node, FileNode):
+                node.commit()
+
+    def _fail_everything(self) -> None:
+        for node in walk(self._root):
+            if isinstance(node, FileNode):
+                node.fail_unseen(self.random)
 
     def _lose_memory(self) -> None:
         self.life += 1
@@ -394,20 +312,20 @@ class FakeFileSystem:
     def _write(self, file: FakeFile, position: int, data: bytes) -> int:
         node = _writable_node(file)
         if position < 0:
-            _refuse(errno.EINVAL, file.path)
+            refuse(errno.EINVAL, file.path)
         size = self.plan.portion("write_at", file.path, len(data), self.random)
         missing = position + size - node.taken - self._room()
         if missing > 0 and size > 0:
             size -= missing
             if size <= 0:
-                _refuse(errno.ENOSPC, file.path)
+                refuse(errno.ENOSPC, file.path)
         self._change(node, Written(position, data[:size]))
         return size
 
     def _truncate(self, file: FakeFile, size: int) -> None:
         node = _writable_node(file)
         if size < 0:
-            _refuse(errno.EINVAL, file.path)
+            refuse(errno.EINVAL, file.path)
         if size <= len(node.data):
             self._give_back(node)
         self._change(node, Resized(size))
@@ -415,22 +333,22 @@ class FakeFileSystem:
     def _allocate(self, file: FakeFile, position: int, size: int) -> None:
         node = _writable_node(file)
         if position < 0 or size < 0:
-            _refuse(errno.EINVAL, file.path)
+            refuse(errno.EINVAL, file.path)
         end = position + size
         possible = node.taken + self._room()
         if end > possible:
             # ext4 extends the file as it finds blocks, and leaves it so when it finds no more.
             self._change(node, Allocated(self.random.randint(len(node.data), max(possible, len(node.data)))))
-            _refuse(errno.ENOSPC, file.path)
+            refuse(errno.ENOSPC, file.path)
         self._change(node, Allocated(end))
 
     def _reserve(self, file: FakeFile, position: int, size: int) -> None:
         node = _writable_node(file)
         if position < 0 or size < 0:
-            _refuse(errno.EINVAL, file.path)
+            refuse(errno.EINVAL, file.path)
         missing = position + size - node.taken
         if missing > self._room():
-            _refuse(errno.ENOSPC, file.path)
+            refuse(errno.ENOSPC, file.path)
         if missing > 0:
             node.reserved = position + size
             self.used += missing
@@ -470,7 +388,7 @@ class FakeFileSystem:
     def _link(self, path: Path, node: Node) -> None:
         parent = self._directory(path.parent)
         if path.name in parent.entries or not path.name:
-            _refuse(errno.EEXIST, path)
+            refuse(errno.EEXIST, path)
         parent.entries[path.name] = node
         self._pending.append(Linked(parent, path.name, node))
 
@@ -495,9 +413,9 @@ class FakeFileSystem:
     def _remove_directory(self, path: Path) -> None:
         node = self._directory(path)
         if node is self._root:
-            _refuse(errno.EBUSY, path)
+            refuse(errno.EBUSY, path)
         if node.entries:
-            _refuse(errno.ENOTEMPTY, path)
+            refuse(errno.ENOTEMPTY, path)
         parent = self._directory(path.parent)
         del parent.entries[path.name]
         self._pending.append(Unlinked(parent, path.name, node))
@@ -510,13 +428,13 @@ class FakeFileSystem:
             return
         if isinstance(node, DirectoryNode):
             if any(step is target_parent for step in walk(node)):
-                _refuse(errno.EINVAL, target)
+                refuse(errno.EINVAL, target)
             if isinstance(replaced, FileNode):
-                _refuse(errno.ENOTDIR, target)
+                refuse(errno.ENOTDIR, target)
         elif isinstance(replaced, DirectoryNode):
-            _refuse(errno.EISDIR, target)
+            refuse(errno.EISDIR, target)
         if isinstance(replaced, DirectoryNode) and replaced.entries:
-            _refuse(errno.ENOTEMPTY, target)
+            refuse(errno.ENOTEMPTY, target)
         del parent.entries[source.name]
         target_parent.entries[target.name] = node
         self._pending.append(Renamed(parent, source.name, target_parent, target.name, node))
@@ -536,7 +454,7 @@ class FakeFileSystem:
                 child = DirectoryNode(self._number())
                 directory.entries[name] = child
             if isinstance(child, FileNode):
-                _refuse(errno.ENOTDIR, path)
+                refuse(errno.ENOTDIR, path)
             directory.durable[name] = child
             directory = child
         self._pending = commit_names(self._pending, directory)
@@ -552,23 +470,23 @@ class FakeFileSystem:
         node: Node = self._root
         for name in _names(path):
             if isinstance(node, FileNode):
-                _refuse(errno.ENOTDIR, path)
+                refuse(errno.ENOTDIR, path)
             found = node.entries.get(name)
             if found is None:
-                _refuse(errno.ENOENT, path)
+                refuse(errno.ENOENT, path)
             node = found
         return node
 
     def _directory(self, path: Path) -> DirectoryNode:
         node = self._node(path)
         if isinstance(node, FileNode):
-            _refuse(errno.ENOTDIR, path)
+            refuse(errno.ENOTDIR, path)
         return node
 
     def _file(self, path: Path) -> FileNode:
         node = self._node(path)
         if isinstance(node, DirectoryNode):
-            _refuse(errno.EISDIR, path)
+            refuse(errno.EISDIR, path)
         return node
 
 
@@ -579,13 +497,8 @@ def _names(path: Path) -> tuple[str, ...]:
 
 def _writable_node(file: FakeFile) -> FileNode:
     if not file._writable:
-        _refuse(errno.EBADF, file.path)
+        refuse(errno.EBADF, file.path)
     return file._node
-
-
-def _refuse(error: int, path: Path) -> NoReturn:
-    # The constructor picks the subclass that belongs to the number, as the real calls do.
-    raise OSError(error, os.strerror(error), str(path))
 
 
 def _paths(directory: DirectoryNode, path: Path) -> list[tuple[Path, Node]]:

@@ -91,6 +91,8 @@ class FileNode:
     named: bool = True
     reserved: int = 0
     """Up to here the disk has room for it, however full it is."""
+    is_failure_unreported: bool = False
+    """A sync of the whole file system lost something of this file: its own next sync says so."""
 
     @property
     def taken(self) -> int:
@@ -117,6 +119,12 @@ class FileNode:
         self.pending.clear()
         self.diverged = True
 
+    def fail_unseen(self, source: random.Random) -> None:
+        """The same, if it was not a sync of this file that failed."""
+        if self.pending:
+            self.fail(source)
+            self.is_failure_unreported = True
+
     def discard_clean(self) -> None:
         """Show what is really on the disk, with what may still get there."""
         if self.diverged:
@@ -127,6 +135,7 @@ class FileNode:
 
     def cut_power(self, source: random.Random) -> None:
         """Keep what was durable and any part of what was not."""
+        self.is_failure_unreported = False
         if self.pending:
             _survive(source, self.durable, self.pending)
             self.pending.clear()
@@ -283,7 +292,7 @@ def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
         copies[node] = copy = FileNode(
             node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
         )
-        copy.reserved = node.reserved
+        copy.reserved, copy.is_failure_unreported = node.reserved, node.is_failure_unreported
     return copy
 
 

@@ -1,8 +1,8 @@
-"""All connections of a server, whatever carries them: who may come in, who has to go, and goodbye at the end.
+"""The connections of all transports: admission, deadlines, memory held by slow clients, and closing them at a stop.
 
-Those on which nobody has logged in are strangers. They hold their places only as long as nobody else needs them, and
-never longer than the login deadline, whatever they send. So a client that wants to log in always finds a place, unless
-all of them are taken by those who have.
+A connection without a login is a stranger. When all slots are taken, strangers make room for new connections, and they
+never stay longer than the login deadline, whatever they send. A client that wants to log in therefore always gets a
+slot, unless all slots belong to clients that are logged in.
 """
 
 import asyncio
@@ -21,21 +21,22 @@ from courser.transports.settings import ConnectionSettings
 _log = logging.getLogger(__name__)
 
 _PATROL_INTERVAL = 1.0
-"""Seconds between two looks at the deadlines of all connections."""
+"""Seconds between two checks of the deadlines of all connections."""
 _LOOK_COUNT_MAX = 64
-"""Strangers from one address that are looked at to find one that is not logging in just now."""
+"""How many strangers of one address are searched for one that is not logging in right now."""
 _STALL_TIME = 500_000
-"""Microseconds after which a client that does not read its reply may be cut off when others need the memory."""
+"""Microseconds after which a client that does not read its reply may be disconnected if others need the memory."""
 _PRESSURE_FACTOR = 16
-"""When others wait for memory, clients slower than so many times the minimum rate (1 MiB/s as it is) may be cut off."""
+"""If others wait for memory, clients slower than this multiple of the minimum rate (by default 1 MiB/s) may be
+disconnected."""
 
 
 class Connection(Protocol):
-    """What is needed of a connection, whatever carries it."""
+    """A connection of any transport."""
 
     @property
     def loop(self) -> SessionLoop | None:
-        """None as long as the connection is not let in: during a handshake."""
+        """None during a TLS handshake."""
 
     @property
     def host(self) -> str:
@@ -43,30 +44,30 @@ class Connection(Protocol):
 
     @property
     def taken_size(self) -> int:
-        """Bytes that the client made room for, of a reply that did not go out at once."""
+        """Bytes that the client has read of a reply that the kernel did not accept at once."""
 
     def is_reply_overdue(self, now: int) -> bool:
         """Whether the client takes too long to read its reply."""
 
     def shows_life(self) -> bool:
-        """Whether a request is being answered, or the client has read on in its reply since this was last asked."""
+        """Whether a request is in progress, or the client has read part of its reply since the last call."""
 
     def abort(self) -> None:
-        """Close now, whatever is left."""
+        """Close now, without sending the rest."""
 
 
 class ReplyMemory(Protocol):
-    """What is needed of the memory of replies."""
+    """The memory of replies."""
 
     def size_of(self, session: Session) -> int:
-        """Bytes that the reply to this session takes."""
+        """The size of the reply to this session in bytes."""
 
     def drop(self, session: Session) -> None:
-        """Nobody reads the reply of this session any more."""
+        """Release the reply to this session: nobody will read it."""
 
 
 class _NoReplyMemory:
-    """For those who serve nothing but what they have at hand."""
+    """Counts nothing."""
 
     def size_of(self, session: Session) -> int:
         del session
@@ -95,13 +96,13 @@ class Connections:
         self._reply_memory = reply_memory if reply_memory is not None else _NoReplyMemory()
         self._rate_under_pressure = settings.frame_rate_min * _PRESSURE_FACTOR
         self._open: set[Connection] = set()
-        """Those that count."""
+        """The connections that occupy a slot."""
         self._leaving: set[Connection] = set()
-        """Those that were sent away to make room, and are about to be gone."""
+        """Connections that were closed to make room and will be lost soon."""
         self._strangers: dict[str, dict[Connection, int]] = {}
-        """By address, oldest first: since when. Some may have logged in meanwhile."""
+        """When each stranger connected, by address, oldest first. Some may have logged in meanwhile."""
         self._unread: dict[Connection, None] = {}
-        """Those with a reply that the kernel has not taken, longest first."""
+        """Connections with a reply that the kernel has not accepted, oldest first."""
         self._all_gone: asyncio.Event | None = None
         self.turned_away_count = 0
         self.cut_off_count = 0
@@ -110,28 +111,28 @@ class Connections:
 
     @property
     def count(self) -> int:
-        """Connections that are open now, those in a handshake too."""
+        """The number of open connections, including those in a TLS handshake."""
         return len(self._open)
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 
     def make_place(self, host: str) -> bool:
-        """Whether one more may come in. If all places are taken, a stranger has to go."""
+        """Whether another connection is admitted. If all slots are taken, a stranger is closed."""
         if self._all_gone is None and (self.count < self._count_max or self._evict_stranger()):
             return True
         self.turned_away_count += 1
-        _log.warning("a connection from %s was turned away: %d are open already", host, self.count)
+        _log.warning("refused a connection from %s: %d connections are open", host, self.count)
         return False
 
     def add(self, connection: Connection) -> None:
-        """A connection came in. May be repeated: a handshake counts already."""
+        """Add a connection. Can be repeated: a TLS connection is added before its handshake."""
         if connection not in self._open:
             self._open.add(connection)
             self._note_stranger(connection)
 
     def remove(self, connection: Connection) -> None:
-        """It is gone. May be repeated."""
+        """Remove a lost connection. Can be repeated."""
         self._open.discard(connection)
         self._leaving.discard(connection)
         self._unread.pop(connection, None)
@@ -140,9 +141,12 @@ class Connections:
             self._all_gone.set()
 
     async def say_goodbye(self, grace: float) -> None:
-        """End idle connections at once, busy ones after their reply, all after ``grace`` seconds. Nobody comes in."""
+        """Close idle connections now, busy ones after their reply, and the rest after ``grace`` seconds.
+
+        No connections are admitted any more.
+        """
         self._all_gone = asyncio.Event()
-        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
+        goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
         for connection in self:
             if connection.loop is None:
                 connection.abort()
@@ -153,7 +157,7 @@ class Connections:
                 await asyncio.wait_for(self._all_gone.wait(), grace)
             except TimeoutError:
                 if grace:
-                    _log.warning("%d connections did not end in %g seconds", self.count, grace)
+                    _log.warning("closing %d connections that are still busy after %g seconds", self.count, grace)
         for connection in self:
             connection.abort()
 
@@ -170,7 +174,7 @@ class Connections:
                 del self._strangers[connection.host]
 
     def _evict_stranger(self) -> bool:
-        """Send one away: from the address with the most of them the oldest, but for those who are logging in."""
+        """Close the oldest stranger of the address that has the most, preferably one that is not logging in."""
         while self._strangers:
             neighbours = max(self._strangers.values(), key=len)
             oldest = tuple(islice(neighbours, _LOOK_COUNT_MAX))
@@ -187,45 +191,45 @@ class Connections:
         self._open.discard(connection)
         self._leaving.add(connection)
         self._forget_stranger(connection)
-        self._cut_off(connection, "it has not logged in, and others need its place")
+        self._cut_off(connection, "it has not logged in, and its slot is needed")
 
     # --- deadlines ---
 
     async def patrol(self) -> None:
-        """Look at the deadlines of all connections, for ever."""
+        """Check the deadlines of all connections once a second. Never returns."""
         while True:
             await asyncio.sleep(_PATROL_INTERVAL)
             self.enforce_deadlines()
 
     def enforce_deadlines(self) -> None:
-        """Cut off those who take too long, and those who hold memory that others wait for."""
+        """Disconnect clients that miss a deadline, and slow clients that hold memory that others wait for."""
         now = self._clock.monotonic()
         for connection in self:
             loop = connection.loop
             if loop is None:
-                # A handshake has a deadline of its own.
+                # A TLS handshake has its own deadline.
                 continue
             reason = self._overdue(connection, loop, now)
             if reason is not None:
                 self._cut_off(connection, reason)
             elif connection.shows_life():
-                # Clients wait for one answer before they ask again: until then nothing else can come from them.
+                # A client that waits for a reply sends nothing, but is not idle.
                 loop.session.last_seen = now
         needed_size = self._request_memory.starving_size()
         if needed_size:
             self._free_request_memory(needed_size, now)
 
     def _overdue(self, connection: Connection, loop: SessionLoop, now: int) -> str | None:
-        """Which deadline a connection has missed, or None."""
+        """Why a connection must be closed; None if it has met all deadlines."""
         settings, session = self._settings, loop.session
         if loop.unsent_since is not None:
             if connection.is_reply_overdue(now):
                 return "it did not read its reply in time"
         elif loop.is_frame_overdue(now):
-            return "it did not finish a frame in time"
+            return "it did not finish sending a request in time"
         elif session.user_id is None:
             if now - self._stranger_since(connection) > settings.login_deadline and not loop.is_answering:
-                return "nobody logged in"
+                return "it missed the login deadline"
         else:
             self._forget_stranger(connection)
             if settings.idle_deadline and loop.is_idle and now - session.last_seen > settings.idle_deadline:
@@ -233,7 +237,7 @@ class Connections:
         return None
 
     def _stranger_since(self, connection: Connection) -> int:
-        """When it came in, whatever it has sent since; or about when its user logged out."""
+        """When the stranger connected, or roughly when its user logged out."""
         since = self._strangers.get(connection.host, {}).get(connection)
         if since is None:
             self._note_stranger(connection)
@@ -243,7 +247,7 @@ class Connections:
     # --- memory ---
 
     def _free_request_memory(self, size: int, now: int) -> None:
-        """Cut off those who hold memory and send slowly, the slowest first."""
+        """Disconnect clients that hold memory and send slowly, the slowest first."""
         slow: list[tuple[int, int, Connection]] = []
         for connection in self:
             lent = None if connection.loop is None else connection.loop.lent_to_sender(now)
@@ -253,21 +257,21 @@ class Connections:
             if size <= 0:
                 break
             size -= lent_size
-            self._cut_off(connection, "it sends a large request slowly, and others wait for its memory")
+            self._cut_off(connection, "it sends a large request slowly, and other clients wait for its memory")
 
     def note_unread(self, connection: Connection) -> None:
-        """The kernel has not taken all of its reply."""
+        """Note that the kernel has not accepted all of its reply."""
         self._unread[connection] = None
 
     def note_read(self, connection: Connection) -> None:
-        """The kernel has all of its reply."""
+        """Note that the kernel has accepted all of its reply."""
         self._unread.pop(connection, None)
 
     def free_reply_memory(self, size: int, session: Session | None) -> None:
-        """Cut off those who do not read their replies, until ``size`` bytes are free.
+        """Disconnect clients that do not read their replies until ``size`` bytes are free.
 
-        With a ``session`` the memory is in use already, by a reply of its own, and whoever has not read for longest has
-        to go, however short that is. Without one, somebody waits for it, and only those who have had their chance go.
+        With a ``session``, its reply already uses the memory. The clients that have not read for longest must go then,
+        however short that time is. Without one, a request waits for the memory, and only stalled or slow clients go.
         """
         now = self._clock.monotonic()
         for is_patient in (True, False) if session is not None else (True,):
@@ -279,22 +283,22 @@ class Connections:
                     continue
                 time = now - loop.unsent_since
                 if is_patient and time < _STALL_TIME:
-                    # All others have had less time.
+                    # The others have had even less time.
                     break
                 if is_patient and connection.taken_size * 1_000_000 // time >= self._rate_under_pressure:
                     continue
                 size -= self._reply_memory.size_of(loop.session)
                 self._unread.pop(connection, None)
-                self._cut_off(connection, "it does not read its replies, and they fill the memory for replies")
+                self._cut_off(connection, "it does not read its replies, and their memory is needed")
                 self._reply_memory.drop(loop.session)
 
     def _cut_off(self, connection: Connection, reason: str) -> None:
         self.cut_off_count += 1
         if connection.loop is None:
-            _log.info("connection from %s cut off: %s", connection.host, reason)
+            _log.info("closing a connection from %s: %s", connection.host, reason)
         else:
             session = connection.loop.session
-            _log.info("client %d at %s cut off: %s", session.client_id, session.address, reason)
+            _log.info("disconnecting client %d at %s: %s", session.client_id, session.address, reason)
         connection.abort()
 
 

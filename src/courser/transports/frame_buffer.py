@@ -1,7 +1,7 @@
-"""Where the bytes of a connection land, and where its frames are read in place.
+"""The receive buffer of a connection. Frames are decoded in place.
 
-One buffer, used again for each request. A frame stays where it is, untouched, until the next one is asked for: commands
-refer to its memory.
+The buffer is reused for each request. A frame stays unchanged until the next one is requested, because commands refer
+to its memory.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ import numpy as np
 from courser.transports.request_memory import RequestMemory
 
 BASE_SIZE = 64 * 1024
-"""Bytes that every connection has. Untouched pages cost nothing, so an idle one is cheap."""
+"""Bytes of the buffer that every connection has. Untouched pages use no memory, so idle connections are cheap."""
 _KEEP_SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of a borrowed buffer that a connection may keep for its next request."""
+"""Maximum size in bytes of a borrowed buffer that a connection keeps for its next request."""
 
 
 class FrameBuffer:
@@ -24,54 +24,54 @@ class FrameBuffer:
     def __init__(self, memory: RequestMemory, on_memory: Callable[[], None]) -> None:
         self._memory = memory
         self._on_memory = on_memory
-        """Called when memory that was waited for is there."""
+        """Called when memory that a frame waited for is granted."""
         self._buffer = _allocate(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
-        """Bytes that were received and not consumed."""
+        """Bytes received but not consumed."""
         self.borrowed = 0
-        """Bytes taken from the budget."""
+        """Bytes borrowed from the budget."""
         self.is_waiting = False
-        """Whether a frame waits for memory: nothing must be received meanwhile."""
+        """Whether a frame waits for memory. Nothing may be received meanwhile."""
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits in before frames are consumed."""
+        """Whether frames must be consumed before more can be received."""
         return self._end == len(self._buffer)
 
     def room(self) -> memoryview:
-        """Where the next bytes go. Never empty unless ``is_full``."""
+        """Where to put the next bytes. Empty only if ``is_full``."""
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
-        """So many bytes were put into the room."""
+        """Note that ``count`` bytes were put there."""
         if self.borrowed and self._end == 0:
-            # The buffer was kept from an earlier request, and anybody could have asked for it until now.
+            # The buffer was kept from an earlier request. From now on it cannot be reclaimed.
             self._memory.use(self)
         self._end += count
         self.size += count
 
     def head(self) -> memoryview:
-        """All that was received and not consumed."""
+        """All bytes received but not consumed."""
         return self._buffer[self._start : self._end]
 
     def take(self, size: int) -> memoryview:
-        """Consume a frame; it stays untouched until the next ``fit``."""
+        """Consume a frame. It stays unchanged until the next ``fit``."""
         frame = self._buffer[self._start : self._start + size]
         self._start += size
         self.size -= size
         return frame
 
     def take_all(self) -> None:
-        """Consume what ``head`` gave."""
+        """Consume what ``head`` returned."""
         self._start = self._end
         self.size = 0
 
     def fit(self, size: int) -> bool:
-        """Make room for more of a frame of ``size`` bytes, the last one being done with.
+        """Make room for a frame of ``size`` bytes. The previous frame is overwritten.
 
-        Returns False if memory must be waited for. A frame that is larger than the buffer gets a larger one when the
-        buffer is full, and not before: memory is lent for what has arrived and a step more.
+        Returns False if the frame must wait for memory. A frame that is larger than the buffer gets a larger buffer
+        only when the buffer is full: memory is lent for what has arrived plus one step.
         """
         capacity = len(self._buffer)
         if size <= capacity - self._start:
@@ -83,7 +83,7 @@ class FrameBuffer:
         return self._end < capacity or self._grow(size)
 
     def rest(self) -> None:
-        """No request is under way: begin at the front, and let others have a large buffer if they need it."""
+        """Reset the buffer when no request is in progress. Others can then reclaim a borrowed buffer."""
         if self._start == self._end:
             self._start = self._end = 0
             if self.borrowed:
@@ -94,7 +94,7 @@ class FrameBuffer:
 
     def _grow(self, size: int) -> bool:
         self._memory.use(self)
-        # Room for the beginning of the next frame, so that a producer that sends ahead is not slowed down.
+        # Includes room for the start of the next frame, so that pipelined requests are not slowed down.
         wanted_size = size + BASE_SIZE
         lent_size = self._memory.borrow(self, held_size=self.borrowed, arrived_size=self.size, wanted_size=wanted_size)
         if not lent_size:
@@ -104,7 +104,7 @@ class FrameBuffer:
         return True
 
     def memory_came(self, size: int) -> None:
-        """The memory that was waited for is there."""
+        """Use the memory that the frame waited for."""
         self.is_waiting = False
         self._enlarge(size)
         self._on_memory()
@@ -120,13 +120,13 @@ class FrameBuffer:
         self._start, self._end = 0, size
 
     def give_up_memory(self) -> int:
-        """Back to the base buffer; return how many borrowed bytes that frees."""
+        """Return to the base buffer. Returns how many borrowed bytes that frees."""
         size, self.borrowed = self.borrowed, 0
         self._move(_allocate(BASE_SIZE))
         return size
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Return all borrowed memory, because the connection is lost."""
         self._memory.use(self)
         if self.is_waiting:
             self.is_waiting = False
@@ -137,5 +137,5 @@ class FrameBuffer:
 
 
 def _allocate(size: int) -> memoryview:
-    # Not bytearray: it would fill the memory with zeros first.
+    # Not a bytearray, which would be zeroed first.
     return np.empty(size, np.uint8).data

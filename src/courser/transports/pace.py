@@ -1,7 +1,7 @@
-"""How slow a client may be: at a minimum rate, with some patience.
+"""How slow a client may be: a minimum rate, with some patience.
 
-Every byte earns time, but never more than the patience: who sends or reads much at first and then stops is found out as
-soon as anybody else.
+Every byte earns the client time, but never more than the patience. A client that is fast at first and then stops is
+therefore detected as soon as any other.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ _SECOND = 1_000_000
 
 @dataclass(slots=True)
 class Pace:
-    """The progress of one transfer after another. Looked at now and then; the transfers themselves pay nothing."""
+    """Judges one transfer after another. It is polled from time to time, and costs the transfers nothing."""
 
     patience: int
     """Microseconds that a transfer may fall behind the rate."""
     rate_min: int
-    """Bytes a second."""
+    """Minimum rate in bytes per second."""
     _since: int | None = None
     _size: int = 0
     _due: int = 0
 
     def is_late(self, now: int, since: int, size: int) -> bool:
-        """Whether the transfer that began at ``since``, of which ``size`` bytes have passed, is too slow."""
+        """Whether the transfer that started at ``since`` and has moved ``size`` bytes is too slow."""
         if since != self._since:
             self._since, self._size, self._due = since, 0, since + self.patience
         earned = (size - self._size) * _SECOND // self.rate_min

@@ -24,7 +24,6 @@ from qh3.quic.events import (
     StreamReset,
 )
 
-from courser.api.replies import Reply
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.buffers import Buffer
@@ -35,7 +34,7 @@ from courser.transports.quic_requests import StreamedRequests, StreamMemory, Str
 from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import QuicSettings
-from courser.wire.codec import Codec, Incoming
+from courser.wire.codec import Incoming
 
 _log = logging.getLogger(__name__)
 
@@ -77,13 +76,14 @@ class QuicSessionLoop(SessionLoop):
             return super().is_frame_overdue(now)
         return self._stream_pace.is_late(now, *slowest)
 
-    def _encode(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        buffers = super()._encode(codec, incoming, reply)
+    def _send(self, incoming: Incoming, buffers: Sequence[Buffer]) -> None:
         size = sum(map(len, buffers))
-        if size <= REPLY_SIZE_MAX:
-            return buffers
-        reason = f"the reply has {size} bytes, and over QUIC {REPLY_SIZE_MAX} are possible; use TCP for such messages"
-        return self._failure(codec, incoming, CommandRejected(ErrorCode.TOO_BIG_MESSAGE_PAYLOAD, reason))
+        if size > REPLY_SIZE_MAX:
+            assert self._codec is not None, "it has encoded the reply"
+            reason = f"the reply has {size} bytes, more than the {REPLY_SIZE_MAX} that are possible over QUIC"
+            error = CommandRejected(ErrorCode.TOO_BIG_MESSAGE_PAYLOAD, reason)
+            buffers = self._failure(self._codec, incoming, error)
+        super()._send(incoming, buffers)
 
 
 class QuicClient(ReplyProgress, QuicConnectionProtocol):

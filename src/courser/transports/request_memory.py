@@ -1,15 +1,15 @@
 """Memory for large requests: one budget for all connections.
 
-A connection has a small buffer of its own. A larger request borrows memory for what has arrived and a step more, so a
-client that declares much and sends little holds little. While most of the budget is free, one step gives a request all
-it declares, and nothing is copied.
+Each connection has its own small buffer. A larger request borrows memory for what has arrived plus one step, so a
+client that announces a large request but sends little holds little memory. While most of the budget is free, a request
+gets its full size in one step, and nothing is copied.
 
-When the budget is short, requests with the fewest missing bytes go first, and small requests have a share of their own.
-One request at a time may overdraw the budget: without that, requests that each hold a part and wait for the rest would
-wait for ever. The lent memory is therefore at most the budget plus one request.
+When memory is short, requests with the fewest missing bytes go first, and small requests have a reserved share. One
+request at a time may overdraw the budget: otherwise, requests that each hold a part and wait for the rest would wait
+forever. The lent memory is therefore at most the budget plus one request.
 
-A connection that is done may keep its buffer, so that a busy producer does not allocate for each send, until somebody
-else needs the memory.
+After a request, a connection may keep its buffer until another one needs the memory, so that a busy producer does not
+allocate for each send.
 """
 
 import heapq
@@ -21,71 +21,71 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 
 SMALL_REQUEST_SIZE_MAX = 1 * _MIB + 128 * _KIB
-"""Bytes of a request that may use the reserved share: a batch of a megabyte and what belongs to it."""
+"""Maximum size in bytes of a request that may use the reserved share: a batch of a megabyte and its overhead."""
 _RESERVED_PART = 8
 """One eighth of the budget is reserved for small requests."""
 _GENEROUS_PART = 4
-"""A request gets all it declares at once if that is at most a quarter of what is free."""
+"""A request gets its full size at once if that is at most a quarter of the free memory."""
 _STEP_SIZE = 256 * _KIB
-"""Bytes lent beyond what has arrived, at first; later steps double the buffer, so few bytes are copied twice."""
+"""Bytes lent beyond what has arrived, at first. Later steps double the buffer, so few bytes are copied twice."""
 _RELIEF_PART = 4
-"""At most a quarter of the budget is taken from slow senders at a time."""
+"""At most a quarter of the budget is reclaimed from slow senders at a time."""
 
 
-class Holder(Protocol):
-    """Somebody who borrows memory."""
+class MemoryBorrower(Protocol):
+    """A buffer that borrows memory."""
 
     def give_up_memory(self) -> int:
-        """Drop the buffer now, which is not in use; return how many borrowed bytes that frees."""
+        """Release the unused buffer. Returns how many borrowed bytes that frees."""
 
     def memory_came(self, size: int) -> None:
-        """The wait is over: ``size`` bytes are lent in all."""
+        """Called at the end of a wait. ``size`` is the total number of bytes lent."""
 
 
 @dataclass(order=True, slots=True)
 class _Waiter:
-    """A request that waits for memory. The order is that in which memory is given out."""
+    """A request that waits for memory. The sort order is the order in which memory is granted."""
 
     missing_size: int
     number: int
     """Grows with every wait."""
-    holder: Holder = field(compare=False)
+    holder: MemoryBorrower = field(compare=False)
     held_size: int = field(compare=False)
     arrived_size: int = field(compare=False)
     wanted_size: int = field(compare=False)
 
 
 class RequestMemory:
-    """How many bytes are lent, to whom, and who waits. Used on one event loop."""
+    """Lends memory to requests, and queues those that must wait. Used on one event loop."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
         self._large_size_max = size_max - size_max // _RESERVED_PART
         self.size = 0
         """Bytes lent."""
-        self._idle: OrderedDict[Holder, int] = OrderedDict()
-        """Those who keep a buffer that is not in use, and its size."""
+        self._idle: OrderedDict[MemoryBorrower, int] = OrderedDict()
+        """Unused buffers that can be reclaimed, and their sizes."""
         self._idle_size = 0
-        self._waiting: dict[Holder, _Waiter] = {}
+        self._waiting: dict[MemoryBorrower, _Waiter] = {}
         self._small: list[_Waiter] = []
         self._large: list[_Waiter] = []
-        self._overdrawn_by: Holder | None = None
+        self._overdrawn_by: MemoryBorrower | None = None
         self._overdraft_size = 0
-        """Bytes lent to it beyond the budget: they leave the reserved share alone."""
+        """Bytes lent to it beyond the budget. They do not reduce the reserved share."""
         self._wait_count = 0
         self._looked_at_count = 0
-        """``_wait_count`` at the last look for requests that starve."""
+        """``_wait_count`` at the last call of ``starving_size``."""
         self._is_serving = False
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait."""
+        """The number of requests that wait for memory."""
         return len(self._waiting)
 
-    def borrow(self, holder: Holder, *, held_size: int, arrived_size: int, wanted_size: int) -> int:
-        """Lend more to a request of which ``arrived_size`` bytes are here, up to ``wanted_size``.
+    def borrow(self, holder: MemoryBorrower, *, held_size: int, arrived_size: int, wanted_size: int) -> int:
+        """Lend more memory, up to ``wanted_size``, to a request of which ``arrived_size`` bytes have arrived.
 
-        Returns how many bytes are lent to it in all, those that it held included. 0: it has to wait, and
+        Returns the total number of bytes lent to it, including ``held_size``. If that is 0, it must wait, and
         ``memory_came`` is called later.
         """
         waiter = _Waiter(wanted_size - arrived_size, self._wait_count, holder, held_size, arrived_size, wanted_size)
@@ -98,20 +98,20 @@ class RequestMemory:
             heapq.heappush(queue, waiter)
         return granted
 
-    def withdraw(self, holder: Holder) -> None:
+    def withdraw(self, holder: MemoryBorrower) -> None:
         """Stop waiting."""
         if self._waiting.pop(holder, None) is not None:
             self._serve()
 
-    def give_back(self, holder: Holder, size: int) -> None:
+    def give_back(self, holder: MemoryBorrower, size: int) -> None:
         """Return borrowed bytes."""
         self.size -= size
         self._end_overdraft(holder)
         if self._waiting:
             self._serve()
 
-    def keep(self, holder: Holder, size: int) -> None:
-        """Note that its buffer of ``size`` bytes is not in use and may be asked for."""
+    def keep(self, holder: MemoryBorrower, size: int) -> None:
+        """Note that its buffer of ``size`` bytes is unused and can be reclaimed."""
         if holder not in self._idle:
             self._idle[holder] = size
             self._idle_size += size
@@ -119,14 +119,14 @@ class RequestMemory:
         if self._waiting:
             self._serve()
 
-    def use(self, holder: Holder) -> None:
-        """Note that its buffer is in use (again), or gone."""
+    def use(self, holder: MemoryBorrower) -> None:
+        """Note that its buffer is in use again, or no longer exists."""
         self._idle_size -= self._idle.pop(holder, 0)
 
     def starving_size(self) -> int:
-        """How many bytes slow senders should free for requests that already waited when this was last asked.
+        """How many bytes slow senders should free for requests that were already waiting at the last call.
 
-        To be asked about once a second.
+        Called about once a second.
         """
         starving = [waiter for waiter in self._waiting.values() if waiter.number < self._looked_at_count]
         self._looked_at_count = self._wait_count
@@ -159,15 +159,15 @@ class RequestMemory:
             self.size -= freed
             size -= freed
 
-    def _end_overdraft(self, holder: Holder) -> None:
+    def _end_overdraft(self, holder: MemoryBorrower) -> None:
         if self._overdrawn_by is holder:
             self._overdrawn_by = None
             self._overdraft_size = 0
 
     def _serve(self) -> None:
-        """Lend to those who wait, as far as it goes."""
+        """Lend to waiting requests as long as there is memory."""
         if self._is_serving:
-            # A request that was served is answered on the spot, and gives back what it had: the loop below sees it.
+            # A request that was granted memory may be answered at once and return it. The loop below uses it.
             return
         self._is_serving = True
         try:

@@ -1,8 +1,8 @@
-"""The one session loop: frames in, answers out, in order. Every binary transport feeds it.
+"""The session loop that all binary transports share: frames in, replies out, in order.
 
-It knows bytes only through a codec, and commands not at all. A request is handled when the answer to the one before
-it is with the kernel: a client that does not read is not served, and at most one request and one reply of a connection
-are in memory.
+A codec turns bytes into commands, and the dispatcher carries them out; the loop knows neither. A request is handled
+once the kernel has accepted the previous reply. A client that does not read is therefore not served, and each
+connection has at most one request and one reply in memory.
 """
 
 import asyncio
@@ -32,68 +32,69 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _HEAD_SIZE_MAX = 256
-"""Bytes that suffice to tell the size of a frame, in every generation."""
+"""Bytes that are enough to determine the size of a frame in both protocol generations."""
 
 
 _RATE_TIME_MIN = 1_000_000
-"""Microseconds that a client must have been sending before anybody calls it slow."""
+"""Microseconds that a client must have been sending before its rate is judged."""
 _CONVERSION_COUNT_MAX = 2
-"""Requests and replies that are converted at a time: one is worked on, and the next one is at hand. More would only
-take memory that nobody counts."""
+"""Requests and replies that are converted at a time: one is in progress, and the next one is ready. More would only
+take memory that is not counted."""
 
 
 class State(Enum):
-    """What a connection is doing. Details of receiving (the size of a frame, since when) are kept beside it."""
+    """What a connection is doing. Details of receiving, such as the size of the frame, are kept separately."""
 
     RECEIVING = "receiving"
-    """The next request is not there yet, or not all of it."""
+    """The next request has not arrived, or not completely."""
     YIELDING = "yielding"
-    """Others come first: it goes on in its next turn, with what is in its buffer."""
+    """Other connections come first. It continues in its next turn with what is in its buffer."""
     ANSWERING = "answering"
-    """A request is being carried out."""
+    """A request is in progress."""
     SENDING = "sending"
-    """The kernel has not taken all of an answer yet."""
+    """The kernel has not accepted all of a reply."""
     DISCARDING = "discarding"
-    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the answer."""
+    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the reply."""
     FINISHING = "finishing"
-    """A request is being carried out, and the connection is closed behind its answer."""
+    """A request is in progress, and the connection will be closed after its reply."""
     CLOSED = "closed"
-    """Nothing more is handled. Something may still be on its way out."""
+    """No more requests are handled. A reply may still be in flight."""
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # A whole request is there; it has had its share of this turn; it is too large; the server ends it, or the client
-    # goes.
+    # A whole request has arrived; the connection has used its share of the turn; the request is too large; the
+    # connection is closed or lost.
     State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
-    # Its turn has come; the server ends it, or the client goes.
+    # Its turn has come; it is closed or lost.
     State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # The kernel has the answer, or only a part of it; the server ends it, or the client goes; the answer is the last.
+    # The kernel has accepted the reply, or only part of it; the connection is to be closed or is lost; the reply was
+    # the last one.
     State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
-    # The kernel has the rest; the server ends it, or the client goes.
+    # The kernel has accepted the rest; the connection is closed or lost.
     State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # All of the frame has come; the server ends it, or the client goes.
+    # All of the frame has arrived; the connection is closed or lost.
     State.DISCARDING: frozenset({State.CLOSED}),
-    # The answer is on its way, or nobody is left to get it.
+    # The reply is sent, or the client is gone.
     State.FINISHING: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
 }
-"""Every change of state that there is. The loop does not look here, which would slow every request down; tests do."""
+"""All transitions between states. Tests check them; the loop does not, because that would slow down every request."""
 
-# By name: members of an enum take long to find.
+# Global names, because looking up the members of an enum is slow.
 _RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
 _SENDING, _DISCARDING, _FINISHING, _CLOSED = State.SENDING, State.DISCARDING, State.FINISHING, State.CLOSED
 
 
 class InternalFailure(CourserError):
-    """A defect of the server: the client learns only that something went wrong."""
+    """A bug in the server. The client learns only that something went wrong."""
 
     code = ErrorCode.ERROR
 
     def __str__(self) -> str:
-        return "the server failed to carry out the command; its log says why"
+        return "internal error; see the server log for details"
 
 
-class Link(Protocol):
+class SessionTransport(Protocol):
     """What the loop needs of a transport."""
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
@@ -133,17 +134,15 @@ class Services:
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
 
-def _last_request() -> Incoming:
+def _last_request(reason: str) -> Incoming:
     """One that gets no answer."""
-    incoming = Incoming(None)
-    incoming.closes = True
-    return incoming
+    return Incoming(None, reason=reason, closes=True)
 
 
 class SessionLoop:
     """The requests of one connection."""
 
-    def __init__(self, services: Services, session: Session, link: Link) -> None:
+    def __init__(self, services: Services, session: Session, link: SessionTransport) -> None:
         self.session = session
         # By name: these are called for every request.
         self._begin = services.begin
@@ -192,7 +191,7 @@ class SessionLoop:
         else:
             self._control_flow()
 
-    def _advance(self, *, is_admitted: bool = False) -> None:
+    def _advance(self, is_admitted: bool = False) -> None:
         """Handle the frames that are there, until one has to be waited for, or others come first."""
         buffer, session = self._buffer, self.session
         count = began = 0
@@ -251,16 +250,15 @@ class SessionLoop:
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame, or None if it has not arrived yet."""
-        buffer = self._buffer
-        size = self._frame_size
+        buffer, codec, size = self._buffer, self._codec, self._frame_size
         if size is None:
-            if self._codec is None:
-                self._codec = self._choose_codec(buffer.head())
-                if self._codec is None:
+            head = buffer.head()
+            if codec is None:
+                codec = self._codec = self._choose_codec(head)
+                if codec is None:
                     self._note_incomplete()
                     return None
-            head = buffer.head()
-            size = self._codec.frame_size(head)
+            size = codec.frame_size(head)
             if size is None:
                 self._note_incomplete()
                 return None
@@ -322,37 +320,46 @@ class SessionLoop:
 
     def _answer(self, frame: memoryview) -> None:
         """Answer a request: on the spot if nothing has to be waited for, as for most."""
-        codec, monotonic = self._codec, self._monotonic
+        # Few calls from here on: each costs every request a hundredth of its time.
+        codec, session, monotonic = self._codec, self.session, self._monotonic
         assert codec is not None, "a frame was found with it"
-        self.session.last_seen = monotonic()
+        session.last_seen = monotonic()
         if len(frame) > QUICK_SIZE_MAX and codec.is_slow(frame):
             self._task = asyncio.get_running_loop().create_task(self._answer_slowly(codec, frame))
             return
-        self._carry_out(codec, self._decode(codec, frame))
+        try:
+            incoming = codec.decode(frame, session.user_id is not None)
+        except Exception as error:  # noqa: BLE001 - one defect of ours must not take the other clients down
+            incoming = self._undecodable(error)
+        self._carry_out(codec, incoming)
 
     def _carry_out(self, codec: Codec, incoming: Incoming) -> None:
         """Have a request carried out, and answer it unless there is something to wait for."""
         command = incoming.command
         if command is None:
+            _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
             self._send(incoming, incoming.answer or ())
             return
         try:
             # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
             begin = self._begin
             answer = begin(self.session, command)
+            if isinstance(answer, Waiting):
+                self._wait_for(codec, incoming, answer)
+                return
+            if answer is not None and codec.encodes_slowly(answer):
+                self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, answer))
+                return
+            buffers = codec.encode_reply(incoming, answer)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            self._send(incoming, self._failure(codec, incoming, error))
-            return
-        if isinstance(answer, Waiting):
-            if isinstance(answer.future, asyncio.Task):
-                # Nobody else waits for it: it ends with the connection.
-                self._task = answer.future
-            answer.future.add_done_callback(partial(self._answer_waiting, codec, incoming, answer))
-        elif answer is None or not codec.encodes_slowly(answer):
-            # As ``_reply``: one call less for every request.
-            self._send(incoming, self._encode(codec, incoming, answer))
-        else:
-            self._reply(codec, incoming, answer)
+            buffers = self._failure(codec, incoming, error)
+        self._send(incoming, buffers)
+
+    def _wait_for(self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None]) -> None:
+        if isinstance(waiting.future, asyncio.Task):
+            # Nobody else waits for it: it ends with the connection.
+            self._task = waiting.future
+        waiting.future.add_done_callback(partial(self._answer_waiting, codec, incoming, waiting))
 
     def _answer_waiting(
         self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None], _: "asyncio.Future[Any]"
@@ -365,18 +372,15 @@ class SessionLoop:
             return
         try:
             reply = waiting.result()
+            if reply is not None and codec.encodes_slowly(reply):
+                self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
+                return
+            buffers = codec.encode_reply(incoming, reply)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
-            self._send(incoming, self._failure(codec, incoming, error))
-        else:
-            self._reply(codec, incoming, reply)
+            buffers = self._failure(codec, incoming, error)
+        self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()
-
-    def _reply(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> None:
-        if reply is not None and codec.encodes_slowly(reply):
-            self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
-        else:
-            self._send(incoming, self._encode(codec, incoming, reply))
 
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
@@ -391,11 +395,13 @@ class SessionLoop:
     async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
         """A reply that takes long to encode."""
         try:
-            buffers = await self._do_elsewhere(partial(self._encode, codec, incoming, reply))
+            buffers = await self._do_elsewhere(partial(codec.encode_reply, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
             self._reply_sent(self.session)
             raise
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
         finally:
             self._task = None
         self._send(incoming, buffers)
@@ -414,24 +420,19 @@ class SessionLoop:
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""
-        return self._decode(codec, frame) if self.session.ended is None else _last_request()
-
-    def _decode(self, codec: Codec, frame: memoryview) -> Incoming:
+        if self.session.ended is not None:
+            return _last_request("nobody is left to read the answer")
         try:
-            incoming = codec.decode(frame, self.session.user_id is not None)
-        except Exception:  # noqa: BLE001 - one defect of ours must not take the other clients down
-            _log.exception("client %d: a request could not be decoded, which is a defect", self.session.client_id)
-            incoming = _last_request()
-        else:
-            if incoming.command is None:
-                _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
-        return incoming
+            return codec.decode(frame, self.session.user_id is not None)
+        except Exception as error:  # noqa: BLE001 - one defect of ours must not take the other clients down
+            return self._undecodable(error)
 
-    def _encode(self, codec: Codec, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        try:
-            return codec.encode_reply(incoming, reply)
-        except Exception as error:  # noqa: BLE001 - looked at in _failure
-            return self._failure(codec, incoming, error)
+    def _undecodable(self, error: Exception) -> Incoming:
+        """In place of a request that the codec failed to decode."""
+        _log.error(
+            "client %d: a request could not be decoded, which is a defect", self.session.client_id, exc_info=error
+        )
+        return _last_request("it could not be decoded")
 
     def _failure(self, codec: Codec, incoming: Incoming, error: Exception) -> Sequence[Buffer]:
         """The answer to a request that failed. One defect of ours must not take the other clients down."""
@@ -467,22 +468,22 @@ class SessionLoop:
                 self._state = _RECEIVING
                 self._advance()
 
-    # --- being slow ---
+    # --- slow clients ---
 
     def is_frame_overdue(self, now: int) -> bool:
-        """Whether the client takes too long to send a frame.
+        """Whether the client sends a frame too slowly.
 
-        Every frame has some time, and more with every byte of it that comes. So whoever stops in the middle is found
-        out soon, however large the frame: others may wait for its memory.
+        Every frame gets some time, and more with every byte. A client that stops in the middle of a frame is therefore
+        detected soon, however large the frame is: others may wait for its memory.
         """
         if self.frame_since is None or self._buffer.is_waiting:
             return False
         return self._frame_pace.is_late(now, self.frame_since, self._buffer.size - self._rate_size)
 
     def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """How fast a frame that is larger than the usual buffer comes in, in bytes a second, and what memory it has.
+        """The rate in bytes per second at which a frame larger than the base buffer arrives, and its borrowed memory.
 
-        None if there is none, or if it is too early to tell.
+        None if there is no such frame, or if it is too early to judge.
         """
         borrowed, since = self._buffer.borrowed, self.frame_since
         if not borrowed or since is None or self._state is not _RECEIVING:
@@ -510,15 +511,15 @@ class SessionLoop:
         return self._state is _ANSWERING or self._state is _FINISHING
 
     def end(self, error: CourserError) -> None:
-        """Close from the server's side, once the answer under way is sent."""
+        """Close the connection after the reply in progress."""
         state = self._state
         if state is _ANSWERING:
             self._state = _FINISHING
             if self.session.waiting is not None:
-                # Nothing is lost with a long poll, and a server that stops would wait for it.
+                # Cancelling a long poll loses nothing, and a stopping server would have to wait for it.
                 self.session.waiting.cancel()
         elif state is _SENDING:
-            # The last answer is on its way, and nothing comes after it.
+            # The last reply is in flight.
             self._state = _CLOSED
             self._link.close()
         elif state is _DISCARDING:
@@ -532,7 +533,7 @@ class SessionLoop:
             self._link.close(str(error))
 
     def _refuse(self, refusal: FrameRefused) -> None:
-        _log.info("client %d at %s cut off: %s", self.session.client_id, self.session.address, refusal.reason)
+        _log.info("disconnecting client %d at %s: %s", self.session.client_id, self.session.address, refusal.reason)
         if refusal.answer:
             self._link.send((refusal.answer,))
         if self.session.user_id is not None and refusal.size > self._buffer.size:
@@ -560,7 +561,7 @@ class SessionLoop:
             self._link.close()
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
         self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
         if task is None:
@@ -568,8 +569,8 @@ class SessionLoop:
                 self._reply_sent(self.session)
             self._buffer.close()
             return
-        # What was begun is finished, or a change of metadata might be left half done; only a wait is cut short. The
-        # memory of the request is not given back before: somebody may still read it.
+        # A request in progress is finished, so that no metadata change is left half done; only waiting is cancelled.
+        # The request may still refer to its memory, which is therefore released last.
         task.add_done_callback(lambda _: self._buffer.close())
         if self.session.waiting is not None:
             self.session.waiting.cancel()

@@ -1,4 +1,4 @@
-"""What an operator can set about connections. Each has a unit and a reason."""
+"""The settings of connections and sockets."""
 
 from dataclasses import dataclass, field
 
@@ -11,37 +11,37 @@ _MIB = 1024 * _KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Limits that hold for every connection, whatever carries it."""
+    """Limits for the connections of all transports."""
 
     connection_count_max: int = 10_000
-    """Connections at a time; less if the process may not open so many files."""
+    """Maximum number of connections; fewer if the process may not open that many files."""
     login_deadline: int = 30 * _SECOND
-    """Microseconds after which a connection is closed on which nobody has logged in, whatever it has sent."""
+    """Microseconds after which a connection without a login is closed, whatever it has sent."""
     idle_deadline: int = 0
-    """Microseconds without any request after which any connection is closed; 0 is never. SDKs ping every 5 seconds."""
+    """Microseconds without a request after which a connection is closed; 0 means never. SDKs ping every 5 seconds."""
     frame_deadline: int = 30 * _SECOND
-    """Microseconds that a frame may fall behind while it is being received, at ..."""
+    """Microseconds that a request may fall behind ``frame_rate_min`` while it is received."""
     frame_rate_min: int = 64 * _KIB
-    """... so many bytes a second: slower senders are cut off, and slower readers."""
+    """Minimum rate in bytes per second. Clients that send or read more slowly are disconnected."""
     send_deadline: int = 60 * _SECOND
-    """Microseconds that a client may fall behind that rate in reading its reply."""
+    """Microseconds that a client may fall behind ``frame_rate_min`` while it reads its reply."""
     login_frame_size_max: int = 16 * _KIB
-    """Bytes of a frame before a login: strangers get little memory."""
+    """Maximum size in bytes of a frame before a login, so that strangers get little memory."""
     frame_size_max: int = 66 * _MIB
-    """Bytes of any frame. Just above what the protocols allow themselves, so that those give their own answers."""
+    """Maximum size in bytes of any frame. Slightly above the protocols' own limits, so that their errors come first."""
     request_memory: int = 512 * _MIB
-    """Bytes lent to all requests that are larger than the base buffer of a connection; one more may overdraw it."""
+    """Bytes lent to all requests that are larger than the base buffer of a connection. One more may overdraw it."""
     reply_memory: int = 512 * _MIB
-    """Bytes of all replies on their way: beyond it those who have not read for longest are cut off."""
+    """Bytes of all replies in flight. Beyond that, the clients that have not read for longest are disconnected."""
     classic_dialect: Dialect = Dialect.SDK_0_8
-    """What a classic client is taken for that gives no sign which release it is."""
+    """The release to assume for a classic client that does not reveal it."""
     classic_dialects: dict[str, Dialect] = field(default_factory=dict)
-    """The same for clients that log in by token, by user name."""
+    """The release to assume for clients that log in by token, by user name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketSettings:
-    """Options of sockets; None leaves the system's choice."""
+    """Socket options. None means the system's default."""
 
     receive_buffer_size: int | None = None
     """Bytes."""
@@ -71,5 +71,5 @@ class TcpSettings:
 
     host: str = "127.0.0.1"
     port: int = 8090
-    """0 takes any free one."""
+    """0 selects a free port."""
     socket: SocketSettings = field(default_factory=SocketSettings)

@@ -1,4 +1,4 @@
-"""The TCP listener: sockets that listen, with or without TLS, and the addresses of those who come."""
+"""The TCP listener: listening sockets with or without TLS, and socket options."""
 
 import asyncio
 import socket
@@ -15,11 +15,11 @@ from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnec
 from courser.transports.tls_door import TlsDoor
 
 _BACKLOG = 1024
-"""Connections that may wait to be let in: a restart brings all clients back at once."""
+"""How many connections may wait to be accepted. After a restart, all clients reconnect at once."""
 
 
 class TcpListener:
-    """One listening socket. Its connections are kept with those of all other transports."""
+    """One listening socket. ``Connections`` holds its connections and those of all other transports."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TcpListener:
         self._door: asyncio.Server | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
-        """Listen. Return the real address, which tells the port if any free one was asked for."""
+        """Listen. Returns the actual address and port."""
         host, port = self._settings.host, self._settings.port
         if self._tls is not None:
             self._door = door = TlsDoor(
@@ -58,7 +58,7 @@ class TcpListener:
         return host, port
 
     def close(self) -> None:
-        """Let nobody in any more. May be repeated."""
+        """Stop listening. Can be repeated."""
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -84,7 +84,7 @@ class TcpListener:
                 return None
             connection.host = host
         elif connection.is_aborted:
-            # Its handshake was done in the moment in which it had to go.
+            # It was closed just as its handshake completed.
             return None
         _set_options(transport, self._settings.socket)
         session = self._open_session(self._transport, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -101,14 +101,14 @@ def _host_of(accepted: socket.socket) -> str:
     try:
         host: str = accepted.getpeername()[0]
     except OSError:
-        # It is gone already, which its handshake will tell.
+        # The connection is lost already. The handshake will fail.
         return "unknown"
     return host
 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:
     connection: socket.socket = transport.get_extra_info("socket")
-    # Said either way: event loops switch the first one on by themselves.
+    # Set in any case, because event loops enable the first one by default.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
     if settings.receive_buffer_size is not None:

@@ -36,7 +36,7 @@ def assemble_plain(services: Services, session: Session, connection: "TcpConnect
 
 
 class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
-    """Bytes land in the session loop's own buffer, unless a layer is between: nothing is copied on the way in."""
+    """A connection without TLS. The kernel writes into the buffer of the session loop, or of the layer before it."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the client in, if there is room."""
-        # uvloop's transports derive from nothing of asyncio's.
+        """Admit the client if there is a free slot."""
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # Told at once when a reply does not fit into the kernel's buffer: the next request waits for that. A TLS
-        # transport pauses when its limit is reached, not when it is passed: at 0 it would pause with nothing to send,
-        # and not resume before the client is read from again.
+        # Reports at once when a reply does not fit into the kernel's buffer, because the next request waits for that. A
+        # TLS transport pauses when it reaches its limit, not when it exceeds it. With limit 0 it would pause with
+        # nothing to send, and would resume only after the next read.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
         session = self._open_session(self, transport)
         if session is None:
@@ -79,16 +79,16 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self._room, self._received = receiver.room, receiver.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Where to put the next bytes."""
         del sizehint
         return self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Handle received bytes."""
         self._received(nbytes)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more: what it asked for is still answered, if it can be on the spot."""
+        """Handle the end of the client's data. Requests that can be answered at once are still answered."""
         return False
 
     def pause_writing(self) -> None:
@@ -103,7 +103,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self.loop.sent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """Handle the loss of the connection, whichever side closed it."""
         del exc
         if self.loop is not None:
             self.loop.lost()
@@ -113,7 +113,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes; True if the kernel has all of them."""
+        """Send bytes. Returns True if the kernel has accepted all of them."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return True
@@ -130,11 +130,11 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that the kernel has not taken yet."""
+        """Bytes that the kernel has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Receive nothing more for now."""
+        """Stop receiving for now."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -150,23 +150,23 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def close(self, reason: str = "") -> None:
-        """Send what is left, then close. There is no way to give a reason."""
+        """Send the rest, then close. TCP cannot carry a reason."""
         del reason
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now, whatever is left."""
+        """Close now, without sending the rest."""
         self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
 
 
 class TlsConnection(TcpConnection):
-    """A connection with TLS. A large reply is encrypted as the client reads it.
+    """A connection with TLS. A large reply is encrypted in chunks as the client reads it.
 
-    A TLS transport encrypts all that it is given and passes it on to a transport below, whose buffer nobody sees. A
-    whole reply there would look as if the kernel had it: no deadline and no limit of memory would count it.
+    A TLS transport encrypts everything at once and hands it to a lower transport whose buffer is not visible. A whole
+    reply there would look as if the kernel had accepted it, and no deadline or memory limit would apply.
     """
 
     def __init__(
@@ -179,16 +179,16 @@ class TlsConnection(TcpConnection):
     ) -> None:
         super().__init__(services, connections, open_session, on_lost, assemble)
         self._rest: deque[memoryview] = deque()
-        """What is not encrypted yet of a reply."""
+        """The part of a reply that is not encrypted yet."""
         self._rest_size = 0
         self._closes_behind = False
         self.handshake: asyncio.Task[None] | None = None
-        """Under way until the connection is let in."""
+        """The handshake, until the connection is admitted."""
         self.has_begun = False
-        """Whether its handshake has."""
+        """Whether the handshake has started."""
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes; True if the kernel has about all of them."""
+        """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
             return self._send_in_chunks(buffers)
         return super().send(buffers)
@@ -199,7 +199,7 @@ class TlsConnection(TcpConnection):
         return self._send_rest() or self._note_unread()
 
     def _send_rest(self) -> bool:
-        """Encrypt as much as the client takes; True if that is all."""
+        """Encrypt as much as the client reads. Returns True if that was all."""
         transport = self._transport
         if transport is None or transport.is_closing():
             self._rest.clear()
@@ -215,7 +215,7 @@ class TlsConnection(TcpConnection):
         return not self._rest and self._is_writable
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Continue to send, because the client has read some of its reply."""
         self._is_writable = True
         if self._rest and not self._send_rest():
             return
@@ -225,23 +225,23 @@ class TlsConnection(TcpConnection):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that the kernel has not taken yet."""
+        """Bytes that the kernel has not accepted yet."""
         return super().unsent_size + self._rest_size
 
     def close(self, reason: str = "") -> None:
-        """Send what is left, then close."""
+        """Send the rest, then close."""
         if self._rest:
             self._closes_behind = True
         else:
             super().close(reason)
 
     def abort(self) -> None:
-        """Close now, whatever is left, and be it a handshake."""
+        """Close now, even during a handshake, without sending the rest."""
         super().abort()
         if self.handshake is not None and self.loop is None:
             self.handshake.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """Handle the loss of the connection, whichever side closed it."""
         self._rest.clear()
         super().connection_lost(exc)

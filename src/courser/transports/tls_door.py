@@ -1,7 +1,7 @@
-"""The way in when TLS is on: connections count from the moment they are accepted.
+"""Accept TLS connections. They count from the moment they are accepted.
 
-asyncio's own server says nothing of a connection before its handshake is done. Whoever connects and sends nothing would
-hold a descriptor that no limit counts, and a few hundred of them would leave none for the files of the log.
+asyncio's own server reports a connection only after its handshake. A client that connects and sends nothing would hold
+a descriptor that no limit counts. A few hundred such clients would leave no descriptors for log files.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from courser.transports.tcp_connection import TlsConnection
 _log = logging.getLogger(__name__)
 
 _HANDSHAKE_DEADLINE = 10.0
-"""Seconds for a TLS handshake."""
+"""Maximum duration of a TLS handshake in seconds."""
 _RETRY_DELAY = 1.0
-"""Seconds until the next try to accept a connection, when the system refuses: for want of descriptors, say."""
+"""Seconds until the next attempt to accept connections after an error, such as a lack of descriptors."""
 
 
 class TlsDoor:
-    """Listening sockets, and the handshakes of those who came."""
+    """Listening sockets, and the handshakes in progress."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TlsDoor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
-        """Listen on every address of the host; return the first one."""
+        """Listen on every address of the host. Returns the first one."""
         loop = asyncio.get_running_loop()
         places = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         sockets: list[socket.socket] = []
@@ -58,7 +58,7 @@ class TlsDoor:
         return host, port
 
     def close(self) -> None:
-        """Let nobody in, and stop the handshakes under way. All of it happens in the next turn of the event loop."""
+        """Stop listening, and cancel the handshakes in progress. Takes effect in the next turn of the event loop."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -67,7 +67,7 @@ class TlsDoor:
             try:
                 accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
             except ConnectionError:
-                # The client's: it was gone before it was let in.
+                # The client closed the connection before it was accepted.
                 continue
             except OSError as error:
                 _log.warning("cannot accept connections: %s", error)
@@ -77,7 +77,7 @@ class TlsDoor:
             if self._connections.make_place(host):
                 connection = self._make_connection()
                 connection.host = host
-                # Before it begins: whoever needs the place may stop it.
+                # Set before the handshake starts: the connection may be closed at any time if its slot is needed.
                 connection.handshake = self._begin(
                     self._shake_hands(connection, accepted), partial(self._handshake_ended, connection, accepted)
                 )
@@ -99,7 +99,7 @@ class TlsDoor:
         if connection.loop is None:
             self._connections.remove(connection)
             if not connection.has_begun:
-                # It was stopped before anybody took the socket over.
+                # It was cancelled before the handshake took over the socket.
                 accepted.close()
 
     def _begin(self, work: Coroutine[Any, Any, None], on_done: Callable[[Any], None]) -> "asyncio.Task[None]":
@@ -120,7 +120,7 @@ def _listen(family: int, address: tuple[Any, ...], backlog: int) -> socket.socke
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Its twin for IPv4 has a socket of its own.
+            # IPv4 has its own socket.
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)
         listening.listen(backlog)

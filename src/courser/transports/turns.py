@@ -1,11 +1,11 @@
 """Fairness between connections: how much each may do in one turn of the event loop.
 
-A client may send thousands of requests ahead. If all of them were handled as soon as they are there, every other client
-would wait for them. So a connection handles a few and continues in the next turn of the event loop; in between, all
-others have their turn.
+A client may send thousands of requests without waiting for replies. If they were all handled as they arrive, every
+other client would have to wait. A connection therefore handles a few requests and continues in the next turn of the
+event loop, so that all others get their turn in between.
 
-Connections on which nobody has logged in (strangers) share one allowance, whatever their number. What they ask for is
-little (a ping, a login), so they wait for moments at most, and the others hardly notice them.
+Connections without a login (strangers) share one allowance, however many they are. Their requests are small (a ping, a
+login), so they wait only briefly, and other clients hardly notice them.
 """
 
 import asyncio
@@ -13,38 +13,38 @@ from collections import deque
 from collections.abc import Callable
 
 REQUEST_COUNT_MAX = 64
-"""Requests in a turn, of all connections that send ahead together; each has at least one. A turn costs about as much as
-one request, so nobody loses throughput."""
+"""Maximum requests per turn, for all pipelining connections together; each may handle at least one. A turn costs about
+as much as one request, so this does not reduce throughput."""
 REQUEST_COUNT_PAUSE = 8
-"""Requests after which a connection waits for its next turn even if it has no more: event loops read a busy socket
-several times in a turn, and each time brings a buffer full of requests."""
+"""Requests after which a connection waits for its next turn even if its buffer is empty: event loops read a busy socket
+several times per turn, and each read can fill the buffer again."""
 TIME_MAX = 1_000
-"""Microseconds of a turn that those connections share: then each begins no further request."""
+"""Microseconds per turn that these connections share. After that, none of them starts another request."""
 STRANGER_COUNT_MAX = 16
-"""Reads of strangers, of which most are one request, in ..."""
+"""Reads of strangers, most of which are one request, per ``STRANGER_INTERVAL``."""
 STRANGER_INTERVAL = 0.001
-"""... so many seconds: pings then take a tenth of one processor at most."""
+"""Seconds. Pings then use at most a tenth of one processor."""
 
 
 class Turns:
-    """What strangers may still do. One for all connections of an event loop, whatever carries them."""
+    """Divides the turns of an event loop among the connections of all transports."""
 
     def __init__(self) -> None:
         self.yielding_count = 0
-        """Connections with a login that have more requests at hand, and continue in the next turn."""
+        """Connections with a login that have more requests in their buffer and continue in the next turn."""
         self._allowance = STRANGER_COUNT_MAX
         self._waiting: deque[Callable[[], bool]] = deque()
         self._is_due = False
 
     @property
     def waiting_count(self) -> int:
-        """Strangers that wait for their turn."""
+        """The number of strangers that wait for their turn."""
         return len(self._waiting)
 
     def admit(self, go_on: Callable[[], bool]) -> bool:
-        """Whether a stranger may have a request handled now. If not, ``go_on`` is called when its turn has come.
+        """Whether a stranger's request may be handled now. If not, ``go_on`` is called when its turn has come.
 
-        ``go_on`` returns False if there was nothing to do any more.
+        ``go_on`` returns False if there was nothing left to do.
         """
         if not self._is_due:
             self._is_due = True
@@ -56,10 +56,10 @@ class Turns:
         return False
 
     def _renew(self) -> None:
-        """A new allowance: those who wait come first, one request each, in their order."""
+        """Renew the allowance. Waiting strangers come first, in order, with one request each."""
         self._is_due = False
         self._allowance = STRANGER_COUNT_MAX
-        # Whoever comes back to the queue meanwhile is behind those who were there.
+        # Strangers that are queued again meanwhile come after those that were already waiting.
         for _ in range(len(self._waiting)):
             if not self._allowance:
                 break

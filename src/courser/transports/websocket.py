@@ -17,7 +17,7 @@ from websockets.server import ServerProtocol
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
-from courser.transports.session_loop import Link, Services, SessionLoop
+from courser.transports.session_loop import Services, SessionLoop, SessionTransport
 from courser.transports.websocket_frames import (
     CODE_SIZE,
     CloseCode,
@@ -44,7 +44,7 @@ _LINGER = 1.0
 """Seconds for a client to read why it was refused, before the connection is closed with its bytes unread."""
 
 
-class Carrier(Link, Protocol):
+class Carrier(SessionTransport, Protocol):
     """The connection below."""
 
     @property

@@ -6,19 +6,30 @@ it, up to and including the count. ``records.classic`` converts whole batches.
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled
 from courser.errors import ErrorCode, InvalidBatch
+from courser.model.identifiers import Identifier
+from courser.model.messaging import Partitioning
 from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
 from courser.records.classic_encoding import drop_user_headers
-from courser.records.frames import layout_of
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_requests import HEADER_SIZE, observe_tail
-from courser.wire.reading import POLLING_KINDS, Malformed, consumer_at, identifier_at, partitioning_at
+from courser.wire.reading import (
+    POLL_HEAD_SIZE_MAX,
+    POLLING_KINDS,
+    ROUTE_COUNT_MAX,
+    ROUTE_SIZE_MAX,
+    Malformed,
+    identifier_at,
+    partitioning_at,
+    route_of_poll,
+)
 from courser.wire.writing import shifted
 
 _U32 = struct.Struct("<I")
@@ -51,6 +62,21 @@ _unpack_u32 = _U32.unpack_from
 _unpack_batch_header = WIRE_HEADER.unpack_from
 
 
+@lru_cache(maxsize=ROUTE_COUNT_MAX)
+def _route_of_send(metadata: bytes, first_id: int) -> tuple[Identifier, Identifier, Partitioning, int]:
+    """Stream, topic, partitioning, number of messages."""
+    view = memoryview(metadata)
+    try:
+        stream, position = identifier_at(view, 0, first_id)
+        topic, position = identifier_at(view, position, first_id)
+    except Malformed as error:
+        raise Malformed(error.reason, ErrorCode.INVALID_IDENTIFIER) from None
+    partitioning, position = partitioning_at(view, position, first_id)
+    if position + _U32.size > len(metadata):
+        raise Malformed("its metadata ends before the number of messages")
+    return stream, topic, partitioning, _unpack_u32(view, position)[0]
+
+
 def decode_send(
     frame: memoryview, evidence: DialectEvidence, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> SendMessages:
@@ -65,17 +91,9 @@ def decode_send(
     metadata_end = _METADATA_POSITION + _unpack_u32(frame, HEADER_SIZE)[0]
     if metadata_end > len(frame):
         raise Malformed("its metadata ends after the frame")
-    try:
-        stream, position = identifier_at(frame, _METADATA_POSITION, first_id)
-        topic, position = identifier_at(frame, position, first_id)
-    except Malformed as error:
-        raise Malformed(error.reason, ErrorCode.INVALID_IDENTIFIER) from None
-    if position > metadata_end:
-        raise Malformed("its metadata ends inside an identifier", ErrorCode.INVALID_IDENTIFIER)
-    partitioning, position = partitioning_at(frame, position, first_id)
-    if position + _U32.size > metadata_end:
-        raise Malformed("its metadata ends before the number of messages")
-    count = _unpack_u32(frame, position)[0]
+    metadata = frame[_METADATA_POSITION:metadata_end]
+    route_of = _route_of_send if len(metadata) <= ROUTE_SIZE_MAX else _route_of_send.__wrapped__
+    stream, topic, partitioning, count = route_of(metadata.tobytes(), first_id)
     section = frame[metadata_end:]
     if not evidence.is_header_proven:
         _observe_header(section, count, evidence)
@@ -114,15 +132,15 @@ def decode_poll(frame: memoryview, evidence: DialectEvidence) -> PollMessages:
     if not evidence.is_numbering_proven:
         observe_tail(frame, evidence, from_one=_POLL_TAIL_FROM_ONE.size)
     first_id = evidence.first_id
-    consumer, position = consumer_at(frame, HEADER_SIZE, first_id)
-    stream, position = identifier_at(frame, position, first_id)
-    topic, position = identifier_at(frame, position, first_id)
+    tail = _POLL_TAIL_FROM_ONE if first_id else _POLL_TAIL
+    head = frame[HEADER_SIZE : min(len(frame) - tail.size, HEADER_SIZE + POLL_HEAD_SIZE_MAX)]
+    consumer, stream, topic, head_size = route_of_poll(head.tobytes(), first_id)
+    fields = tail.unpack_from(frame, HEADER_SIZE + head_size)
+    number, kind_number, value, count, auto_commit = fields[-5:]
     if first_id:
-        number, kind_number, value, count, auto_commit = _POLL_TAIL_FROM_ONE.unpack_from(frame, position)
         partition_id = number - first_id if number else None
     else:
-        is_named, number, kind_number, value, count, auto_commit = _POLL_TAIL.unpack_from(frame, position)
-        partition_id = number if is_named == 1 else None
+        partition_id = number if fields[0] == 1 else None
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:
         raise Malformed(f"unknown polling strategy {kind_number}")
@@ -158,7 +176,7 @@ def _encode_batches(piece: memoryview, dialect: Dialect, reply: memoryview, posi
         body = piece[start + BATCH_HEADER_SIZE : start + batch_length]
         position = encode_classic(
             body,
-            layout_of(body, count),
+            count,
             base_offset=base_offset,
             base_timestamp=base_timestamp,
             origin_timestamp=origin,

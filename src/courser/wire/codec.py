@@ -25,7 +25,7 @@ class FrameRefused(Exception):
         """The bytes of the frame, if the client must be allowed to send them all before it reads the answer."""
 
 
-class Incoming(msgspec.Struct, eq=False):
+class Incoming(msgspec.Struct, eq=False, gc=False):
     """A decoded request. Codecs use subclasses to keep what the reply needs."""
 
     command: Command | None

@@ -27,7 +27,7 @@ Structure = TypeVar("Structure", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Generic[Value]):
+class FieldCodec(Generic[Value]):
     """How one value is encoded. ``first_id`` is the number of the first stream, topic, ... on the other side."""
 
     read: Callable[[Reader], Value]
@@ -40,7 +40,7 @@ class Layout(Generic[Structure]):
 
     kind: type[Structure]
     names: tuple[str, ...]
-    fields: tuple[Field[Any], ...]
+    fields: tuple[FieldCodec[Any], ...]
     is_in_order: bool
     """Whether the order on the wire is the declared one: then the fields can be passed by position."""
 
@@ -50,6 +50,9 @@ class Layout(Generic[Structure]):
         Raises:
             Malformed: the payload ends too early, or a value does not exist.
         """
+        if not self.fields:
+            # Pings are frequent.
+            return self.kind()
         values = [field.read(reader) for field in self.fields]
         if self.is_in_order:
             return self.kind(*values)
@@ -79,18 +82,18 @@ def layout_of(kind: type[Structure]) -> Layout[Structure]:
 # --- fields by their kinds and types ------------------------------------------------------------------
 
 
-def _plain(read: Callable[[Reader], Value], write: Callable[[Value], bytes]) -> Field[Value]:
+def _plain(read: Callable[[Reader], Value], write: Callable[[Value], bytes]) -> FieldCodec[Value]:
     """A field with the same encoding in all dialects."""
-    return Field(read, lambda value, _: write(value))
+    return FieldCodec(read, lambda value, _: write(value))
 
 
-def _optional(present: Field[Value]) -> Field[Value | None]:
+def _optional(present: FieldCodec[Value]) -> FieldCodec[Value | None]:
     """A field after a byte that says whether it is present."""
 
     def write(value: Value | None, first_id: int) -> bytes:
         return b"\x00" if value is None else b"\x01" + present.write(value, first_id)
 
-    return Field(lambda reader: present.read(reader) if reader.is_present() else None, write)
+    return FieldCodec(lambda reader: present.read(reader) if reader.is_present() else None, write)
 
 
 def _read_optional_u64(reader: Reader) -> int | None:
@@ -105,11 +108,11 @@ def _write_optional_u64(value: int | None) -> bytes:
 _NAME = _plain(Reader.name, writing.text8)
 _ACTIVE = _plain(Reader.is_active, lambda value: b"\x01" if value else b"\x02")
 
-_BY_KIND: dict[Kind, Field[Any]] = {
+_BY_KIND: dict[Kind, FieldCodec[Any]] = {
     Kind.U8: _plain(Reader.u8, writing.u8),
     Kind.U32: _plain(Reader.u32, writing.u32),
     Kind.U64: _plain(Reader.u64, writing.u64),
-    Kind.ID: Field(Reader.id, lambda value, first_id: writing.u32(writing.shifted(value, first_id))),
+    Kind.ID: FieldCodec(Reader.id, lambda value, first_id: writing.u32(writing.shifted(value, first_id))),
     Kind.FLAG: _plain(Reader.flag, lambda value: b"\x01" if value else b"\x00"),
     Kind.NAME: _NAME,
     Kind.TEXT8: _plain(Reader.text8, writing.text8),
@@ -133,17 +136,17 @@ def _read_batch(reader: Reader) -> Batch:
         raise Malformed(error.reason, error.code) from error
 
 
-_BY_TYPE: dict[Any, Field[Any]] = {
-    Identifier: Field(Reader.identifier, writing.identifier),
-    Consumer: Field(Reader.consumer, writing.consumer),
-    Partitioning: Field(Reader.partitioning, writing.partitioning),
+_BY_TYPE: dict[Any, FieldCodec[Any]] = {
+    Identifier: FieldCodec(Reader.identifier, writing.identifier),
+    Consumer: FieldCodec(Reader.consumer, writing.consumer),
+    Partitioning: FieldCodec(Reader.partitioning, writing.partitioning),
     PollingKind: _plain(Reader.polling_kind, writing.u8),
-    Permissions | None: Field(Reader.optional_permissions, writing.optional_permissions_of_request),
+    Permissions | None: FieldCodec(Reader.optional_permissions, writing.optional_permissions_of_request),
     Batch: _plain(_read_batch, encode_batch),
 }
 
 
-def _field_of(hint: Any) -> Field[Any]:
+def _field_of(hint: Any) -> FieldCodec[Any]:
     """The field for a declaration."""
     if get_origin(hint) is Annotated:
         declared, *marks = get_args(hint)
@@ -154,12 +157,12 @@ def _field_of(hint: Any) -> Field[Any]:
                 return _rows(declared, mark)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in _BY_TYPE:
         inner = layout_of(hint)
-        return Field(inner.read, inner.write)
+        return FieldCodec(inner.read, inner.write)
     assert not isinstance(hint, UnionType) or hint in _BY_TYPE, f"{hint} has no kind"
     return _BY_TYPE[hint]
 
 
-def _rows(declared: Any, mark: Counted | ToTheEnd) -> Field[Any]:
+def _rows(declared: Any, mark: Counted | ToTheEnd) -> FieldCodec[Any]:
     """Several values of one form: structures, tuples of numbers, or numbers."""
     collection: Callable[[list[Any]], Any] = get_origin(declared)
     row_hint = get_args(declared)[0]
@@ -181,7 +184,7 @@ def _rows(declared: Any, mark: Counted | ToTheEnd) -> Field[Any]:
                 values.append(row.read(reader))
         return collection(values)
 
-    return Field(read, write)
+    return FieldCodec(read, write)
 
 
 def _check_count(count: int, mark: Counted | ToTheEnd) -> None:
@@ -189,10 +192,10 @@ def _check_count(count: int, mark: Counted | ToTheEnd) -> None:
         raise Malformed(f"it has {count} rows, but at most {mark.count_max} are allowed")
 
 
-def _tuple(hint: Any) -> Field[tuple[Any, ...]]:
+def _tuple(hint: Any) -> FieldCodec[tuple[Any, ...]]:
     fields = [_field_of(part) for part in get_args(hint)]
 
     def write(values: tuple[Any, ...], first_id: int) -> bytes:
         return b"".join([field.write(value, first_id) for field, value in zip(fields, values, strict=True)])
 
-    return Field(lambda reader: tuple([field.read(reader) for field in fields]), write)
+    return FieldCodec(lambda reader: tuple([field.read(reader) for field in fields]), write)

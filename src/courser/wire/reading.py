@@ -5,11 +5,11 @@ Ids are sent as 32-bit numbers. SDK 0.5 numbers streams, topics, partitions, gro
 exist here, and the handlers reply as for any id that does not exist.
 """
 
+from functools import lru_cache
 from struct import Struct
 
 from courser.errors import ErrorCode, Rejection
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
@@ -20,6 +20,15 @@ _unpack_u32 = _U32.unpack_from
 
 ID_MASK = 2**32 - 1
 """Ids are shifted modulo 2^32."""
+
+IDENTIFIER_SIZE_MAX = 2 + 255
+POLL_HEAD_SIZE_MAX = 1 + 3 * IDENTIFIER_SIZE_MAX
+"""Bytes of consumer, stream and topic in a poll."""
+ROUTE_SIZE_MAX = 3 * IDENTIFIER_SIZE_MAX + _U32.size
+"""Bytes of the destination of a send: stream, topic, partitioning, number of messages."""
+ROUTE_COUNT_MAX = 1024
+"""Names of streams and topics that stay decoded: clients use the same few again and again, and decoding them is half of
+decoding a poll."""
 
 PERMISSIONS_SIZE_MAX = 256 * 1024
 """Bytes of permissions: twenty thousand streams and topics. Each becomes an object here and in the metadata."""
@@ -106,6 +115,16 @@ def partitioning_at(buffer: memoryview, position: int, first_id: int = 0) -> tup
     if kind == 3:
         return ByKey(bytes(buffer[position:end])), end
     raise Malformed(f"unknown partitioning kind {kind} with {length} bytes")
+
+
+@lru_cache(maxsize=ROUTE_COUNT_MAX)
+def route_of_poll(head: bytes, first_id: int) -> tuple[Consumer, Identifier, Identifier, int]:
+    """Consumer, stream and topic at the start of a poll, and the position after them."""
+    view = memoryview(head)
+    consumer, position = consumer_at(view, 0, first_id)
+    stream, position = identifier_at(view, position, first_id)
+    topic, position = identifier_at(view, position, first_id)
+    return consumer, stream, topic, position
 
 
 class Reader:

@@ -30,7 +30,7 @@ from courser.wire.vsr_headers import (
     OPERATIONS,
     REGISTER,
     SEND_MESSAGES,
-    Reason,
+    EvictionReason,
 )
 from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login, sdk_name_of
 from courser.wire.vsr_replies import WRITERS, write_new_topic
@@ -76,7 +76,7 @@ _NOT_OWNED_PARTITION = 2**32 - 1
 _REPEATED = "the request was already carried out"
 
 
-class VsrIncoming(Incoming, eq=False):
+class VsrIncoming(Incoming, eq=False, gc=False):
     """A request, and the header fields that its reply repeats."""
 
     client: bytes = NO_CLIENT
@@ -243,7 +243,7 @@ class VsrCodec:
                 raise _Refusal((_reply(incoming, b""),), "not logged in")
             incoming.command = c.LogoutUser()
         elif operation in INTERNAL_OPERATIONS:
-            reason = Reason.INTERNAL_OPERATION if is_logged_in else Reason.NO_SESSION
+            reason = EvictionReason.INTERNAL_OPERATION if is_logged_in else EvictionReason.NO_SESSION
             raise _Refusal((headers.eviction(incoming.client, reason),), f"clients cannot use operation {operation}")
         else:
             raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown operation {operation}")
@@ -279,7 +279,7 @@ class VsrCodec:
                     reply.partition_id,
                     reply.current_offset,
                     reply.message_count,
-                    batches_size=reply.size,
+                    reply.size,
                 ),
                 *reply.pieces,
             )
@@ -313,7 +313,7 @@ class VsrCodec:
                 self._remember(incoming, answer)
                 return (answer,)
             case Channel.EVICTION:
-                return (headers.eviction(incoming.client, Reason(number)),)
+                return (headers.eviction(incoming.client, EvictionReason(number)),)
             case Channel.NOTHING:
                 return (_reply(incoming, b""),)
             case Channel.EMPTY_LIST:
@@ -345,7 +345,7 @@ def _check_client(incoming: VsrIncoming) -> None:
 
 def _check_read_is_allowed(incoming: VsrIncoming, code: int, is_logged_in: bool) -> None:
     if code in _CLASSIC_LOGINS:
-        answer = headers.eviction(incoming.client, Reason.MALFORMED_LOGIN)
+        answer = headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN)
         raise _Refusal((answer,), f"command {code} is not a login of this protocol")
     if not is_logged_in and code != _PING:
         raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} needs a login first")
@@ -355,7 +355,7 @@ def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: 
     if incoming.client == NO_CLIENT:
         _check_client(incoming)
     if not is_logged_in:
-        answer = headers.eviction(incoming.client, Reason.NO_SESSION)
+        answer = headers.eviction(incoming.client, EvictionReason.NO_SESSION)
         raise _Refusal((answer,), f"operation {incoming.operation} needs a login first")
     if not session or not incoming.request:
         raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a request number")
@@ -377,13 +377,13 @@ def _read_login(incoming: VsrIncoming, body: memoryview) -> c.Command:
     except VersionRefused as error:
         answer = headers.eviction(
             incoming.client,
-            Reason.INCOMPATIBLE_PROTOCOL,
+            EvictionReason.INCOMPATIBLE_PROTOCOL,
             version_max=PROTOCOL_VERSION_MAX,
             version_min=PROTOCOL_VERSION_MIN,
         )
         raise _Refusal((answer,), str(error)) from None
     except Malformed as error:
-        raise _Refusal((headers.eviction(incoming.client, Reason.MALFORMED_LOGIN),), str(error)) from None
+        raise _Refusal((headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN),), str(error)) from None
 
 
 def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> c.Command:

@@ -16,7 +16,7 @@ from courser.wire import vsr_headers as headers
 from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_facts import read_failure
-from courser.wire.vsr_headers import HEADER_SIZE, LOGOUT, NON_REPLICATED, REGISTER, SEND_MESSAGES, Reason
+from courser.wire.vsr_headers import HEADER_SIZE, LOGOUT, NON_REPLICATED, REGISTER, SEND_MESSAGES, EvictionReason
 from courser.wire.vsr_replies import MAY_BE_EMPTY, READERS
 from courser.wire.vsr_requests import WRITERS, write_send_target
 
@@ -28,13 +28,16 @@ _REJECTION = Struct("<II")
 """index, code"""
 
 _REASONS = {
-    Reason.NO_SESSION: (ErrorCode.UNAUTHENTICATED, "this connection is not logged in"),
-    Reason.INVALID_CREDENTIALS: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
-    Reason.INVALID_TOKEN: (ErrorCode.INVALID_TOKEN, "unknown or expired token"),
-    Reason.SESSION_ERROR: (ErrorCode.UNAUTHENTICATED, "the server ended this session"),
-    Reason.STALE_CLIENT: (ErrorCode.STALE_CLIENT, "the server received nothing for too long and ended this session"),
-    Reason.MALFORMED_LOGIN: (ErrorCode.INVALID_FORMAT, "the server did not understand the login"),
-    Reason.INTERNAL_OPERATION: (ErrorCode.INVALID_COMMAND, "clients cannot use this operation"),
+    EvictionReason.NO_SESSION: (ErrorCode.UNAUTHENTICATED, "this connection is not logged in"),
+    EvictionReason.INVALID_CREDENTIALS: (ErrorCode.INVALID_CREDENTIALS, "unknown user or wrong password"),
+    EvictionReason.INVALID_TOKEN: (ErrorCode.INVALID_TOKEN, "unknown or expired token"),
+    EvictionReason.SESSION_ERROR: (ErrorCode.UNAUTHENTICATED, "the server ended this session"),
+    EvictionReason.STALE_CLIENT: (
+        ErrorCode.STALE_CLIENT,
+        "the server received nothing for too long and ended this session",
+    ),
+    EvictionReason.MALFORMED_LOGIN: (ErrorCode.INVALID_FORMAT, "the server did not understand the login"),
+    EvictionReason.INTERNAL_OPERATION: (ErrorCode.INVALID_COMMAND, "clients cannot use this operation"),
 }
 
 
@@ -168,13 +171,13 @@ def _check_result(reader: Reader) -> None:
 
 def _eviction(command: c.Command, frame: memoryview) -> Exception:
     reason, version_max, version_min = headers.unpack_eviction(frame)
-    if reason == Reason.INCOMPATIBLE_PROTOCOL:
+    if reason == EvictionReason.INCOMPATIBLE_PROTOCOL:
         return InvalidRequest(
             ErrorCode.INVALID_FORMAT,
             f"the server supports protocol {_version(version_min)} to {_version(version_max)}, this client uses "
             f"{_version(headers.PROTOCOL_VERSION)}",
         )
-    code, sentence = _REASONS.get(reason, (ErrorCode.ERROR, f"the server ended this session (reason {reason})"))  # type: ignore[call-overload]  # Reason is an int
+    code, sentence = _REASONS.get(reason, (ErrorCode.ERROR, f"the server ended this session (reason {reason})"))  # type: ignore[call-overload]  # EvictionReason is an int
     kind = AuthenticationFailed if code is not ErrorCode.ERROR else RequestFailed
     error = kind(code, sentence)
     if isinstance(command, c.LoginUser | c.LoginWithToken):

@@ -7,8 +7,8 @@ from enum import Enum, auto
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.consumers import ConsumerKind
-from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, Reason
+from courser.model.identifiers import ConsumerKind
+from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, EvictionReason
 
 
 class Channel(Enum):
@@ -93,12 +93,12 @@ _BAD_LOGIN = frozenset(
 _BAD_TOKEN = frozenset({E.INVALID_TOKEN, E.TOKEN_EXPIRED})
 
 FAREWELLS = {
-    E.STALE_CLIENT: Reason.STALE_CLIENT,
-    E.UNAUTHENTICATED: Reason.SESSION_ERROR,
-    E.USER_INACTIVE: Reason.SESSION_ERROR,
-    E.INVALID_CREDENTIALS: Reason.SESSION_ERROR,
-    E.INVALID_TOKEN: Reason.SESSION_ERROR,
-    E.CLIENT_NOT_FOUND: Reason.SESSION_ERROR,
+    E.STALE_CLIENT: EvictionReason.STALE_CLIENT,
+    E.UNAUTHENTICATED: EvictionReason.SESSION_ERROR,
+    E.USER_INACTIVE: EvictionReason.SESSION_ERROR,
+    E.INVALID_CREDENTIALS: EvictionReason.SESSION_ERROR,
+    E.INVALID_TOKEN: EvictionReason.SESSION_ERROR,
+    E.CLIENT_NOT_FOUND: EvictionReason.SESSION_ERROR,
 }
 """Reasons that a client gets when the server ends its session. In other cases the connection is just closed."""
 
@@ -106,11 +106,11 @@ FAREWELLS = {
 def judge(operation: int, command: c.Command, code: E) -> tuple[Channel, int]:
     """The reply to a failed command: the channel and the number in it."""
     if code is E.STALE_CLIENT:
-        return Channel.EVICTION, Reason.STALE_CLIENT
+        return Channel.EVICTION, EvictionReason.STALE_CLIENT
     if operation == NON_REPLICATED:
         return _judge_read(command, code)
     if code is E.UNAUTHENTICATED:
-        return Channel.EVICTION, Reason.NO_SESSION
+        return Channel.EVICTION, EvictionReason.NO_SESSION
     if operation == REGISTER:
         return _judge_login(command, code)
     if operation in WRITES:
@@ -132,7 +132,7 @@ def _judge_read(command: c.Command, code: E) -> tuple[Channel, int]:
 
 def _judge_login(command: c.Command, code: E) -> tuple[Channel, int]:
     if code in _BAD_TOKEN or (code in _BAD_LOGIN and isinstance(command, c.LoginWithToken)):
-        return Channel.EVICTION, Reason.INVALID_TOKEN
+        return Channel.EVICTION, EvictionReason.INVALID_TOKEN
     if code in _BAD_LOGIN:
-        return Channel.EVICTION, Reason.INVALID_CREDENTIALS
+        return Channel.EVICTION, EvictionReason.INVALID_CREDENTIALS
     return Channel.STATUS, code

@@ -118,7 +118,7 @@ OPERATION_OF_REPLY = {
 """Commands that the original rewrites before it carries them out: their results carry the new operation."""
 
 
-class Reason(IntEnum):
+class EvictionReason(IntEnum):
     """Why a client is refused. The comments say what the SDK does."""
 
     NO_SESSION = 1  # unauthenticated: it logs in again and repeats the request once
@@ -196,7 +196,6 @@ def polled_head(
     partition_id: int,
     current_offset: int,
     message_count: int,
-    *,
     batches_size: int = 0,
 ) -> bytes:
     """The reply to a poll up to its batches."""
@@ -216,7 +215,7 @@ def polled_head(
     )
 
 
-def eviction(client: bytes, reason: Reason, *, version_max: int = 0, version_min: int = 0) -> bytes:
+def eviction(client: bytes, reason: EvictionReason, *, version_max: int = 0, version_min: int = 0) -> bytes:
     """A frame that ends the client's session."""
     if client == NO_CLIENT:
         # A client with the id 0 does not accept a frame with the id 0.

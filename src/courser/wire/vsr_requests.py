@@ -11,14 +11,24 @@ from typing import Any, TypeAlias
 
 from courser.api import commands as c
 from courser.errors import ErrorCode, InvalidBatch
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import ByKey, Partitioning
 from courser.records.batch import parse_batch
 from courser.records.layout import EXTENSION_POSITION
 from courser.wire import writing
 from courser.wire.layouts import layout_of
-from courser.wire.reading import POLLING_KINDS, Malformed, Reader, consumer_at, identifier_at, partitioning_at
+from courser.wire.reading import (
+    IDENTIFIER_SIZE_MAX,
+    POLL_HEAD_SIZE_MAX,
+    POLLING_KINDS,
+    ROUTE_COUNT_MAX,
+    ROUTE_SIZE_MAX,
+    Malformed,
+    Reader,
+    identifier_at,
+    partitioning_at,
+    route_of_poll,
+)
 from courser.wire.vsr_facts import OWN_SDK_NAME
 from courser.wire.vsr_headers import PROTOCOL_VERSION
 from courser.wire.vsr_options import read_no_options, read_topic_options, write_wanted_options
@@ -32,15 +42,9 @@ _POLL_TAIL = Struct("<BIBQIB")
 """has_partition, partition_id, strategy kind, strategy value, count, auto_commit"""
 _unpack_poll_tail = _POLL_TAIL.unpack_from
 
-_IDENTIFIER_SIZE_MAX = 2 + 255
-_ROUTE_COUNT_MAX = 1024
-"""Cached stream and topic names: clients use the same few again and again, and decoding names is half of decoding a
-poll."""
-_POLL_HEAD_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX
-"""Maximum bytes of consumer, stream and topic in a poll."""
-_SEND_HEAD_SIZE_MAX = 4 + 3 * _IDENTIFIER_SIZE_MAX + 4
-"""Maximum bytes before a batch: length, stream, topic, partitioning, number of messages."""
-_OFFSET_BODY_SIZE_MAX = 1 + 3 * _IDENTIFIER_SIZE_MAX + 5 + 8 + 1
+_SEND_HEAD_SIZE_MAX = 4 + ROUTE_SIZE_MAX
+"""Maximum bytes before a batch: the length of the destination, and the destination."""
+_OFFSET_BODY_SIZE_MAX = 1 + 3 * IDENTIFIER_SIZE_MAX + 5 + 8 + 1
 """Maximum bytes of a stored offset: consumer, stream, topic, partition, offset, acknowledgement level."""
 
 _PARTITION_COUNT_MAX = 1000
@@ -62,7 +66,7 @@ class NothingThere(Exception):
 # --- messages -----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_ROUTE_COUNT_MAX)
+@lru_cache(maxsize=ROUTE_COUNT_MAX)
 def _route_of_send(metadata: bytes) -> tuple[Identifier, Identifier, Partitioning, int]:
     """Stream, topic, partitioning, number of messages."""
     view = memoryview(metadata)
@@ -74,16 +78,6 @@ def _route_of_send(metadata: bytes) -> tuple[Identifier, Identifier, Partitionin
     if position + _U32.size != len(metadata):
         raise Malformed(f"the metadata of a send has {len(metadata)} bytes instead of {position + _U32.size}")
     return stream, topic, partitioning, _unpack_u32(view, position)[0]
-
-
-@lru_cache(maxsize=_ROUTE_COUNT_MAX)
-def _route_of_poll(head: bytes) -> tuple[Consumer, Identifier, Identifier, int]:
-    """Consumer, stream, topic, and where they end."""
-    view = memoryview(head)
-    consumer, position = consumer_at(view, 0)
-    stream, position = identifier_at(view, position)
-    topic, position = identifier_at(view, position)
-    return consumer, stream, topic, position
 
 
 def read_send_head(body: memoryview) -> bytes:
@@ -126,10 +120,10 @@ def read_offset_content(body: memoryview) -> bytes:
 
 def read_poll(body: memoryview) -> c.PollMessages:
     """Decode a poll. A single consumer that names no partition reads the first one."""
-    head_size = min(len(body) - _POLL_TAIL.size, _POLL_HEAD_SIZE_MAX)
+    head_size = min(len(body) - _POLL_TAIL.size, POLL_HEAD_SIZE_MAX)
     if head_size < 0:
         raise Malformed("a poll is truncated")
-    consumer, stream, topic, position = _route_of_poll(bytes(body[:head_size]))
+    consumer, stream, topic, position = route_of_poll(body[:head_size].tobytes(), 0)
     has_partition, partition_id, kind_number, value, count, auto_commit = _unpack_poll_tail(body, position)
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:

@@ -6,8 +6,7 @@
 from struct import Struct
 
 from courser.api.commands import PollMessages
-from courser.model.consumers import ConsumerKind
-from courser.model.identifiers import Consumer, Identifier
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Balanced, Partitioning, ToPartition
 from courser.model.permissions import Permissions
 from courser.wire.reading import ID_MASK

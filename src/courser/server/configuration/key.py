@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic
 
-from courser.server.configuration.kinds import Kind, Value
+from courser.server.configuration.kinds import SettingKind, Value
 
 _SYSTEM = "system."
 
@@ -27,7 +27,7 @@ class Key(Generic[Value]):
     """One row of the table."""
 
     path: str
-    kind: Kind[Value]
+    kind: SettingKind[Value]
     default: Value
     description: str
     aliases: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from courser.model.setting_kinds import (
     OPTIONAL_BOOL,
     PATH,
     TEXT,
-    Kind,
+    SettingKind,
     Value,
     bool_to_toml,
     checked_text,
@@ -48,7 +48,7 @@ __all__ = [
     "PATH",
     "TEXT",
     "Address",
-    "Kind",
+    "SettingKind",
     "Value",
     "choice",
     "duration",
@@ -84,12 +84,12 @@ def _expiry_to_toml(value: int) -> str:
     return quoted("none" if value == NEVER else format_duration(value))
 
 
-EXPIRY = Kind(
+EXPIRY = SettingKind(
     "expiry", EXPIRY_EXPECTED, lambda value: _expiry_from_text(checked_text(value)), _expiry_from_text, _expiry_to_toml
 )
 
 
-def topic_size(low: int) -> Kind[int]:
+def topic_size(low: int) -> SettingKind[int]:
     """Bytes of a topic, at least ``low``, or ``NEVER``."""
 
     def from_text(text: str) -> int:
@@ -104,7 +104,9 @@ def topic_size(low: int) -> Kind[int]:
     def to_toml(value: int) -> str:
         return quoted("unlimited" if value == NEVER else format_byte_size(value))
 
-    return Kind("size", f"{TOPIC_SIZE_EXPECTED}, and at least {format_byte_size(low)}", from_toml, from_text, to_toml)
+    return SettingKind(
+        "size", f"{TOPIC_SIZE_EXPECTED}, and at least {format_byte_size(low)}", from_toml, from_text, to_toml
+    )
 
 
 def _address(value: object) -> Address:
@@ -118,7 +120,7 @@ def _address(value: object) -> Address:
     return Address(host, int(port))
 
 
-ADDRESS = Kind(
+ADDRESS = SettingKind(
     "address",
     f'host and port such as "127.0.0.1:8090" or "[::1]:8090", with a port from 0 to {_PORT_MAX}',
     _address,
@@ -131,7 +133,7 @@ def _levels(value: object) -> LogLevels:
     return parse_log_levels(checked_text(value))
 
 
-LOG_LEVELS = Kind("log levels", LOG_LEVELS_EXPECTED, _levels, _levels, lambda value: quoted(value.text))
+LOG_LEVELS = SettingKind("log levels", LOG_LEVELS_EXPECTED, _levels, _levels, lambda value: quoted(value.text))
 
 
 def _cache_from_toml(value: object) -> IndexCache:
@@ -145,7 +147,7 @@ def _cache_from_text(text: str) -> IndexCache:
     return IndexCache({"true": "all", "false": "none"}.get(word, word))
 
 
-INDEX_CACHE = Kind(
+INDEX_CACHE = SettingKind(
     "word",
     'true or "all", "open_segment", false or "none"',
     _cache_from_toml,
@@ -181,8 +183,8 @@ def _dialects_to_toml(value: Mapping[str, Dialect]) -> str:
     return f"{{ {pairs} }}" if pairs else "{}"
 
 
-DIALECT = Kind("word", f"one of {_DIALECT_WORDS}", _dialect, _dialect, lambda value: quoted(value.value))
-DIALECTS = Kind(
+DIALECT = SettingKind("word", f"one of {_DIALECT_WORDS}", _dialect, _dialect, lambda value: quoted(value.value))
+DIALECTS = SettingKind(
     "table",
     f'a table of user names with one of {_DIALECT_WORDS} each, or a text such as "alice=0.6,bob=0.5"',
     _dialects_from_toml,
@@ -200,7 +202,7 @@ def _anything_to_toml(value: object) -> str:
     return str(value) if isinstance(value, int | float) else quoted(str(value))
 
 
-ANYTHING: Kind[object] = Kind(
+ANYTHING: SettingKind[object] = SettingKind(
     "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, _anything_to_toml
 )
 """For keys that Courser does not use."""

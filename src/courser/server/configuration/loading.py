@@ -47,7 +47,7 @@ FROM_DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class SourcedValue:
     """The value of a key, and the source that set it."""
 
     value: object
@@ -58,7 +58,7 @@ class Assignment:
 class Configuration:
     """The value of every key."""
 
-    def __init__(self, index: KeyIndex, assignments: Mapping[str, Assignment], warnings: Sequence[str]) -> None:
+    def __init__(self, index: KeyIndex, assignments: Mapping[str, SourcedValue], warnings: Sequence[str]) -> None:
         self.index = index
         self.warnings = tuple(warnings)
         self._assignments = dict(assignments)
@@ -87,18 +87,18 @@ class _Collector:
     """Collects the values and problems of all sources."""
 
     index: KeyIndex
-    assignments: dict[str, Assignment] = field(default_factory=dict)
+    assignments: dict[str, SourcedValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def merge(self, source: Mapping[str, Assignment]) -> None:
+    def merge(self, source: Mapping[str, SourcedValue]) -> None:
         self.assignments |= source
 
     def refuse(self, key: AnyKey, shown: str, source: str, spelling: str) -> None:
         shown = '"***"' if key.is_secret else shown
         self.problems.append(f"{spelling} = {shown} ({source}): expected {key.kind.expected}")
 
-    def put(self, target: dict[str, Assignment], key: AnyKey, assignment: Assignment) -> None:
+    def put(self, target: dict[str, SourcedValue], key: AnyKey, assignment: SourcedValue) -> None:
         """Record a value, unless the same source sets the key to another value under another name."""
         other = target.get(key.path)
         if other is not None and not key.has_any_below and other.value != assignment.value:
@@ -134,7 +134,7 @@ def load(
 
 
 def _add_file(collector: _Collector, path: Path) -> None:
-    values: dict[str, Assignment] = {}
+    values: dict[str, SourcedValue] = {}
     for spelling, value in _leaves(read_toml(path), collector.index, ()):
         key = collector.index.find(spelling)
         if key is not None:
@@ -143,7 +143,7 @@ def _add_file(collector: _Collector, path: Path) -> None:
             except ValueError:
                 collector.refuse(key, _shown(value), str(path), spelling)
             else:
-                collector.put(values, key, Assignment(parsed, str(path), spelling))
+                collector.put(values, key, SourcedValue(parsed, str(path), spelling))
         elif collector.index.is_table(spelling):
             if not isinstance(value, dict):
                 collector.problems.append(f"{spelling} = {_shown(value)} ({path}): expected a table")
@@ -196,7 +196,7 @@ def _leaves(table: Mapping[str, object], index: KeyIndex, parents: tuple[str, ..
 
 
 def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix: str) -> None:
-    values: dict[str, Assignment] = {}
+    values: dict[str, SourcedValue] = {}
     for variable in sorted(environment):
         name = variable.removeprefix(prefix)
         if name == variable or not environment[variable] or _is_no_setting(name):
@@ -217,21 +217,21 @@ def _is_no_setting(name: str) -> bool:
 
 
 def _put_text(
-    collector: _Collector, values: dict[str, Assignment], key: AnyKey, text: str, source: str, spelling: str
+    collector: _Collector, values: dict[str, SourcedValue], key: AnyKey, text: str, source: str, spelling: str
 ) -> None:
     try:
         parsed = key.kind.from_text(text)
     except ValueError:
         collector.refuse(key, _shown(text), source, spelling)
     else:
-        collector.put(values, key, Assignment(parsed, source, spelling))
+        collector.put(values, key, SourcedValue(parsed, source, spelling))
 
 
 # --- the command line ---------------------------------------------------------------------------------
 
 
 def _add_settings(collector: _Collector, settings: Sequence[str]) -> None:
-    values: dict[str, Assignment] = {}
+    values: dict[str, SourcedValue] = {}
     for setting in settings:
         spelling, _, text = setting.partition("=")
         spelling = spelling.strip()

@@ -8,7 +8,7 @@ from courser.api import commands as c
 from courser.errors import CourserError, ErrorCode, Uncertain
 from courser.model.messaging import ToPartition
 from courser.records.batch import Batch
-from courser.spark.connections import Connection, with_retries
+from courser.spark.background_clients import BackgroundClient, with_retries
 from courser.spark.routing import Destination
 from courser.spark.write_options import WriteOptions
 
@@ -16,7 +16,7 @@ _IN_FLIGHT_MAX = 4
 """Batches in flight: the server writes one while the next is encoded."""
 
 
-class Delivery(Protocol):
+class TaskDelivery(Protocol):
     """Delivers the batches of one task."""
 
     def send(self, destination: Destination, batch: Batch) -> None:
@@ -30,7 +30,7 @@ class StagedDelivery:
     """Stages the batches of one task attempt."""
 
     def __init__(
-        self, connection: Connection, options: WriteOptions, *, sink: str, batch: int, part: int, attempt: int
+        self, connection: BackgroundClient, options: WriteOptions, *, sink: str, batch: int, part: int, attempt: int
     ) -> None:
         self._connection = connection
         self._options = options
@@ -39,7 +39,7 @@ class StagedDelivery:
         self._under_way: deque[tuple[int, Destination, Batch, Future[None]]] = deque()
 
     def send(self, destination: Destination, batch: Batch) -> None:
-        """See ``Delivery``."""
+        """See ``TaskDelivery``."""
         chunk = self._chunk_count
         self._chunk_count += 1
         self._under_way.append((chunk, destination, batch, self._begin(chunk, destination, batch)))
@@ -47,7 +47,7 @@ class StagedDelivery:
             self._await_first()
 
     def finish(self) -> int:
-        """See ``Delivery``. The staged part is durable on return."""
+        """See ``TaskDelivery``. The staged part is durable on return."""
         while self._under_way:
             self._await_first()
         if self._chunk_count:
@@ -73,14 +73,14 @@ class StagedDelivery:
 class DirectDelivery:
     """Sends batches that are visible immediately: at least once, because a retried task sends again."""
 
-    def __init__(self, connection: Connection, options: WriteOptions) -> None:
+    def __init__(self, connection: BackgroundClient, options: WriteOptions) -> None:
         self._connection = connection
         self._options = options
         self._count = 0
         self._under_way: deque[tuple[c.SendMessages, Future[Any]]] = deque()
 
     def send(self, destination: Destination, batch: Batch) -> None:
-        """See ``Delivery``."""
+        """See ``TaskDelivery``."""
         partition = ToPartition(destination.partition)
         command = c.SendMessages(destination.stream, destination.topic, partition, [batch])
         self._count += 1
@@ -89,7 +89,7 @@ class DirectDelivery:
             self._await_first()
 
     def finish(self) -> int:
-        """See ``Delivery``."""
+        """See ``TaskDelivery``."""
         while self._under_way:
             self._await_first()
         return self._count

@@ -30,7 +30,7 @@ _PAUSE_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class BackgroundClient:
     """A client on an event loop of its own. Can be used from any thread."""
 
     client: Client
@@ -44,10 +44,10 @@ class Connection:
         return self.thread.begin(work)
 
 
-_connections: dict[tuple[int, Target], Connection] = {}
+_connections: dict[tuple[int, Target], BackgroundClient] = {}
 
 
-def connection_to(target: Target) -> Connection:
+def connection_to(target: Target) -> BackgroundClient:
     """The connection of this process. It reconnects by itself if it breaks.
 
     Raises:
@@ -61,7 +61,7 @@ def connection_to(target: Target) -> Connection:
     return connection
 
 
-def _connect(target: Target) -> Connection:
+def _connect(target: Target) -> BackgroundClient:
     thread = LoopThread()
 
     async def make() -> Client:
@@ -72,7 +72,7 @@ def _connect(target: Target) -> Connection:
     except BaseException:
         thread.stop()
         raise
-    return Connection(client, SyncClient(client, thread), thread)
+    return BackgroundClient(client, SyncClient(client, thread), thread)
 
 
 def with_retries(work: Callable[[], Result], retries: int, pause: Callable[[float], None] = time.sleep) -> Result:

@@ -41,7 +41,7 @@ class WindowSales:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResult:
     """The results of the demo."""
 
     order_count: int
@@ -67,7 +67,7 @@ class Outcome:
 
 def run_demo(
     say: Callable[[str], None], *, order_count: int = ORDER_COUNT, seed: int = SEED, keep: Path | None = None
-) -> Outcome:
+) -> DemoResult:
     """Run everything in a temporary directory that is removed afterwards, or in ``keep``.
 
     Raises:
@@ -103,7 +103,7 @@ def run_demo(
         say(f"exported all orders to the lake: {lake.row_count:,} rows in {lake.file_count} Parquet files")
         with _timed(seconds, "question to the lake"):
             best = flows.best_sellers(spark, lake.folder, _BEST_COUNT)
-        return Outcome(
+        return DemoResult(
             order_count, order_cents, windows, batch_count, lake.row_count, lake.file_count, tuple(best), seconds
         )
 

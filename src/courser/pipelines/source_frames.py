@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import TargetRefused
-from courser.pipelines.definition import Definition, FileSource, ServerSettings, Start, TopicSource
+from courser.pipelines.definition import Definition, FileSource, ServerAccess, Start, TopicSource
 from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ FORMAT = "courser"
 _FILE_MODES = {"fail": "FAILFAST", "drop": "DROPMALFORMED"}
 
 
-def target_of(wish: ServerSettings, environment: Mapping[str, str]) -> Target:
+def target_of(wish: ServerAccess, environment: Mapping[str, str]) -> Target:
     """The server and the login. Raises ``TargetRefused``."""
     options: dict[str, object] = {}
     if wish.token_file is not None:

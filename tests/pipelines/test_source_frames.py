@@ -8,29 +8,29 @@ import pytest
 
 from courser.client.targets import parse_target
 from courser.errors import TargetRefused
-from courser.pipelines.definition import ServerSettings, Start, TopicName, TopicSource
-from courser.pipelines.sources import connection_url, target_of, topic_options
+from courser.pipelines.definition import ServerAccess, Start, TopicName, TopicSource
+from courser.pipelines.source_frames import connection_url, target_of, topic_options
 
 SOURCE = TopicSource(TopicName("shop", "orders"), Start(), "lake")
 
 
 def test_the_environment_decides_where_the_file_is_silent(tmp_path: Path) -> None:
     home = {"COURSER_CONFIG_HOME": str(tmp_path)}
-    found = target_of(ServerSettings(), home | {"COURSER_URL": "iggy://a:b@10.0.0.5:1"})
+    found = target_of(ServerAccess(), home | {"COURSER_URL": "iggy://a:b@10.0.0.5:1"})
     assert (found.address, found.username, found.password) == ("10.0.0.5:1", "a", "b")
-    found = target_of(ServerSettings(url="10.0.0.6:2", username="app"), home | {"COURSER_PASSWORD": "secret"})
+    found = target_of(ServerAccess(url="10.0.0.6:2", username="app"), home | {"COURSER_PASSWORD": "secret"})
     assert (found.address, found.username, found.password) == ("10.0.0.6:2", "app", "secret")
 
 
 def test_secrets_from_files(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("pass word\nnot this\n")
-    found = target_of(ServerSettings(url="h:1", username="app", password_file=path), {"COURSER_PASSWORD": "other"})
+    found = target_of(ServerAccess(url="h:1", username="app", password_file=path), {"COURSER_PASSWORD": "other"})
     assert (found.username, found.password) == ("app", "pass word")
-    found = target_of(ServerSettings(url="iggy://a:b@h:1", token_file=path), {})
+    found = target_of(ServerAccess(url="iggy://a:b@h:1", token_file=path), {})
     assert (found.token, found.username) == ("pass word", None)
     with pytest.raises(TargetRefused, match="could not read"):
-        target_of(ServerSettings(url="h:1", token_file=tmp_path / "missing"), {})
+        target_of(ServerAccess(url="h:1", token_file=tmp_path / "missing"), {})
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from courser.storage.data_directory import DataDirectory
 from courser.storage.files import DirectoryIdentity
 from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
-from courser.storage.session import (
+from courser.storage.session_file import (
     DIRECTORY_FORMAT,
-    Session,
+    SessionRecord,
     begin_session,
     check_format,
     decode_session,
@@ -107,8 +107,8 @@ def test_not_knowing_counts_as_a_crash(disk: FakeFileSystem, unknown: DirectoryI
 
 def test_every_flipped_byte_of_the_session_is_noticed(disk: FakeFileSystem) -> None:
     for is_clean in (False, True):
-        good = Session(DIRECTORY_FORMAT, disk.identity(DATA), is_clean).encode()
-        assert decode_session(good) == Session(DIRECTORY_FORMAT, disk.identity(DATA), is_clean)
+        good = SessionRecord(DIRECTORY_FORMAT, disk.identity(DATA), is_clean).encode()
+        assert decode_session(good) == SessionRecord(DIRECTORY_FORMAT, disk.identity(DATA), is_clean)
         for position in range(len(good)):
             disk.plant(DATA / SESSION, flipped(good, position))
             assert read_session(disk, DATA) is None
@@ -119,7 +119,7 @@ def test_every_flipped_byte_of_the_session_is_noticed(disk: FakeFileSystem) -> N
 
 
 def test_a_newer_format_is_refused_with_the_remedy(disk: FakeFileSystem) -> None:
-    disk.plant(DATA / SESSION, Session(DIRECTORY_FORMAT + 1, disk.identity(DATA), True).encode())
+    disk.plant(DATA / SESSION, SessionRecord(DIRECTORY_FORMAT + 1, disk.identity(DATA), True).encode())
     with pytest.raises(StartRefused, match="newer version") as refusal:
         check_format(disk, DATA)
     assert refusal.value.code == ErrorCode.START_REFUSED
@@ -128,7 +128,7 @@ def test_a_newer_format_is_refused_with_the_remedy(disk: FakeFileSystem) -> None
 
 def test_a_newer_format_whose_session_is_longer_is_refused_too(disk: FakeFileSystem) -> None:
     """A later version may have more to say in this file."""
-    longer = Session(DIRECTORY_FORMAT + 1, disk.identity(DATA), True).encode()[8:] + bytes(range(100))
+    longer = SessionRecord(DIRECTORY_FORMAT + 1, disk.identity(DATA), True).encode()[8:] + bytes(range(100))
     disk.plant(DATA / SESSION, struct.pack("<Q", xxhash.xxh3_64_intdigest(longer)) + longer)
     with pytest.raises(StartRefused, match="newer version"):
         check_format(disk, DATA)
@@ -137,7 +137,7 @@ def test_a_newer_format_whose_session_is_longer_is_refused_too(disk: FakeFileSys
 def test_a_directory_of_a_newer_version_is_left_exactly_as_it_is(tmp_path: Path) -> None:
     DataDirectory.open(tmp_path).close(is_clean=False)
     (tmp_path / "lock").unlink()
-    newer = Session(DIRECTORY_FORMAT + 1, IDENTITY, False).encode()
+    newer = SessionRecord(DIRECTORY_FORMAT + 1, IDENTITY, False).encode()
     (tmp_path / SESSION).write_bytes(newer)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     with pytest.raises(StartRefused, match="newer version"):

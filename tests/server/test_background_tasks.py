@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from courser.server.supervision import Supervisor
+from courser.server.background import BackgroundTasks
 from courser.testing.clocks import ManualClock
 
 
@@ -32,28 +32,28 @@ async def test_what_crashes_is_logged_and_begun_again_after_longer_and_longer_pa
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pauses = Pauses(8)
-    supervisor = Supervisor(ManualClock(), pause=pauses)
-    supervisor.keep("cleaner", crash)
+    tasks = BackgroundTasks(ManualClock(), pause=pauses)
+    tasks.keep("cleaner", crash)
     await pauses.are_over.wait()
-    await supervisor.stop()
+    await tasks.stop()
     assert pauses.lengths == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert supervisor.crash_count == 8
+    assert tasks.crash_count == 8
     assert all("task=cleaner" in record.message and record.exc_info for record in caplog.records)
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
 
 
 async def test_a_crash_long_ago_is_forgotten() -> None:
     clock, pauses = ManualClock(), Pauses(3)
-    supervisor = Supervisor(clock, pause=pauses)
+    tasks = BackgroundTasks(clock, pause=pauses)
 
     async def work() -> None:
         if len(pauses.lengths) == 2:
             clock.advance(301_000_000)
         raise RuntimeError("a defect")
 
-    supervisor.keep("cleaner", work)
+    tasks.keep("cleaner", work)
     await pauses.are_over.wait()
-    await supervisor.stop()
+    await tasks.stop()
     assert pauses.lengths == [1, 2, 1]
 
 
@@ -63,10 +63,10 @@ async def test_what_ends_by_itself_is_an_error_too(caplog: pytest.LogCaptureFixt
     async def work() -> None:
         return
 
-    supervisor = Supervisor(ManualClock(), pause=pauses)
-    supervisor.keep("cleaner", work)
+    tasks = BackgroundTasks(ManualClock(), pause=pauses)
+    tasks.keep("cleaner", work)
     await pauses.are_over.wait()
-    await supervisor.stop()
+    await tasks.stop()
     assert "ended unexpectedly" in caplog.text
 
 
@@ -79,17 +79,17 @@ async def test_at_intervals_and_a_crash_does_not_end_it(caplog: pytest.LogCaptur
         if len(runs) == 2:
             raise RuntimeError("a defect")
 
-    supervisor = Supervisor(ManualClock(), pause=pauses)
-    supervisor.every(5_000_000, "cleaner", action)
+    tasks = BackgroundTasks(ManualClock(), pause=pauses)
+    tasks.every(5_000_000, "cleaner", action)
     await pauses.are_over.wait()
-    await supervisor.stop()
+    await tasks.stop()
     assert pauses.lengths == [5, 5, 1, 5]
     assert len(runs) == 2
     assert "a defect" in caplog.text
 
 
 async def test_a_stop_ends_everything_and_waits_for_it() -> None:
-    supervisor = Supervisor(ManualClock())
+    tasks = BackgroundTasks(ManualClock())
     ended: list[str] = []
     begun = asyncio.Event()
 
@@ -100,7 +100,7 @@ async def test_a_stop_ends_everything_and_waits_for_it() -> None:
         finally:
             ended.append("work")
 
-    supervisor.keep("cleaner", work)
+    tasks.keep("cleaner", work)
     await begun.wait()
-    await supervisor.stop()
+    await tasks.stop()
     assert ended == ["work"]

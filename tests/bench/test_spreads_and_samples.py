@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from courser.bench.pacing import Pace
-from courser.bench.ranges import Range, parse_range
+from courser.bench.actors import Pacer
+from courser.bench.plan import Spread, parse_spread
 from courser.bench.samples import cut_sample, make_pool, make_sample
 from courser.records.batch import parse_batch
 
@@ -13,14 +13,14 @@ from courser.records.batch import parse_batch
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1000", Range(1000, 1000)),
-        ("1 KB", Range(1000, 1000)),
-        ("200..1800", Range(200, 1800)),
-        ("1KiB..64KiB", Range(1024, 65536)),
+        ("1000", Spread(1000, 1000)),
+        ("1 KB", Spread(1000, 1000)),
+        ("200..1800", Spread(200, 1800)),
+        ("1KiB..64KiB", Spread(1024, 65536)),
     ],
 )
-def test_a_range_is_a_number_or_two(text: str, expected: Range) -> None:
-    assert parse_range(text) == expected
+def test_a_range_is_a_number_or_two(text: str, expected: Spread) -> None:
+    assert parse_spread(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def test_a_range_is_a_number_or_two(text: str, expected: Range) -> None:
 )
 def test_what_is_no_range(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        parse_range(text)
+        parse_spread(text)
 
 
 def test_picks_stay_within_both_bounds_and_reach_them() -> None:
     source = random.Random(1)
-    assert {Range(3, 5).pick(source) for _ in range(100)} == {3, 4, 5}
-    assert {Range(7, 7).pick(source) for _ in range(5)} == {7}
-    assert str(Range(7, 7)) == "7"
-    assert str(Range(3, 5)) == "3..5"
+    assert {Spread(3, 5).pick(source) for _ in range(100)} == {3, 4, 5}
+    assert {Spread(7, 7).pick(source) for _ in range(5)} == {7}
+    assert str(Spread(7, 7)) == "7"
+    assert str(Spread(3, 5)) == "3..5"
 
 
 def test_a_sample_is_a_good_batch() -> None:
@@ -56,18 +56,18 @@ def test_a_sample_is_a_good_batch() -> None:
 
 
 def test_a_pool_has_the_sizes_that_were_asked_for() -> None:
-    pool = make_pool(Range(10, 20), Range(1, 50), random.Random(1))
+    pool = make_pool(Spread(10, 20), Spread(1, 50), random.Random(1))
     assert len(pool) > 10
     assert len({sample.count for sample in pool}) > 5
     assert all(10 <= len(payload) <= 20 for sample in pool for payload in sample.payloads)
 
 
 def test_a_pool_holds_no_more_than_will_be_sent() -> None:
-    assert [sample.count for sample in make_pool(Range(10, 10), Range(100, 100), random.Random(1), 30)] == [30]
+    assert [sample.count for sample in make_pool(Spread(10, 10), Spread(100, 100), random.Random(1), 30)] == [30]
 
 
 def test_large_batches_are_few() -> None:
-    assert len(make_pool(Range(10**6, 2 * 10**6), Range(40, 40), random.Random(1))) == 1
+    assert len(make_pool(Spread(10**6, 2 * 10**6), Spread(40, 40), random.Random(1))) == 1
 
 
 def test_a_cut_sample_has_the_first_messages() -> None:
@@ -76,14 +76,14 @@ def test_a_cut_sample_has_the_first_messages() -> None:
 
 
 def test_without_a_rate_everything_is_due_now() -> None:
-    pace = Pace()
+    pace = Pacer()
     pace.start(0)
     pace.count(1000, 10**9)
     assert (pace.is_limited, pace.due(42)) == (False, 42)
 
 
 def test_a_rate_in_bytes_spreads_requests() -> None:
-    pace = Pace(size_rate=1_000_000)
+    pace = Pacer(size_rate=1_000_000)
     pace.start(5_000)
     assert pace.due(0) == 5_000
     pace.count(1, 500_000)
@@ -91,14 +91,14 @@ def test_a_rate_in_bytes_spreads_requests() -> None:
 
 
 def test_a_rate_in_messages_spreads_requests() -> None:
-    pace = Pace(message_rate=100)
+    pace = Pacer(message_rate=100)
     pace.start(0)
     pace.count(10, 10**9)
     assert pace.due(0) == 100_000_000
 
 
 def test_who_is_late_catches_up() -> None:
-    pace = Pace(message_rate=1000)
+    pace = Pacer(message_rate=1000)
     pace.start(0)
     for _ in range(5):
         pace.count(1, 1)

@@ -1,8 +1,8 @@
-"""One server per data directory, and how the last one left it: the files ``lock`` and ``session``.
+"""The file ``session``: how the last server on this data directory stopped.
 
-``session`` says which format the directory has, on which boot, mount and inode the last server ran, and whether it
-stopped cleanly (``docs/formats/session.md``). It is replaced at two moments: when all partitions are recovered, before
-anything is appended, and at the end of a clean stop. A start that is interrupted is thus repeated with the same facts.
+It records the format of the directory, the boot, mount and inode on which the last server ran, and whether that server
+stopped cleanly (``docs/formats/session.md``). It is replaced twice: after recovery, before anything is appended, and at
+the end of a clean stop. An interrupted start is therefore repeated from the same facts.
 """
 
 import struct
@@ -18,7 +18,7 @@ from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
 
 DIRECTORY_FORMAT = 1
-"""Format of the whole data directory. A newer one is refused before anything is written."""
+"""The format of the whole data directory. A directory with a newer format is refused before anything is written."""
 
 _SESSION = struct.Struct(
     "<"
@@ -33,29 +33,29 @@ _SESSION = struct.Struct(
     "Q"  # time
 )
 _UNOPENED = struct.Struct("<16sQQ")
-"""Behind the rest, any number of them: topic_uuid, partition_id and incarnation of a partition that was not opened."""
+"""Repeated after the header: topic_uuid, partition_id and incarnation of each partition that was not opened."""
 _MAGIC = b"CRSS"
 _CHECKSUM_SIZE = 8
 _SIZE_MAX = 16 * 1024 * 1024
-"""Bytes that are looked at: half a million partitions that were not opened."""
+"""Maximum size in bytes: enough for half a million partitions that were not opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """What the file says."""
+class SessionRecord:
+    """The contents of the file."""
 
     directory_format: int
     identity: DirectoryIdentity
     is_clean: bool
     time: int = 0
-    """Of the wall clock when it was written, in microseconds; 0 if an older version wrote it."""
+    """Wall clock time when it was written, in microseconds; 0 if an older version wrote it."""
     unopened: frozenset[PartitionIdentity] = frozenset()
-    """Partitions whose files were missing or replaced by another partition's.
+    """Partitions whose files were missing or belonged to another partition.
 
-    The session did not put them in order. If they come back, nobody knows how they were left."""
+    The session did not recover them. If their files are restored, it is unknown how they were left."""
 
     def encode(self) -> bytes:
-        """The file's contents."""
+        """Encode it for the file."""
         identity = self.identity
         place = identity.boot_id, identity.mount_id, identity.inode
         rest = _SESSION.pack(0, _MAGIC, self.directory_format, *place, self.is_clean, self.time)[_CHECKSUM_SIZE:]
@@ -63,9 +63,9 @@ class Session:
         return xxh3(rest).to_bytes(8, "little") + rest
 
 
-def decode_session(data: bytes) -> Session | None:
-    """Take the file apart; None if it is damaged."""
-    # It may be longer: a newer version has more to say, and must be recognised as one.
+def decode_session(data: bytes) -> SessionRecord | None:
+    """Decode the file; None if it is damaged."""
+    # The file may be longer: a newer version may have added fields, and its format must be recognized.
     if len(data) < _SESSION.size:
         return None
     checksum, magic, directory_format, boot_id, mount_id, inode, is_clean, time = _SESSION.unpack_from(data)
@@ -73,17 +73,17 @@ def decode_session(data: bytes) -> Session | None:
         return None
     rest = data[_SESSION.size :]
     if len(rest) % _UNOPENED.size:
-        # A newer version has more to say than this one understands.
+        # Written by a newer version: this one does not understand the rest.
         rest = b""
     unopened = frozenset(PartitionIdentity(*fields) for fields in _UNOPENED.iter_unpack(rest))
-    return Session(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
+    return SessionRecord(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
 
 
-def read_session(file_system: FileSystem, directory: Path) -> Session | None:
-    """The last session; None if there was none, or nobody can tell.
+def read_session(file_system: FileSystem, directory: Path) -> SessionRecord | None:
+    """The last session; None if there was none, or the file is damaged.
 
     Raises:
-        StorageFailure: the file is there, and cannot be read.
+        StorageFailure: the file exists but cannot be read.
     """
     try:
         file = file_system.open(directory / SESSION)
@@ -92,37 +92,37 @@ def read_session(file_system: FileSystem, directory: Path) -> Session | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise storage_failure("reading", directory / SESSION, error) from error
+        raise storage_failure("read", directory / SESSION, error) from error
     return decode_session(bytes(data or b""))
 
 
 def check_format(file_system: FileSystem, directory: Path) -> None:
-    """Refuse a directory that a newer version has written. Writes nothing itself: call it before the lock."""
+    """Refuse a directory that a newer version has written. Writes nothing: call it before taking the lock."""
     session = read_session(file_system, directory)
     if session is not None and session.directory_format > DIRECTORY_FORMAT:
         raise StartRefused(
             directory,
-            f"it has format {session.directory_format}, and this version knows formats up to {DIRECTORY_FORMAT}",
-            "start the newer version that wrote it, or use another directory",
+            f"it has format {session.directory_format}, but this version supports formats up to {DIRECTORY_FORMAT}",
+            "use the newer version that wrote it, or another directory",
         )
 
 
 def how_it_stopped(file_system: FileSystem, directory: Path) -> StopKind:
-    """Tell a clean stop from a kill, and a kill from everything that may have lost unsynced writes."""
+    """How the last session ended. After anything but a clean stop or a kill, unsynced writes may be lost."""
     session = read_session(file_system, directory)
     if session is None:
         return StopKind.CRASHED
     before, now = session.identity, file_system.identity(directory)
     if session.is_clean:
-        # A copy of a clean directory is another timeline: the original may have gone on and confirmed more offsets.
+        # The directory may be a copy whose original was used further and has confirmed more offsets.
         return StopKind.CLEAN if before.inode == now.inode else StopKind.CRASHED
-    # Mount id 0: the kernel cannot tell a remount, and a remount loses unwritten pages like a power cut does.
+    # With mount id 0, the kernel cannot detect a remount, which loses unwritten pages like a power cut.
     is_same = before == now and now.mount_id != 0 and any(now.boot_id)
     return StopKind.KILLED if is_same else StopKind.CRASHED
 
 
 def last_known_time(file_system: FileSystem, directory: Path) -> int:
-    """What the clock said when the last session began or, if it ended cleanly, ended; 0 if nobody knows."""
+    """The time when the last session started or, after a clean stop, ended; 0 if unknown."""
     session = read_session(file_system, directory)
     return session.time if session is not None else 0
 
@@ -130,19 +130,19 @@ def last_known_time(file_system: FileSystem, directory: Path) -> int:
 def begin_session(
     file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
 ) -> None:
-    """Everything is recovered but ``unopened``: from now on this start is the last one."""
+    """Record that a session has started: everything except ``unopened`` is recovered."""
     _write(file_system, directory, now, unopened, is_clean=False)
 
 
 def end_session(
     file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
 ) -> None:
-    """Everything is synced and closed."""
+    """Record a clean stop: everything is synced and closed."""
     _write(file_system, directory, now, unopened, is_clean=True)
 
 
 def _write(
     file_system: FileSystem, directory: Path, now: int, unopened: frozenset[PartitionIdentity], *, is_clean: bool
 ) -> None:
-    session = Session(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
+    session = SessionRecord(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
     replace_file(file_system, directory / SESSION, session.encode())

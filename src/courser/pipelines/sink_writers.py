@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
-from courser.pipelines.definition import Sink, TopicName
+from courser.pipelines.definition import SinkDefinition, TopicName
 from courser.pipelines.lake_publishing import clear, publish, staging_root
-from courser.pipelines.sources import FORMAT, connection_options
+from courser.pipelines.source_frames import FORMAT, connection_options
 from courser.pipelines.staged_rows import REPORT_SCHEMA, StagedParquet, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
 from courser.spark.option_kinds import topic_text
@@ -45,7 +45,7 @@ DECODED_NAMES = RowNames(PARTITION, OFFSET, TIMESTAMP)
 RAW_NAMES = RowNames("partition", "offset", "timestamp")
 
 
-def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "DataFrame":
+def with_folder_columns(rows: "DataFrame", sink: SinkDefinition, names: RowNames) -> "DataFrame":
     """The rows with all folder columns. Raises ``TransformRefused`` if one is missing."""
     from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
 
@@ -60,7 +60,7 @@ def with_folder_columns(rows: "DataFrame", sink: Sink, names: RowNames) -> "Data
     return rows
 
 
-def staging_order(sink: Sink, names: RowNames, columns: Sequence[str], root: Path) -> StageRows:
+def staging_order(sink: SinkDefinition, names: RowNames, columns: Sequence[str], root: Path) -> StageRows:
     """How tasks stage rows with these columns. Tables create their own folders."""
     is_parquet = sink.type == "parquet"
     by_offsets = is_parquet and names.partition is not None and names.partition in columns
@@ -82,7 +82,7 @@ class LakeSink:
     """Writes the batches of one query, in the driver."""
 
     name: str
-    sink: Sink
+    sink: SinkDefinition
     names: RowNames
     spark_checkpoint: Path
     lists: Path
@@ -173,7 +173,7 @@ def _rows_of(staged: Sequence[StagedParquet]) -> Iterator[Any]:
 def lake_writer(
     name: str,
     rows: "DataFrame",
-    sink: Sink,
+    sink: SinkDefinition,
     names: RowNames,
     checkpoint: Checkpoint,
     count: Callable[[int, int], None],
@@ -191,7 +191,9 @@ def lake_writer(
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 
-def topic_writer(rows: "DataFrame", place: TopicName, sink: Sink, target: Target, path: Path) -> "DataStreamWriter":
+def topic_writer(
+    rows: "DataFrame", place: TopicName, sink: SinkDefinition, target: Target, path: Path
+) -> "DataStreamWriter":
     """A query that writes to a topic, exactly once."""
     messages = as_messages(rows, sink)
     options = {**connection_options(target), "stream": place.stream, "topic": topic_text(place.topic)}

@@ -1,19 +1,18 @@
-"""Reads inside a segment: where to look for an offset, and where to go on behind damage.
+"""Reads within a segment: find the position of an offset, and continue after damage.
 
-``batch_loader`` takes the messages from there. A batch is hashed each time it is read whole, and when the first part of
-it is read. Of a large batch that was hashed before, a read takes only the frames that it needs, led there by the index.
-Only the first and the last batch of a read may need trimming; a limit of bytes alone does not cut a large batch behind
-others.
+``batch_loader`` takes the messages from there. A batch is hashed each time it is read whole, and when a part of it is
+read for the first time. After that, reads of a part of a large batch use the index and load only the frames they need.
+Only the first and last batch of a read may need trimming. A size limit alone does not cut a large batch after others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
-from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
-from courser.storage.batch_loader import BatchLoader, Cursor
-from courser.storage.files import File, read_into
+from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader
+from courser.storage.batch_loader import BatchLoader, Cursor, iterate_headers
+from courser.storage.files import File
 from courser.storage.index_entries import IndexEntry
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange
@@ -28,7 +27,7 @@ _NO_END = (-1, 0, (0, 0))
 
 @dataclass(slots=True)
 class ReadCounters:
-    """What the reads of a partition have met."""
+    """Counters of a partition's reads."""
 
     size: int = 0
     """Bytes read from files."""
@@ -38,7 +37,7 @@ class ReadCounters:
 
 
 class SegmentReader:
-    """Reads the segments of one partition. Calls may come from several threads: they share only hints and counters."""
+    """Reads the segments of one partition. Can be called from several threads, which share only hints and counters."""
 
     def __init__(
         self,
@@ -57,20 +56,19 @@ class SegmentReader:
         self._rebuild_index = rebuild_index
         self._verified: dict[tuple[int, int], StoredHeader] = {}
         self._ends: dict[int, tuple[int, int, tuple[int, int]]] = {}
-        """Where recent reads ended, by offset: segment and position of the next batch, and what its header claims.
-
-        Size and number of messages, unchecked."""
+        """Where recent reads ended, by offset: segment and position of the next batch, and its unchecked size and
+        message count."""
         self._latest_entry: tuple[int, int, IndexEntry | None] = _NO_ENTRY
-        """Segment, offset and what was found: a read inside a batch asks twice."""
+        """Segment, offset and result of the last lookup: a read inside a batch needs it twice."""
         self.counters = ReadCounters()
 
     def read(
         self, segment: Segment, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer, wait: bool
     ) -> int:
-        """Collect messages from ``offset`` on, below ``end_offset``; return the offset behind the last one.
+        """Collect messages from ``offset`` up to ``end_offset``. Returns the offset after the last one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+            BlockingIOError: with ``wait=False``, if the read must wait for the disk.
         """
         limit = segment.size
         loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait)
@@ -79,7 +77,7 @@ class SegmentReader:
         if base_offset != segment.base_offset:
             position, anchor = self._position_of(segment, offset, wait=wait)
         elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
-            # Just what is asked for, and the next header, so that the next read knows as much.
+            # Exactly the requested batch, and the next header, so that the next read can do the same.
             loader.expected_size = claimed_size + BATCH_HEADER_SIZE
         cursor = Cursor(segment, position, anchor, offset, end_offset, collector)
         while cursor.position < limit and cursor.offset < end_offset and not collector.is_full:
@@ -90,12 +88,12 @@ class SegmentReader:
                     self._read_one(loader, cursor)
             except BadBatch:
                 if collector.message_count:
-                    # Damage is only ever met at the beginning of a read, where it can be told apart from data.
+                    # Damage is handled only at the start of a read, where it can be reported separately.
                     break
                 self._pass_damage(cursor, limit, wait=wait)
         offset, position = cursor.offset, cursor.position
         if position >= limit and not collector.message_count:
-            # The file is shorter than it was: what should follow is gone.
+            # The file is shorter than it was, so the rest is lost.
             end_offset = min(end_offset, segment.end_offset)
             collector.skip(offset, end_offset, SkipReason.LOST)
             offset = max(offset, end_offset)
@@ -106,7 +104,7 @@ class SegmentReader:
         return offset
 
     def _wants_part(self, cursor: Cursor) -> bool:
-        """Whether only a part is wanted of a large batch that was hashed before. A whole one is hashed every time."""
+        """Whether only a part of a verified large batch is requested. Whole batches are hashed every time."""
         batch = self._verified.get((cursor.segment.base_offset, cursor.position))
         return batch is not None and (
             cursor.offset > batch.base_offset
@@ -114,28 +112,32 @@ class SegmentReader:
             or cursor.collector.size_left < batch.stored_length
         )
 
-    def position_of(self, segment: Segment, offset: int) -> int:
-        """Where a batch begins that holds ``offset`` or lies before it."""
-        return self._position_of(segment, offset, wait=True)[0]
+    def headers_from(self, segment: Segment, offset: int) -> Iterator[StoredHeader]:
+        """The headers of the batches from the one that holds ``offset`` on, or from one before it."""
+        return self._headers(segment, self._position_of(segment, offset, wait=True)[0], wait=True)
+
+    def _headers(self, segment: Segment, position: int, *, wait: bool) -> Iterator[StoredHeader]:
+        file, window_size = self._file_of(segment), self._limits.scan_window_size
+        return iterate_headers(file, self._identity, segment, position, window_size=window_size, wait=wait)
 
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
-        """A batch at or before the one that holds ``offset``, and its *anchor*: an offset that it must hold.
+        """The position of the batch with ``offset`` or of an earlier one, and its *anchor*: an offset that it contains.
 
-        By the index. Where a recent read ended, ``_ends`` has told already.
+        This uses the index. The ends of recent reads are in ``_ends``.
         """
         entry = self._entry_at(segment, offset, wait=wait)
         return (entry.batch_position, entry.offset) if entry is not None else (0, segment.base_offset)
 
     def _read_one(self, loader: BatchLoader, cursor: Cursor) -> None:
-        """Take from the batch at the cursor what a run cannot take: a part of it, or more than was read ahead."""
+        """Take what ``take_run`` cannot take from the batch at the cursor: a part of it, or more than was loaded."""
         position = cursor.position
         header = loader.take_batch(cursor)
         if header is not None and header.stored_length >= self._limits.large_batch_size:
-            # The rest of it will be asked for next, perhaps many times.
+            # The rest of it will be requested next, perhaps many times.
             self._remember_verified(cursor.segment.base_offset, position, header)
 
     def _read_inside(self, loader: BatchLoader, cursor: Cursor, *, wait: bool) -> None:
-        """Take the frames that are wanted from a large batch that was checked before, led there by the index."""
+        """Take the requested frames from a verified large batch, with the help of the index."""
         segment = cursor.segment
         entry = self._entry_at(segment, cursor.offset, wait=wait)
         start, first_offset = cursor.position + BATCH_HEADER_SIZE, None
@@ -145,12 +147,12 @@ class SegmentReader:
         wanted = min(collector.size_left, collector.count_left * segment.average_message_size)
         size = max(wanted, 0) + self._interval + FRAME_HEADER_SIZE
         if not loader.take_frames(cursor, start, first_offset, size, self._interval):
-            # The log is right and the index is not: never the other way round.
+            # If log and index disagree, the index is wrong.
             self._forget_verified(segment.base_offset, cursor.position)
             self._replace_index(segment, wait=wait)
 
     def _pass_damage(self, cursor: Cursor, limit: int, *, wait: bool) -> None:
-        """Go to the next good batch behind a bad one, and remember the way."""
+        """Skip to the next good batch after a bad one, and remember the damaged range."""
         segment, position, anchor = cursor.segment, cursor.position, cursor.anchor
         known = next((damage for damage in segment.damages if damage.position == position), None)
         if known is None:
@@ -158,7 +160,7 @@ class SegmentReader:
                 raise BlockingIOError
             self.counters.checksum_failure_count += 1
             file = self._file_of(segment)
-            # Not from the wanted offset on: the bad batch may lie before the one that holds it.
+            # Not from the requested offset on: the bad batch may be an earlier one.
             window_size = self._limits.scan_window_size
             found = find_batch(file, self._identity, start=position, end=limit, offset=anchor, window_size=window_size)
             next_position, next_offset = (
@@ -176,29 +178,10 @@ class SegmentReader:
         """The first offset in the segment whose batch is not older, or the segment's end."""
         self.counters.index_lookup_count += 1
         entry = self._look_up(segment, lambda: segment.index.before_time(timestamp), wait=wait)
-        file, end = self._file_of(segment), segment.size
         position = entry.batch_position if entry is not None else 0
-        head = memoryview(bytearray(BATCH_HEADER_SIZE))
-        while position < end:
-            try:
-                if read_into(file, position, head, wait=wait) < BATCH_HEADER_SIZE:
-                    break
-                header = read_header(head, 0, self._identity)
-            except BadBatch:
-                found = find_batch(
-                    file,
-                    self._identity,
-                    start=position,
-                    end=end,
-                    offset=segment.base_offset,
-                    window_size=self._limits.scan_window_size,
-                )
-                if found is None:
-                    break
-                position, header = found
+        for header in self._headers(segment, position, wait=wait):
             if header.base_timestamp >= timestamp:
                 return header.base_offset
-            position += header.stored_length
         return segment.end_offset
 
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
@@ -222,7 +205,7 @@ class SegmentReader:
             return find()
 
     def _replace_index(self, segment: Segment, *, wait: bool) -> None:
-        """The index is wrong: stop using it at once, and have it rebuilt."""
+        """Stop using a wrong index at once, and rebuild it."""
         if not wait:
             raise BlockingIOError
         self.counters.index_rebuild_count += 1

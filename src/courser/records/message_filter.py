@@ -1,0 +1,185 @@
+"""Filters: conditions on the payload, the key and the headers of a message, written as text.
+
+The server and the client evaluate the same text. ``docs/formats/private-commands.md`` describes the language.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import msgspec
+
+from courser.errors import InvalidBatch
+from courser.records.message_keys import KEY_HEADER, text_of_key
+from courser.records.user_headers import iterate_user_headers, read_value
+
+FILTER_COUNT_MAX = 16
+FILTER_SIZE_MAX = 4096
+"""Characters of one condition."""
+
+_Path: TypeAlias = tuple[str | int, ...]
+"""Names of members and numbers of elements."""
+_ABSENT = object()
+"""A key, header or JSON value that a message does not have."""
+
+_CONDITION = re.compile(
+    # No part can match in two ways, or a long condition would take the server a long time.
+    r"(?:(?P<part>text|key)\s*|header\.(?P<header>[^=!~<>\s][^=!~<>]*)|(?P<path>[.$][^=!~<>]*))"
+    r"(?P<sign>!=|!~|>=|<=|==|=|~|>|<)\s*(?P<value>.*)",
+    re.DOTALL,
+)
+_STEP = re.compile(r"""\.?\[(?P<number>\d{1,9})\]|\.?\["(?P<quoted>[^"]*)"\]|\.(?P<name>[^.\[\]"]+)""")
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class _Subject:
+    """A message whose parts are decoded when a condition needs them."""
+
+    def __init__(self, payload: bytes, block: bytes) -> None:
+        self.payload = payload
+        self._block = block
+
+    @cached_property
+    def headers(self) -> dict[str, object]:
+        """Headers by name, as text if they are bytes. The key is the header without a name."""
+        found: dict[str, object] = {}
+        try:
+            entries = iterate_user_headers(self._block)
+        except InvalidBatch:  # it is encrypted
+            return found
+        for entry in entries:
+            if entry.key == KEY_HEADER:
+                found[""] = text_of_key(entry.value)
+                continue
+            value = read_value(entry.value_kind, entry.value)
+            found[entry.name] = value.hex() if isinstance(value, bytes) else value
+        return found
+
+    @cached_property
+    def document(self) -> object:
+        """The payload as JSON."""
+        try:
+            return msgspec.json.decode(self.payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return _ABSENT
+
+    def value_at(self, path: _Path) -> object:
+        """A value inside the JSON."""
+        value = self.document
+        for step in path:
+            match step, value:
+                case int(), list() if step < len(value):
+                    value = value[step]
+                case str(), dict():
+                    value = value.get(step, _ABSENT)
+                case _:
+                    return _ABSENT
+        return value
+
+
+class _Condition:
+    """One comparison of a part of the message with a constant."""
+
+    def __init__(self, find: Callable[[_Subject], object], sign: str, value: str) -> None:
+        self._find = find
+        self._is_negated = sign in ("!=", "!~")
+        self._sign = sign.removeprefix("!") if self._is_negated else sign
+        self._text = value
+        self._bytes = value.encode()
+        self._number = _number(value)
+
+    def holds(self, subject: _Subject) -> bool:
+        """Whether the message satisfies it. What a message does not have is equal to nothing."""
+        actual = self._find(subject)
+        return (actual is not _ABSENT and self._compare(actual)) is not self._is_negated
+
+    def _compare(self, actual: object) -> bool:
+        is_number = isinstance(actual, int | float) and not isinstance(actual, bool) and self._number is not None
+        match self._sign:
+            case "=":
+                if isinstance(actual, bytes):
+                    return actual == self._bytes
+                return actual == self._number if is_number else _text(actual) == self._text
+            case "~":
+                return self._bytes in actual if isinstance(actual, bytes) else self._text in _text(actual)
+        order = _ORDERS[self._sign]
+        if is_number:
+            return order(actual, self._number)
+        if isinstance(actual, bytes):
+            return order(actual, self._bytes)
+        return isinstance(actual, str) and order(actual, self._text)
+
+
+class MessageFilter:
+    """Conditions that a message must satisfy, all of them."""
+
+    def __init__(self, conditions: Sequence[str]) -> None:
+        """Raises ``ValueError`` if a condition has a wrong form, or there are too many."""
+        if len(conditions) > FILTER_COUNT_MAX:
+            raise ValueError(f"{len(conditions)} conditions are more than the limit of {FILTER_COUNT_MAX}")
+        self.conditions = tuple(conditions)
+        self._parsed = tuple(map(_parse, conditions))
+
+    def matches(self, payload: bytes, headers: bytes) -> bool:
+        """Whether a message with this payload and this block of user headers satisfies all conditions."""
+        subject = _Subject(payload, headers)
+        return all(condition.holds(subject) for condition in self._parsed)
+
+
+# --- parsing ---
+
+
+def _parse(condition: str) -> _Condition:
+    if len(condition) > FILTER_SIZE_MAX:
+        raise ValueError(f"a condition of {len(condition)} characters is longer than the limit of {FILTER_SIZE_MAX}")
+    found = _CONDITION.fullmatch(condition)
+    if found is None:
+        if not condition:
+            raise ValueError("a condition must not be empty")
+        return _Condition(lambda subject: subject.payload, "~", condition)
+    sign, value = found["sign"].replace("==", "="), found["value"]
+    if found["part"] == "text":
+        return _Condition(lambda subject: subject.payload, sign, value)
+    if found["path"] is not None:
+        path = _parse_path(found["path"].strip())
+        return _Condition(lambda subject: subject.value_at(path), sign, value)
+    name = (found["header"] or "").strip()
+    return _Condition(lambda subject: subject.headers.get(name, _ABSENT), sign, value)
+
+
+def _parse_path(text: str) -> _Path:
+    rest = text.removeprefix("$")
+    if rest in ("", "."):
+        return ()
+    steps: list[str | int] = []
+    position = 0
+    while position < len(rest):
+        found = _STEP.match(rest, position)
+        if found is None:
+            raise ValueError(f'"{text}" is not a JSON path such as .customer.name or .items[0].price')
+        steps.append(int(found["number"]) if found["number"] else found["name"] or found["quoted"])
+        position = found.end()
+    return tuple(steps)
+
+
+# --- values ---
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
